@@ -5,7 +5,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sooner_protocol::control::{ControlActions, ControlCore, Found};
+use sooner_protocol::control::{DirectoryActions, Directory, Found};
 use sooner_protocol::time::Instant;
 use sooner_wire::record::{ACTORS, CREATIONS, GROUPS, HEAD, JOBS, NAMES, NODES, creation_key};
 use sooner_wire::{ActorId, WorkerId};
@@ -27,10 +27,10 @@ fuzz_target!(|bytes: &[u8]| {
     }
     match Found::read(rows) {
         Ok(found) => {
-            let mut core = ControlCore::default();
+            let mut core = Directory::default();
             core.keep_records(found);
             core.expect_nodes(Instant(1));
-            let mut out = ControlActions::new();
+            let mut out = DirectoryActions::new();
             core.on_all_here(Instant(1), &mut out);
             core.settle(Instant(1), &mut out);
         }

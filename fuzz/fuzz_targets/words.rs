@@ -5,7 +5,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sooner_protocol::control::{ControlActions, ControlCore, ToControl, ToNode};
+use sooner_protocol::control::{DirectoryActions, Directory, ToControl, ToNode};
 use sooner_protocol::member::Member;
 use sooner_protocol::node::{NodeAction, NodeActions};
 use sooner_protocol::time::Instant;
@@ -18,7 +18,7 @@ const HERE: NodeId = NodeId(1 << 24);
 const THERE: NodeId = NodeId(2 << 24);
 
 struct World {
-    control: ControlCore,
+    control: Directory,
     member: Member,
     now: Instant,
 }
@@ -29,7 +29,7 @@ impl World {
         let mut member = Member::new(total.clone(), HERE.0, 1);
         let driver = member.new_worker_id();
         member.on_connected(driver, 1, Instant(0));
-        let mut control = ControlCore::default();
+        let mut control = Directory::default();
         for node in [HERE, THERE] {
             control.on_node_joined(Member::new(total.clone(), node.0, 0).row());
         }
@@ -39,7 +39,7 @@ impl World {
     /// What the control service hears. It may go on to the node here.
     fn tell_control(&mut self, from: NodeId, message: Message) {
         let Ok(word) = ToControl::parse(message, from) else { return };
-        let mut out = ControlActions::new();
+        let mut out = DirectoryActions::new();
         self.control.on_node(from, word, self.now, &mut out);
         self.control.settle(self.now, &mut out);
     }
@@ -63,7 +63,7 @@ impl World {
 
     /// Something without a frame.
     fn end(&mut self, what: u8) {
-        let mut out = ControlActions::new();
+        let mut out = DirectoryActions::new();
         match what % 6 {
             0 => self.control.expect_nodes(self.now.plus(STEP_NANOS * 20)),
             1 => self.control.on_all_here(self.now, &mut out),

@@ -60,21 +60,21 @@ pub use reconcile::Found;
 
 /// An effect the control service asks for. Messages to one node stay in order.
 #[derive(Debug, Clone, PartialEq)]
-pub enum ControlAction {
+pub enum DirectoryAction {
     /// Tell a node.
     Send(NodeId, Box<ToNode>),
-    /// Write, and say with [`ControlCore::on_persisted`] how it went. Only a core with records asks for that.
+    /// Write, and say with [`Directory::on_persisted`] how it went. Only a core with records asks for that.
     Persist(persist::BatchId, Vec<persist::Write>),
     /// Tell the user.
     Warn(String),
 }
 
 /// Actions in order.
-pub type ControlActions = Vec<ControlAction>;
+pub type DirectoryActions = Vec<DirectoryAction>;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub struct ControlCore {
+pub struct Directory {
     /// What each node has.
     nodes: Map<NodeId, ResourceSet>,
     /// Nodes of programs: they run nothing, also not what needs nothing.
@@ -105,14 +105,14 @@ pub struct ControlCore {
     durable: Option<Box<durable::Durable>>,
 }
 
-impl ControlCore {
+impl Directory {
     /// A node is there, with these resources.
     pub fn on_registered(&mut self, node: NodeId, total: ResourceSet) {
         self.nodes.insert(node, total);
     }
 
     /// A node says something.
-    pub fn on_node(&mut self, node: NodeId, message: ToControl, now: Instant, out: &mut ControlActions) {
+    pub fn on_node(&mut self, node: NodeId, message: ToControl, now: Instant, out: &mut DirectoryActions) {
         let Some(message) = self.must_wait(node, message) else { return };
         match message {
             ToControl::Routed { from, message } => self.on_routed(from, *message, out),
@@ -153,7 +153,7 @@ impl ControlCore {
         }
     }
 
-    fn on_routed(&mut self, from: WorkerId, message: Message, out: &mut ControlActions) {
+    fn on_routed(&mut self, from: WorkerId, message: Message, out: &mut DirectoryActions) {
         match message {
             Message::CreateActor(create) => self.on_create_actor(from, create, out),
             Message::SubscribeActor(subscribe) => self.on_subscribe(from, subscribe.actor, out),
@@ -185,7 +185,7 @@ impl ControlCore {
         }
     }
 
-    fn on_process_gone(&mut self, process: WorkerId, out: &mut ControlActions) {
+    fn on_process_gone(&mut self, process: WorkerId, out: &mut DirectoryActions) {
         for actor in self.actors.values_mut() {
             actor.subscribers.swap_remove(&process);
         }
@@ -196,7 +196,7 @@ impl ControlCore {
     }
 
     /// Places what can be placed. Called once after each batch of events.
-    pub fn settle(&mut self, now: Instant, out: &mut ControlActions) {
+    pub fn settle(&mut self, now: Instant, out: &mut DirectoryActions) {
         self.wait_no_longer(now, out);
         if !self.is_learning() {
             self.place_groups(now, out);
@@ -220,10 +220,10 @@ impl ControlCore {
     }
 
     /// Says something to a process, wherever it is.
-    fn say(&self, to: WorkerId, message: impl Into<Message>, out: &mut ControlActions) {
+    fn say(&self, to: WorkerId, message: impl Into<Message>, out: &mut DirectoryActions) {
         if self.nodes.contains_key(&to.node()) {
             let routed = ToNode::Routed { to, message: Box::new(message.into()) };
-            out.push(ControlAction::Send(to.node(), Box::new(routed)));
+            out.push(DirectoryAction::Send(to.node(), Box::new(routed)));
         }
     }
 

@@ -8,7 +8,7 @@
 //! - Messages to one peer stay in order; nothing is assumed about order between peers.
 //! - [`worker::WorkerCore`] is a driver's or worker's half: ownership, tasks, leases, actor calls, execution.
 //!   [`node::NodeCore`] is a node's half: resources, leases, worker pool, block holders, processes of actors.
-//!   [`control::ControlCore`] is the half of the control service, one for all nodes: the directory of actors, names,
+//!   [`control::Directory`] is the half of the control service, one for all nodes: the directory of actors, names,
 //!   checkpoints. [`solo::Solo`] is a node that carries both, [`member::Member`] one whose control service is elsewhere.
 //! - Between nodes, "in order" is what [`session::Link`] makes of connections that can be cut.
 //!

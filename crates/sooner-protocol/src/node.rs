@@ -5,7 +5,7 @@
 //! events, in [`NodeCore::settle`].
 //!
 //! What concerns more than one node, which actors and names there are, is the control service's
-//! ([`crate::control::ControlCore`]): the node passes on what its processes say to it and carries out what it decides. It
+//! ([`crate::control::Directory`]): the node passes on what its processes say to it and carries out what it decides. It
 //! never waits for an answer, and nothing between two processes (tasks, calls, values) depends on one.
 //!
 //! Invariants:

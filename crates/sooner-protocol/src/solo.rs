@@ -13,7 +13,7 @@ use sooner_wire::strategy::Labels;
 use sooner_wire::{NodeId, ObjectId, ResourceSet, Started, WorkerId};
 
 use crate::control::reporting::Spare;
-use crate::control::{ControlAction, ControlActions, ControlCore};
+use crate::control::{Directory, DirectoryAction, DirectoryActions};
 use crate::node::memory::{Limited, Measured, Running, Stopped, Usage};
 use crate::node::{NodeAction, NodeActions, NodeCore};
 use crate::objects::{Holders, Serves, StreamEnd};
@@ -25,7 +25,7 @@ use crate::time::Instant;
 pub struct Solo {
     id: NodeId,
     node: NodeCore,
-    control: ControlCore,
+    control: Directory,
     /// The latest time that was told.
     now: Instant,
 }
@@ -36,7 +36,7 @@ impl Solo {
     #[must_use]
     pub fn new(total: ResourceSet, first_worker: u64, pool_size: usize) -> Self {
         let id = WorkerId(first_worker).node();
-        let mut control = ControlCore::default();
+        let mut control = Directory::default();
         control.on_registered(id, total.clone());
         let mut this = Self {
             id,
@@ -344,7 +344,7 @@ impl Solo {
         if self.control.wants_reports() {
             self.control.on_report(self.node.row());
         }
-        let mut decided = ControlActions::new();
+        let mut decided = DirectoryActions::new();
         self.control.settle(self.now, &mut decided);
         let answers = self.follow(decided, out);
         out.extend(answers);
@@ -396,7 +396,7 @@ impl Solo {
         debug_assert!(out[begin + first..].iter().all(is_said), "the rest was decided before the answer");
         let mut said: VecDeque<NodeAction> = out.drain(begin + first..).collect();
         while let Some(NodeAction::Control(message)) = said.pop_front() {
-            let mut decided = ControlActions::new();
+            let mut decided = DirectoryActions::new();
             self.control.on_node(self.id, message, self.now, &mut decided);
             // What the node says to that comes behind what it said before.
             said.extend(self.follow(decided, out));
@@ -405,7 +405,7 @@ impl Solo {
 
     /// Has the node carry out what was decided. Gives what it says to that.
     #[must_use]
-    fn follow(&mut self, decided: ControlActions, out: &mut NodeActions) -> NodeActions {
+    fn follow(&mut self, decided: DirectoryActions, out: &mut NodeActions) -> NodeActions {
         let mut followed = NodeActions::new();
         self.tell_node(decided, &mut followed);
         let is_said = |action: &NodeAction| matches!(action, NodeAction::Control(_));
@@ -414,12 +414,12 @@ impl Solo {
         answers
     }
 
-    fn tell_node(&mut self, decided: ControlActions, out: &mut NodeActions) {
+    fn tell_node(&mut self, decided: DirectoryActions, out: &mut NodeActions) {
         for action in decided {
             match action {
-                ControlAction::Send(_, message) => self.node.on_control(*message, out),
-                ControlAction::Warn(text) => out.push(NodeAction::Warn(text)),
-                ControlAction::Persist(..) => {
+                DirectoryAction::Send(_, message) => self.node.on_control(*message, out),
+                DirectoryAction::Warn(text) => out.push(NodeAction::Warn(text)),
+                DirectoryAction::Persist(..) => {
                     unreachable!("it keeps no records: nothing outlives the session")
                 }
             }

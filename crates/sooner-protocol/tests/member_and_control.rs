@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use proptest::prelude::*;
-use sooner_protocol::control::{ControlAction, ControlActions, ControlCore, ToControl, ToNode};
+use sooner_protocol::control::{Directory, DirectoryAction, DirectoryActions, ToControl, ToNode};
 use sooner_protocol::member::Member;
 use sooner_protocol::node::{NodeAction, NodeActions};
 use sooner_protocol::scheduling::policy::NodeRow;
@@ -99,7 +99,7 @@ impl Pair for Solo {
 /// With everything encoded in between.
 struct Linked {
     member: Member,
-    control: ControlCore,
+    control: Directory,
     up: VecDeque<Vec<u8>>,
     down: VecDeque<Vec<u8>>,
 }
@@ -122,7 +122,7 @@ impl Linked {
     fn new(count: f64) -> Self {
         let mut this = Self {
             member: Member::new(cpus(count), HERE.0, 2),
-            control: ControlCore::default(),
+            control: Directory::default(),
             up: VecDeque::new(),
             down: VecDeque::new(),
         };
@@ -155,15 +155,15 @@ impl Linked {
         rest
     }
 
-    fn with_control(&mut self, work: impl FnOnce(&mut ControlCore, &mut ControlActions)) {
-        let mut out = ControlActions::new();
+    fn with_control(&mut self, work: impl FnOnce(&mut Directory, &mut DirectoryActions)) {
+        let mut out = DirectoryActions::new();
         if self.control.wants_reports() {
             self.report();
         }
         work(&mut self.control, &mut out);
         self.control.settle(NOW, &mut out);
         for action in out {
-            if let ControlAction::Send(node, word) = action {
+            if let DirectoryAction::Send(node, word) = action {
                 assert_eq!(node, HERE);
                 self.down.push_back(encode(&word.into_message()));
             }
@@ -178,7 +178,7 @@ impl Linked {
 
     /// The control service forgets everything and starts again.
     fn restart_control(&mut self, count: f64) -> NodeActions {
-        self.control = ControlCore::default();
+        self.control = Directory::default();
         self.up.clear();
         self.down.clear();
         self.member.on_control_down(NOW);

@@ -1,7 +1,7 @@
 //! Nodes and a control service that say anything, in any order: nobody panics, and no node loses count of its resources.
 
 use proptest::prelude::*;
-use sooner_protocol::control::{BundleOrder, ControlActions, ControlCore, End, ToControl, ToNode};
+use sooner_protocol::control::{BundleOrder, Directory, DirectoryActions, End, ToControl, ToNode};
 use sooner_protocol::member::Member;
 use sooner_protocol::node::{NodeAction, NodeActions};
 use sooner_protocol::time::Instant;
@@ -244,14 +244,14 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 struct World {
-    control: ControlCore,
+    control: Directory,
     member: Member,
     now: Instant,
 }
 
 impl World {
-    fn with_control(&mut self, work: impl FnOnce(&mut ControlCore, Instant, &mut ControlActions)) {
-        let mut out = ControlActions::new();
+    fn with_control(&mut self, work: impl FnOnce(&mut Directory, Instant, &mut DirectoryActions)) {
+        let mut out = DirectoryActions::new();
         work(&mut self.control, self.now, &mut out);
         self.control.settle(self.now, &mut out);
     }
@@ -309,7 +309,7 @@ proptest! {
         let mut member = Member::new(cpus(2.0), NODES[0].0, 1);
         let driver = member.new_worker_id();
         member.on_connected(driver, 1, Instant(0));
-        let mut control = ControlCore::default();
+        let mut control = Directory::default();
         for node in NODES {
             control.on_node_joined(Member::new(cpus(2.0), node.0, 0).row());
         }

@@ -5,7 +5,7 @@ mod disk;
 use std::collections::{BTreeMap, BTreeSet};
 
 use sooner_protocol::control::persist::{BatchId, Write};
-use sooner_protocol::control::{ControlAction, ControlActions, ControlCore, End, Found, ToControl, ToNode};
+use sooner_protocol::control::{Directory, DirectoryAction, DirectoryActions, End, Found, ToControl, ToNode};
 use sooner_protocol::scheduling::policy::NodeRow;
 use sooner_protocol::time::Instant;
 use sooner_runtime::control::records;
@@ -30,7 +30,7 @@ struct Told {
 }
 
 struct Head {
-    core: ControlCore,
+    core: Directory,
     disk: Disk,
     store: Box<dyn Store>,
     told: Told,
@@ -43,7 +43,7 @@ impl Head {
     fn new() -> Self {
         let disk = Disk::default();
         let store = Box::new(disk.open(NOW).expect("a new store"));
-        let mut core = ControlCore::default();
+        let mut core = Directory::default();
         core.keep_records(Found::default());
         let total = ResourceSet::from_amounts([("CPU".to_owned(), 100.0)]);
         core.on_node_joined(NodeRow { node: NODE, free: total.clone(), total, labels: Vec::new() });
@@ -52,7 +52,7 @@ impl Head {
     }
 
     fn say(&mut self, word: ToControl) {
-        let mut out = ControlActions::new();
+        let mut out = DirectoryActions::new();
         self.core.on_node(NODE, word, NOW, &mut out);
         self.core.settle(NOW, &mut out);
         self.carry_out(out);
@@ -62,12 +62,12 @@ impl Head {
         self.say(ToControl::Routed { from: DRIVER, message: Box::new(message.into()) });
     }
 
-    fn carry_out(&mut self, actions: ControlActions) {
+    fn carry_out(&mut self, actions: DirectoryActions) {
         for action in actions {
             match action {
-                ControlAction::Persist(batch, writes) => self.write(batch, writes),
-                ControlAction::Send(_, word) => self.hear(*word),
-                ControlAction::Warn(_) => {}
+                DirectoryAction::Persist(batch, writes) => self.write(batch, writes),
+                DirectoryAction::Send(_, word) => self.hear(*word),
+                DirectoryAction::Warn(_) => {}
             }
         }
     }
@@ -75,7 +75,7 @@ impl Head {
     fn write(&mut self, batch: BatchId, writes: Vec<Write>) {
         let outcome = self.store.commit_one(records::batch(writes), NOW).expect("writable");
         assert!(matches!(outcome, Outcome::Applied(_)), "{outcome:?}");
-        let mut out = ControlActions::new();
+        let mut out = DirectoryActions::new();
         self.core.on_persisted(batch, Ok(()), NOW, &mut out);
         self.core.settle(NOW, &mut out);
         self.carry_out(out);
@@ -126,7 +126,7 @@ impl Head {
         let gone = Box::new(WorkerGone { reason: "was killed".into(), ..WorkerGone::default() });
         self.say(ToControl::ActorProcessGone { actor, takeover, gone });
         // A process that ends before it was ready is followed by another one after a pause.
-        let mut out = ControlActions::new();
+        let mut out = DirectoryActions::new();
         self.core.settle(NOW.plus(3_600_000_000_000), &mut out);
         self.carry_out(out);
     }

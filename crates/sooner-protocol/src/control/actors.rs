@@ -13,7 +13,7 @@ use super::checkpoints::Checkpoints;
 use super::durable::{Held, Subject};
 use super::placing::Target;
 use super::recalling::Needs;
-use super::{ControlAction, ControlActions, ControlCore, End, PlaceActor, ToNode, actor_died};
+use super::{Directory, DirectoryAction, DirectoryActions, End, PlaceActor, ToNode, actor_died};
 use crate::pace::Pace;
 use crate::table::Set;
 use crate::time::Instant;
@@ -84,8 +84,13 @@ pub(super) enum Phase {
     Dead(Failure),
 }
 
-impl ControlCore {
-    pub(super) fn on_create_actor(&mut self, from: WorkerId, create: CreateActor, out: &mut ControlActions) {
+impl Directory {
+    pub(super) fn on_create_actor(
+        &mut self,
+        from: WorkerId,
+        create: CreateActor,
+        out: &mut DirectoryActions,
+    ) {
         let id = create.actor;
         let actor = self.actors.entry(id).or_insert_with(|| Actor::new(from));
         match &actor.phase {
@@ -93,7 +98,7 @@ impl ControlCore {
             Phase::Dead(failure) => {
                 // Killed before its creation came.
                 let dead = ActorDead { actor: id, failure: failure.clone() };
-                return out.push(ControlAction::Send(from.node(), Box::new(ToNode::Dead(Box::new(dead)))));
+                return out.push(DirectoryAction::Send(from.node(), Box::new(ToNode::Dead(Box::new(dead)))));
             }
             // Nobody creates an actor twice.
             Phase::Pending(_) | Phase::Placing { .. } | Phase::Placed { .. } => return,
@@ -135,7 +140,7 @@ impl ControlCore {
     }
 
     /// Asks nodes to give processes to those that wait and may begin.
-    pub(super) fn place_actors(&mut self, now: Instant, out: &mut ControlActions) {
+    pub(super) fn place_actors(&mut self, now: Instant, out: &mut DirectoryActions) {
         for id in std::mem::take(&mut self.pending) {
             let Some(actor) = self.actors.get_mut(&id) else { continue };
             let may_begin = actor.pace.may_begin(now);
@@ -158,7 +163,7 @@ impl ControlCore {
     }
 
     /// A node is asked to give an actor a process. What that is told goes there, and stays here only for the next one.
-    pub(super) fn place_on(&mut self, id: ActorId, node: NodeId, out: &mut ControlActions) {
+    pub(super) fn place_on(&mut self, id: ActorId, node: NodeId, out: &mut DirectoryActions) {
         let Some(actor) = self.actors.get_mut(&id) else { return };
         let phase = std::mem::replace(&mut actor.phase, Phase::Placing { node });
         let Phase::Pending(create) = phase else { return };
@@ -183,11 +188,16 @@ impl ControlCore {
     }
 
     /// A node hears that it is to give an actor a process.
-    pub(super) fn ask_for_process(&mut self, node: NodeId, place: Box<PlaceActor>, out: &mut ControlActions) {
+    pub(super) fn ask_for_process(
+        &mut self,
+        node: NodeId,
+        place: Box<PlaceActor>,
+        out: &mut DirectoryActions,
+    ) {
         if let Some(actor) = self.actors.get_mut(&place.create.actor) {
             actor.is_asked = true;
         }
-        out.push(ControlAction::Send(node, Box::new(ToNode::PlaceActor(place))));
+        out.push(DirectoryAction::Send(node, Box::new(ToNode::PlaceActor(place))));
     }
 
     /// A node gave an actor a process.
@@ -197,7 +207,7 @@ impl ControlCore {
         takeover: u32,
         (node, worker): (NodeId, WorkerId),
         now: Instant,
-        out: &mut ControlActions,
+        out: &mut DirectoryActions,
     ) {
         let Some(actor) = self.actors.get_mut(&id) else { return };
         let is_it = matches!(actor.phase, Phase::Placing { node: asked } if asked == node);
@@ -205,7 +215,7 @@ impl ControlCore {
             if !matches!(actor.phase, Phase::Placed { worker: its, .. } if its == worker) {
                 // A node that was asked by an earlier control service, while this one did not know that.
                 let end = ToNode::EndActor { actor: id, takeover, end: End::Killed };
-                out.push(ControlAction::Send(node, Box::new(end)));
+                out.push(DirectoryAction::Send(node, Box::new(end)));
             }
             return;
         }
@@ -236,7 +246,7 @@ impl ControlCore {
         id: ActorId,
         takeover: u32,
         reason: &str,
-        out: &mut ControlActions,
+        out: &mut DirectoryActions,
     ) {
         let Some(actor) = self.actors.get(&id) else { return };
         let is_it = matches!(actor.phase, Phase::Placing { node: asked } if asked == node);
@@ -246,7 +256,7 @@ impl ControlCore {
         }
     }
 
-    pub(super) fn on_subscribe(&mut self, from: WorkerId, id: ActorId, out: &mut ControlActions) {
+    pub(super) fn on_subscribe(&mut self, from: WorkerId, id: ActorId, out: &mut DirectoryActions) {
         if from == id.owner {
             // Its creator says that it will come: its constructor waits for arguments.
             self.actors.entry(id).or_insert_with(|| Actor::new(from));
@@ -266,12 +276,12 @@ impl ControlCore {
             |_: &WorkerId| !self.unheard_ends.iter().any(|end| (end.0, end.1) == (id, actor.takeovers));
         let started = worker.filter(lives).map(|worker| Box::new(actor.started(id, worker)));
         let subscribed = ToNode::Subscribed { actor: id, process: from, started };
-        out.push(ControlAction::Send(from.node(), Box::new(subscribed)));
+        out.push(DirectoryAction::Send(from.node(), Box::new(subscribed)));
     }
 
     /// Tells each node that has subscribers, and the one that has or had its process. The creator's node keeps the arguments
     /// of a detached actor.
-    fn tell(&self, id: ActorId, news: &ToNode, out: &mut ControlActions) {
+    fn tell(&self, id: ActorId, news: &ToNode, out: &mut DirectoryActions) {
         let Some(actor) = self.actors.get(&id) else { return };
         let keeper = actor.detached.then_some(actor.owner);
         let hearers = actor.subscribers.iter().copied().chain(keeper).map(WorkerId::node);
@@ -281,10 +291,15 @@ impl ControlCore {
         let known =
             hearers.chain(actor.last_node).chain(earlier).filter(|node| self.nodes.contains_key(node));
         let nodes: Set<NodeId> = known.collect();
-        out.extend(nodes.into_iter().map(|node| ControlAction::Send(node, Box::new(news.clone()))));
+        out.extend(nodes.into_iter().map(|node| DirectoryAction::Send(node, Box::new(news.clone()))));
     }
 
-    pub(super) fn on_actor_ready(&mut self, id: ActorId, failure: Option<Failure>, out: &mut ControlActions) {
+    pub(super) fn on_actor_ready(
+        &mut self,
+        id: ActorId,
+        failure: Option<Failure>,
+        out: &mut DirectoryActions,
+    ) {
         let Some(actor) = self.actors.get_mut(&id) else { return };
         let Some(failure) = failure else {
             actor.is_ready = true;
@@ -307,15 +322,15 @@ impl ControlCore {
     }
 
     /// Ends the process of an actor, or what is to become one.
-    pub(super) fn end_process(&self, id: ActorId, end: End, out: &mut ControlActions) {
+    pub(super) fn end_process(&self, id: ActorId, end: End, out: &mut DirectoryActions) {
         let Some(actor) = self.actors.get(&id) else { return };
         if let Phase::Placed { node, .. } | Phase::Placing { node } = actor.phase {
             let end = ToNode::EndActor { actor: id, takeover: actor.takeovers, end };
-            out.push(ControlAction::Send(node, Box::new(end)));
+            out.push(DirectoryAction::Send(node, Box::new(end)));
         }
     }
 
-    pub(super) fn on_kill_actor(&mut self, id: ActorId, may_restart: bool, out: &mut ControlActions) {
+    pub(super) fn on_kill_actor(&mut self, id: ActorId, may_restart: bool, out: &mut DirectoryActions) {
         if may_restart && self.actors.get(&id).is_none_or(Actor::has_no_process_to_kill) {
             // It has begun to start, or starts again: what is killed is a process, and that comes.
             return;
@@ -343,7 +358,7 @@ impl ControlCore {
     /// Ends an actor that has no process. Nobody hears of its end before the node that may be giving it one has said that nothing
     /// is there any more: whoever owns the arguments of its constructor gives them back when it hears that, and that node may be where
     /// they lie.
-    fn end_unbegun(&mut self, id: ActorId, failure: Failure, out: &mut ControlActions) {
+    fn end_unbegun(&mut self, id: ActorId, failure: Failure, out: &mut DirectoryActions) {
         let Some(actor) = self.actors.get_mut(&id) else { return };
         match actor.phase {
             Phase::Placing { node } if actor.is_asked && self.nodes.contains_key(&node) => {
@@ -362,7 +377,7 @@ impl ControlCore {
         node: NodeId,
         id: ActorId,
         takeover: u32,
-        out: &mut ControlActions,
+        out: &mut DirectoryActions,
     ) -> bool {
         let is_it = self.is_placing(id, takeover, node);
         let ending = self.actors.get_mut(&id).filter(|_| is_it).and_then(|actor| actor.ending.take());
@@ -371,7 +386,7 @@ impl ControlCore {
         true
     }
 
-    pub(super) fn on_out_of_scope(&mut self, id: ActorId, out: &mut ControlActions) {
+    pub(super) fn on_out_of_scope(&mut self, id: ActorId, out: &mut DirectoryActions) {
         let Some(actor) = self.actors.get_mut(&id) else { return };
         actor.is_dropped = true;
         let failure = actor_died(format!("{} ended because its last handle was dropped", actor.title()));
@@ -398,7 +413,7 @@ impl ControlCore {
         id: ActorId,
         takeover: u32,
         gone: WorkerGone,
-        out: &mut ControlActions,
+        out: &mut DirectoryActions,
     ) {
         let Some(actor) = self.actors.get_mut(&id) else { return };
         if actor.takeovers != takeover || !matches!(actor.phase, Phase::Placed { .. }) {
@@ -427,7 +442,7 @@ impl ControlCore {
 
     /// A new process takes over: it is placed like a new actor, under the same id and name. One before it that ended before anything
     /// of the actor had begun there was none of its lives: a worker may end at the moment at which it becomes an actor.
-    fn restart(&mut self, id: ActorId, gone: WorkerGone, has_begun: bool, out: &mut ControlActions) {
+    fn restart(&mut self, id: ActorId, gone: WorkerGone, has_begun: bool, out: &mut DirectoryActions) {
         let actor = self.actors.get_mut(&id).expect("looked up by the caller");
         let creation = actor.creation.take().or_else(|| actor.unbegun.take());
         let mut creation = creation.expect("kept while there are restarts, or it has not begun");
@@ -457,7 +472,7 @@ impl ControlCore {
     }
 
     /// An actor is gone for good, unless its process is still to end.
-    pub(super) fn bury(&mut self, id: ActorId, failure: Failure, out: &mut ControlActions) {
+    pub(super) fn bury(&mut self, id: ActorId, failure: Failure, out: &mut DirectoryActions) {
         self.forget_sent(id);
         self.drop_checkpoint(id, out);
         if self.actors.get(&id).is_some_and(Actor::is_waiting) {
@@ -478,7 +493,7 @@ impl ControlCore {
         let dead = ToNode::Dead(Box::new(ActorDead { actor: id, failure }));
         self.tell(id, &dead, out);
         let before = before.filter(|before| self.nodes.contains_key(before));
-        out.extend(before.map(|before| ControlAction::Send(before, Box::new(dead))));
+        out.extend(before.map(|before| DirectoryAction::Send(before, Box::new(dead))));
         self.retire(id);
         self.jobs.note_end();
     }
@@ -497,7 +512,7 @@ impl ControlCore {
     }
 
     /// Ends an actor for good, with a process or without.
-    pub(super) fn end_actor(&mut self, id: ActorId, failure: Failure, out: &mut ControlActions) {
+    pub(super) fn end_actor(&mut self, id: ActorId, failure: Failure, out: &mut DirectoryActions) {
         let Some(actor) = self.actors.get_mut(&id) else { return };
         match &actor.phase {
             Phase::Placed { .. } => {
@@ -538,7 +553,7 @@ impl ControlCore {
     }
 
     /// Actors share their owner's fate.
-    pub(super) fn end_actors_of(&mut self, owner: WorkerId, end: End, out: &mut ControlActions) {
+    pub(super) fn end_actors_of(&mut self, owner: WorkerId, end: End, out: &mut DirectoryActions) {
         let owned: Vec<ActorId> =
             self.actors.iter().filter(|(_, a)| a.owner == owner && !a.detached).map(|(id, _)| *id).collect();
         for id in owned {

@@ -13,7 +13,7 @@ use sooner_wire::message::{
 use sooner_wire::{ActorId, NodeId, ObjectId, TaskId, WorkerId};
 
 use super::actors::{Actor, Phase};
-use super::{ControlAction, ControlActions, ControlCore, End, ToNode};
+use super::{Directory, DirectoryAction, DirectoryActions, End, ToNode};
 use crate::actors::gone_failure;
 use crate::table::{Map, Set};
 
@@ -92,7 +92,7 @@ impl Last {
 
 impl Checkpoints {
     /// A node tells of the last one, which is there or on the node that it names. Whether all owners of references inside
-    /// were told to keep the objects is not known: see [`ControlCore::keep_again`].
+    /// were told to keep the objects is not known: see [`Directory::keep_again`].
     pub(super) fn learn(&mut self, state: Return, node: NodeId, taker: WorkerId, takeover: u32) {
         if self.last.as_ref().is_some_and(|last| last.takeover > takeover) {
             return;
@@ -102,7 +102,7 @@ impl Checkpoints {
         self.last = Some(Last { node, taker, state, takeover });
     }
 
-    /// A process is not the actor's latest. Its node tells of it until [`ControlCore::let_earlier_go`].
+    /// A process is not the actor's latest. Its node tells of it until [`Directory::let_earlier_go`].
     pub(super) fn note_earlier(&mut self, process: WorkerId, takeover: u32, had_begun: bool) {
         if process != WorkerId::default() {
             self.earlier.insert(process, Earlier { takeover, had_begun });
@@ -196,9 +196,14 @@ fn holder(outcome: &Outcome) -> Option<(Option<NodeId>, u64)> {
     }
 }
 
-impl ControlCore {
+impl Directory {
     /// An actor's process has taken a checkpoint. Its node keeps the block of the state.
-    pub(super) fn on_checkpoint(&mut self, from: WorkerId, checkpoint: Checkpoint, out: &mut ControlActions) {
+    pub(super) fn on_checkpoint(
+        &mut self,
+        from: WorkerId,
+        checkpoint: Checkpoint,
+        out: &mut DirectoryActions,
+    ) {
         let Checkpoint { actor: id, state, calls } = checkpoint;
         let mut last = Last { state, node: from.node(), taker: from, takeover: 0 };
         let place = last.place();
@@ -236,7 +241,7 @@ impl ControlCore {
         actor: ActorId,
         taker: WorkerId,
         calls: Vec<TaskId>,
-        out: &mut ControlActions,
+        out: &mut DirectoryActions,
     ) {
         for (caller, calls) in by_caller(calls).into_iter().filter(|(caller, _)| *caller != taker) {
             self.say(caller, Checkpointed { actor, calls }, out);
@@ -244,7 +249,13 @@ impl ControlCore {
     }
 
     /// A process takes the actor over. Nothing to do for the actor's first process.
-    pub(super) fn restore(&mut self, id: ActorId, node: NodeId, worker: WorkerId, out: &mut ControlActions) {
+    pub(super) fn restore(
+        &mut self,
+        id: ActorId,
+        node: NodeId,
+        worker: WorkerId,
+        out: &mut DirectoryActions,
+    ) {
         let Some(actor) = self.actors.get(&id).filter(|actor| actor.restores()) else { return };
         let last = actor.checkpoints.as_ref().and_then(|checkpoints| checkpoints.last.as_ref());
         let state = last.map(|last| last.state.clone());
@@ -254,7 +265,7 @@ impl ControlCore {
         }
         let restore = Box::new(Restore { actor: id, state, callers, takeover: None });
         let restore = ToNode::Restore { takeover: actor.takeovers, restore };
-        out.push(ControlAction::Send(node, Box::new(restore)));
+        out.push(DirectoryAction::Send(node, Box::new(restore)));
     }
 
     /// A process of an actor is gone that was not the latest.
@@ -263,7 +274,7 @@ impl ControlCore {
         id: ActorId,
         process: WorkerId,
         takeover: u32,
-        out: &mut ControlActions,
+        out: &mut DirectoryActions,
     ) {
         let actor = self.actors.get_mut(&id).filter(|actor| !actor.has_ended());
         match actor.and_then(|actor| actor.checkpoints.as_mut()) {
@@ -274,23 +285,23 @@ impl ControlCore {
             }
             None => {
                 let over = ToNode::EndActor { actor: id, takeover, end: End::Succeeded };
-                out.push(ControlAction::Send(process.node(), Box::new(over)));
+                out.push(DirectoryAction::Send(process.node(), Box::new(over)));
             }
         }
     }
 
     /// The latest process of an actor has its state: nodes need not tell of those before.
-    pub(super) fn let_earlier_go(&mut self, id: ActorId, out: &mut ControlActions) {
+    pub(super) fn let_earlier_go(&mut self, id: ActorId, out: &mut DirectoryActions) {
         let checkpoints = self.actors.get_mut(&id).and_then(|actor| actor.checkpoints.as_mut());
         let Some(checkpoints) = checkpoints.filter(|checkpoints| checkpoints.has_begun) else { return };
         for (process, Earlier { takeover, .. }) in std::mem::take(&mut checkpoints.earlier) {
             let over = ToNode::EndActor { actor: id, takeover, end: End::Succeeded };
-            out.push(ControlAction::Send(process.node(), Box::new(over)));
+            out.push(DirectoryAction::Send(process.node(), Box::new(over)));
         }
     }
 
     /// The actor is gone for good.
-    pub(super) fn drop_checkpoint(&mut self, id: ActorId, out: &mut ControlActions) {
+    pub(super) fn drop_checkpoint(&mut self, id: ActorId, out: &mut DirectoryActions) {
         let checkpoints = self.actors.get_mut(&id).and_then(|actor| actor.checkpoints.as_mut());
         let Some(checkpoints) = checkpoints else { return };
         let last = checkpoints.last.take();
@@ -298,7 +309,7 @@ impl ControlCore {
         self.tell_owners(id, kept, out);
         let place = last.as_ref().and_then(Last::place);
         for (node, block) in left.into_iter().filter(|at| Some(*at) != place) {
-            out.push(ControlAction::Send(node, Box::new(ToNode::LetGo { block })));
+            out.push(DirectoryAction::Send(node, Box::new(ToNode::LetGo { block })));
         }
         let_go_of(last, out);
     }
@@ -306,7 +317,7 @@ impl ControlCore {
     /// After a new start: these keep something for these actors, and owners were perhaps not told of the last checkpoint. What
     /// was kept for one that is gone is let go; for others it stays until there is another checkpoint, because one that was
     /// taken before may still be heard of.
-    pub(super) fn keep_again(&mut self, keeping: Vec<Keeping>, out: &mut ControlActions) {
+    pub(super) fn keep_again(&mut self, keeping: Vec<Keeping>, out: &mut DirectoryActions) {
         for Keeping { actor: id, by } in keeping {
             let living = self.actors.get_mut(&id).filter(|actor| !actor.has_ended());
             match (by, living.map(|actor| actor.checkpoints.as_mut())) {
@@ -320,11 +331,11 @@ impl ControlCore {
                     self.say(owner, KeepObjects { actor: id, objects: Vec::new(), more: None }, out);
                 }
                 (Keeper::State(node, block), None) => {
-                    out.push(ControlAction::Send(node, Box::new(ToNode::LetGo { block })));
+                    out.push(DirectoryAction::Send(node, Box::new(ToNode::LetGo { block })));
                 }
                 (Keeper::Arguments(node), None) => {
                     let dead = ActorDead { actor: id, failure: gone_failure() };
-                    out.push(ControlAction::Send(node, Box::new(ToNode::Dead(Box::new(dead)))));
+                    out.push(DirectoryAction::Send(node, Box::new(ToNode::Dead(Box::new(dead)))));
                 }
             }
         }
@@ -342,7 +353,7 @@ impl ControlCore {
     }
 
     /// Owners that are gone keep nothing, and their nodes pass nothing on to them.
-    fn tell_owners(&self, actor: ActorId, kept: Map<WorkerId, Vec<ObjectId>>, out: &mut ControlActions) {
+    fn tell_owners(&self, actor: ActorId, kept: Map<WorkerId, Vec<ObjectId>>, out: &mut DirectoryActions) {
         for (owner, objects) in kept {
             self.say(owner, KeepObjects { actor, objects, more: None }, out);
         }
@@ -357,8 +368,8 @@ fn by_caller(calls: Vec<TaskId>) -> Map<WorkerId, Vec<u64>> {
     callers
 }
 
-fn let_go_of(last: Option<Last>, out: &mut ControlActions) {
+fn let_go_of(last: Option<Last>, out: &mut DirectoryActions) {
     if let Some((node, block)) = last.as_ref().and_then(Last::place) {
-        out.push(ControlAction::Send(node, Box::new(ToNode::LetGo { block })));
+        out.push(DirectoryAction::Send(node, Box::new(ToNode::LetGo { block })));
     }
 }

@@ -8,11 +8,11 @@ use sooner_wire::message::CreateActor;
 use sooner_wire::{ActorId, NodeId};
 
 use super::actors::{Actor, Phase};
-use super::{ControlActions, ControlCore, End};
+use super::{Directory, DirectoryActions, End};
 
-impl ControlCore {
+impl Directory {
     /// A node is about to leave. Whoever tells it so does it after what follows from this.
-    pub fn on_node_drains(&mut self, node: NodeId, out: &mut ControlActions) {
+    pub fn on_node_drains(&mut self, node: NodeId, out: &mut DirectoryActions) {
         if !self.nodes.contains_key(&node) || !self.draining.insert(node) {
             return;
         }
@@ -25,14 +25,14 @@ impl ControlCore {
     }
 
     /// An actor has got a process; its node may have been told to leave meanwhile.
-    pub(super) fn leave_if_draining(&mut self, id: ActorId, node: NodeId, out: &mut ControlActions) {
+    pub(super) fn leave_if_draining(&mut self, id: ActorId, node: NodeId, out: &mut DirectoryActions) {
         if self.draining.contains(&node) {
             self.move_away(id, out);
         }
     }
 
     /// Ends the process of an actor, so that it begins elsewhere, if it may and can.
-    fn move_away(&mut self, id: ActorId, out: &mut ControlActions) {
+    fn move_away(&mut self, id: ActorId, out: &mut DirectoryActions) {
         let may_move = self.actors.get(&id).is_some_and(Actor::may_move);
         if may_move && self.has_place_for(id) {
             let actor = self.actors.get_mut(&id).expect("it may move");

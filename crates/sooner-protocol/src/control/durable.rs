@@ -7,7 +7,7 @@
 //! A disk that takes nothing refuses what is new, with its reason. What is written already goes on, and its changes are tried
 //! again each second. Ends are told at once: whoever ended something says so again to the next control service.
 //!
-//! Nothing else ever waits here, and where nobody asked for records ([`ControlCore::keep_records`]) nothing is noted.
+//! Nothing else ever waits here, and where nobody asked for records ([`Directory::keep_records`]) nothing is noted.
 
 use sooner_wire::limits::{
     CONTROL_AWAY_NANOS, STORE_BATCH_MAX, STORE_KEY_BYTES_MAX, STORE_RETRY_NANOS, STORE_VALUE_BYTES_MAX,
@@ -22,7 +22,7 @@ use sooner_wire::{ActorId, GroupId, NodeId, WorkerId};
 use super::actors::{Actor, Phase};
 use super::messages::BundleOrder;
 use super::persist::{BatchId, Write};
-use super::{ControlAction, ControlActions, ControlCore, ToNode};
+use super::{Directory, DirectoryAction, DirectoryActions, ToNode};
 use crate::table::{Map, Set};
 use crate::time::Instant;
 
@@ -130,12 +130,12 @@ impl Durable {
         self.retry.get_or_insert(now.plus(STORE_RETRY_NANOS));
     }
 
-    fn submit(&mut self, entries: Vec<Entry>, writes: Vec<Write>, now: Instant) -> ControlAction {
+    fn submit(&mut self, entries: Vec<Entry>, writes: Vec<Write>, now: Instant) -> DirectoryAction {
         self.batches += 1;
         let batch = BatchId(self.batches);
         self.writing.extend(entries.iter().map(|entry| entry.subject.clone()));
         self.pending.insert(batch, Batch { until: now.plus(CONTROL_AWAY_NANOS), entries });
-        ControlAction::Persist(batch, writes)
+        DirectoryAction::Persist(batch, writes)
     }
 
     fn set_recorded(&mut self, subject: &Subject, pieces: Option<u32>) {
@@ -173,7 +173,7 @@ fn check(writes: &[Write]) -> Result<(), String> {
     Ok(())
 }
 
-impl ControlCore {
+impl Directory {
     /// Whether this is written down, and its news wait for that.
     pub(super) fn is_durable(&self, actor: ActorId) -> bool {
         self.durable.is_some() && self.actors.get(&actor).is_some_and(Actor::outlives_control)
@@ -226,7 +226,7 @@ impl ControlCore {
         &mut self,
         subject: impl FnOnce() -> Subject,
         held: Held,
-        out: &mut ControlActions,
+        out: &mut DirectoryActions,
     ) {
         match &mut self.durable {
             Some(durable) => durable.hold(subject(), held),
@@ -245,7 +245,7 @@ impl ControlCore {
     }
 
     /// Asks for what this turn has changed to be written.
-    pub(super) fn write_down(&mut self, now: Instant, out: &mut ControlActions) {
+    pub(super) fn write_down(&mut self, now: Instant, out: &mut DirectoryActions) {
         self.wait_for_the_disk_no_longer(now, out);
         let Some(durable) = &mut self.durable else { return };
         let mut writes = Vec::new();
@@ -348,7 +348,7 @@ impl ControlCore {
         batch: BatchId,
         outcome: Result<(), String>,
         now: Instant,
-        out: &mut ControlActions,
+        out: &mut DirectoryActions,
     ) {
         let Some(durable) = &mut self.durable else { return };
         // One that came too late was followed by others that undo it.
@@ -367,7 +367,7 @@ impl ControlCore {
         }
     }
 
-    fn wait_for_the_disk_no_longer(&mut self, now: Instant, out: &mut ControlActions) {
+    fn wait_for_the_disk_no_longer(&mut self, now: Instant, out: &mut DirectoryActions) {
         let Some(durable) = &mut self.durable else { return };
         let late = durable.pending.iter().filter(|(_, batch)| batch.until <= now).map(|(id, _)| *id);
         for id in late.collect::<Vec<_>>() {
@@ -391,7 +391,7 @@ impl ControlCore {
         }
     }
 
-    fn release(&mut self, held: Held, out: &mut ControlActions) {
+    fn release(&mut self, held: Held, out: &mut DirectoryActions) {
         match held {
             Held::Answer(to, answer) => self.say(to, *answer, out),
             Held::State(to, state) => self.say(to, *state, out),
@@ -407,14 +407,14 @@ impl ControlCore {
             }
             Held::Commit(node, order) => {
                 if self.groups.stands_by(node, &order) {
-                    out.push(ControlAction::Send(node, Box::new(ToNode::Bundles(Box::new(order)))));
+                    out.push(DirectoryAction::Send(node, Box::new(ToNode::Bundles(Box::new(order)))));
                 }
             }
         }
     }
 
     /// Something is not on disk. What is new is refused, the rest tried again.
-    fn on_failed(&mut self, entry: Entry, why: &str, now: Instant, out: &mut ControlActions) {
+    fn on_failed(&mut self, entry: Entry, why: &str, now: Instant, out: &mut DirectoryActions) {
         let Entry { subject, mut held, before, .. } = entry;
         let reason = format!("the head cannot write this down, and it would be lost with the head: {why}");
         if let Some(durable) = &mut self.durable {
@@ -489,7 +489,7 @@ impl ControlCore {
         }
     }
 
-    fn refuse_state(&self, to: WorkerId, mut state: GroupState, reason: &str, out: &mut ControlActions) {
+    fn refuse_state(&self, to: WorkerId, mut state: GroupState, reason: &str, out: &mut DirectoryActions) {
         for row in &mut state.groups {
             (row.phase, row.reason) = (GroupPhase::Removed, Some(reason.to_owned()));
         }

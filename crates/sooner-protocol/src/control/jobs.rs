@@ -16,7 +16,7 @@ use sooner_wire::{ActorId, NodeId, WorkerId};
 
 use super::actors::Phase;
 use super::durable::Subject;
-use super::{ControlAction, ControlActions, ControlCore, ToNode};
+use super::{Directory, DirectoryAction, DirectoryActions, ToNode};
 use crate::table::{Map, Set};
 use crate::time::Instant;
 
@@ -87,12 +87,12 @@ impl Jobs {
     }
 }
 
-fn tell(node: NodeId, job: WorkerId, state: JobState, config: Option<Box<JobConfig>>) -> ControlAction {
-    ControlAction::Send(node, Box::new(ToNode::Job(Box::new(Job { job, state, config }))))
+fn tell(node: NodeId, job: WorkerId, state: JobState, config: Option<Box<JobConfig>>) -> DirectoryAction {
+    DirectoryAction::Send(node, Box::new(ToNode::Job(Box::new(Job { job, state, config }))))
 }
 
-impl ControlCore {
-    pub(super) fn on_job(&mut self, node: NodeId, job: Job, out: &mut ControlActions) {
+impl Directory {
+    pub(super) fn on_job(&mut self, node: NodeId, job: Job, out: &mut DirectoryActions) {
         let Job { job, state, config } = job;
         match (state, config) {
             (JobState::Started, Some(config)) => self.on_job_started(job, config, out),
@@ -102,7 +102,7 @@ impl ControlCore {
         }
     }
 
-    fn on_job_started(&mut self, job: WorkerId, config: Box<JobConfig>, out: &mut ControlActions) {
+    fn on_job_started(&mut self, job: WorkerId, config: Box<JobConfig>, out: &mut DirectoryActions) {
         let new = || Known::new(config, Set::from_iter([job.node()]));
         self.jobs.open.entry(job).or_insert_with(new);
         if self.durable.is_some() && self.has_actors(job) {
@@ -113,7 +113,7 @@ impl ControlCore {
         }
     }
 
-    fn on_job_asked(&mut self, node: NodeId, job: WorkerId, out: &mut ControlActions) {
+    fn on_job_asked(&mut self, node: NodeId, job: WorkerId, out: &mut DirectoryActions) {
         if let Some(known) = self.jobs.open.get_mut(&job) {
             known.nodes.insert(node);
             out.push(tell(node, job, JobState::Started, Some(known.config.clone())));
@@ -128,7 +128,7 @@ impl ControlCore {
     }
 
     /// A driver is about to end in order: other nodes end what works for it.
-    pub(super) fn on_job_leaves(&mut self, driver: WorkerId, out: &mut ControlActions) {
+    pub(super) fn on_job_leaves(&mut self, driver: WorkerId, out: &mut DirectoryActions) {
         let Some(known) = self.jobs.open.get_mut(&driver) else { return };
         known.is_leaving = true;
         let others = known.nodes.iter().filter(|node| **node != driver.node());
@@ -136,7 +136,7 @@ impl ControlCore {
     }
 
     /// A process is gone: its job, if it had one, lasts only as long as its actors.
-    pub(super) fn on_driver_gone(&mut self, process: WorkerId, out: &mut ControlActions) {
+    pub(super) fn on_driver_gone(&mut self, process: WorkerId, out: &mut DirectoryActions) {
         if let Some(known) = self.jobs.open.get_mut(&process) {
             known.is_gone = true;
             self.jobs.has_ends = true;
@@ -208,7 +208,7 @@ impl ControlCore {
     }
 
     /// A node is gone, and with it the drivers there.
-    pub(super) fn end_jobs_on(&mut self, node: NodeId, out: &mut ControlActions) {
+    pub(super) fn end_jobs_on(&mut self, node: NodeId, out: &mut DirectoryActions) {
         for (job, known) in &mut self.jobs.open {
             known.nodes.swap_remove(&node);
             known.unable.swap_remove(&node);
@@ -224,7 +224,7 @@ impl ControlCore {
     }
 
     /// Says which jobs are over.
-    pub(super) fn end_jobs(&mut self, out: &mut ControlActions) {
+    pub(super) fn end_jobs(&mut self, out: &mut DirectoryActions) {
         if !std::mem::take(&mut self.jobs.has_ends) {
             return;
         }

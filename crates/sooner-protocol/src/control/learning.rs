@@ -14,7 +14,7 @@ use sooner_wire::{ActorId, NodeId, TaskId, WorkerId};
 
 use super::actors::{Actor, Phase};
 use super::checkpoints::{Keeping, takes_checkpoints};
-use super::{ControlAction, ControlActions, ControlCore, End, ToControl, ToNode};
+use super::{Directory, DirectoryAction, DirectoryActions, End, ToControl, ToNode};
 use crate::table::Set;
 use crate::time::Instant;
 
@@ -42,14 +42,14 @@ pub(super) struct Learning {
     watched: Set<NodeId>,
 }
 
-impl ControlCore {
+impl Directory {
     /// Nodes that an earlier control service knew are expected: their words wait until [`Self::on_all_here`], or `until`.
     pub fn expect_nodes(&mut self, until: Instant) {
         self.learning = Some(Learning { until, ..Learning::default() });
     }
 
     /// All that were expected have come back or are gone.
-    pub fn on_all_here(&mut self, now: Instant, out: &mut ControlActions) {
+    pub fn on_all_here(&mut self, now: Instant, out: &mut DirectoryActions) {
         let Some(learning) = self.learning.take() else { return };
         // They hear how it goes on behind what they know.
         for (actor, process) in &learning.subscribers {
@@ -106,7 +106,7 @@ impl ControlCore {
     }
 
     /// Goes on without those that do not come.
-    pub(super) fn wait_no_longer(&mut self, now: Instant, out: &mut ControlActions) {
+    pub(super) fn wait_no_longer(&mut self, now: Instant, out: &mut DirectoryActions) {
         let is_enough = |learning: &Learning| learning.until <= now || learning.words.len() > WORDS_MAX;
         if self.learning.as_ref().is_some_and(is_enough) {
             self.on_all_here(now, out);
@@ -165,7 +165,7 @@ impl ControlCore {
     }
 
     /// A node says what is there.
-    pub(super) fn on_here(&mut self, node: NodeId, mut here: ActorsHere, out: &mut ControlActions) {
+    pub(super) fn on_here(&mut self, node: NodeId, mut here: ActorsHere, out: &mut DirectoryActions) {
         self.ask_what_is_owed(node, out);
         let keeping = Keeping::all_of(node, &mut here);
         for job in here.jobs {
@@ -197,7 +197,7 @@ impl ControlCore {
     }
 
     /// Processes that have heard that these actors began. One that nobody has is gone.
-    fn subscribe_again(&mut self, subscribers: Vec<(ActorId, WorkerId)>, out: &mut ControlActions) {
+    fn subscribe_again(&mut self, subscribers: Vec<(ActorId, WorkerId)>, out: &mut DirectoryActions) {
         for (actor, process) in subscribers {
             match self.actors.get(&actor).is_some_and(Actor::is_known) {
                 true => self.on_subscribe(process, actor, out),
@@ -206,7 +206,7 @@ impl ControlCore {
         }
     }
 
-    fn on_actor_here(&mut self, node: NodeId, mut row: ActorHere, out: &mut ControlActions) {
+    fn on_actor_here(&mut self, node: NodeId, mut row: ActorHere, out: &mut DirectoryActions) {
         let id = row.actor;
         let (taker, covered) = (taker(&row), row.covered.take().unwrap_or_default());
         match &mut self.learning {
@@ -239,7 +239,7 @@ impl ControlCore {
 
     /// Actors are dead, as an earlier control service had told some nodes. One that lives after all was told gone for want of a
     /// node that came too late.
-    fn learn_dead(&mut self, dead: Vec<ActorDead>, out: &mut ControlActions) {
+    fn learn_dead(&mut self, dead: Vec<ActorDead>, out: &mut DirectoryActions) {
         for ActorDead { actor: id, failure } in dead {
             let ends = |takeover| self.unheard_ends.iter().any(|end| (end.0, end.1) == (id, takeover));
             match self.actors.get(&id).map(|actor| (&actor.phase, actor.takeovers)) {
@@ -252,7 +252,7 @@ impl ControlCore {
     }
 
     /// A process of an actor that has ended, or has a later one: it ends, and its state counts until a later one has its own.
-    fn learn_earlier(&mut self, node: NodeId, row: ActorHere, has_ended: bool, out: &mut ControlActions) {
+    fn learn_earlier(&mut self, node: NodeId, row: ActorHere, has_ended: bool, out: &mut DirectoryActions) {
         let (id, takeover, taker) = (row.actor, row.takeover, taker(&row));
         let is_kept = !has_ended && takes_checkpoints(&row);
         match row.gone {
@@ -319,9 +319,9 @@ fn taker(row: &ActorHere) -> WorkerId {
     row.worker.or(row.gone.as_ref().map(|gone| gone.worker)).unwrap_or_default()
 }
 
-fn end(node: NodeId, actor: ActorId, takeover: u32, end: End, out: &mut ControlActions) {
+fn end(node: NodeId, actor: ActorId, takeover: u32, end: End, out: &mut DirectoryActions) {
     let end = ToNode::EndActor { actor, takeover, end };
-    out.push(ControlAction::Send(node, Box::new(end)));
+    out.push(DirectoryAction::Send(node, Box::new(end)));
 }
 
 /// An end of which the control service may not have heard: of which process of which actor, and how.

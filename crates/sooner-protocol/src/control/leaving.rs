@@ -4,11 +4,11 @@ use sooner_wire::message::WorkerGone;
 use sooner_wire::{ActorId, NodeId, ResourceSet, WorkerId};
 
 use super::actors::Phase;
-use super::{ControlActions, ControlCore};
+use super::{Directory, DirectoryActions};
 use crate::scheduling::policy::NodeRow;
 use crate::table::Set;
 
-impl ControlCore {
+impl Directory {
     /// A node takes part, with these resources and labels. One that has said so again is as it was.
     pub fn on_node_joined(&mut self, row: NodeRow) {
         self.expect_word_of(row.node);
@@ -25,7 +25,7 @@ impl ControlCore {
     }
 
     /// A node is gone with all that was there. Whoever is told anything that follows from it has been told that.
-    pub fn on_node_gone(&mut self, node: NodeId, reason: &str, out: &mut ControlActions) {
+    pub fn on_node_gone(&mut self, node: NodeId, reason: &str, out: &mut DirectoryActions) {
         let was_expected = self.expect_no_longer(node);
         if self.nodes.swap_remove(&node).is_none() && !was_expected {
             return;
@@ -52,7 +52,7 @@ impl ControlCore {
         known.filter(|process| process.node() == node).collect()
     }
 
-    fn end_actors_on(&mut self, node: NodeId, reason: &str, out: &mut ControlActions) {
+    fn end_actors_on(&mut self, node: NodeId, reason: &str, out: &mut DirectoryActions) {
         let there = |phase: &Phase| match phase {
             Phase::Placing { node: at } => (*at == node).then_some(WorkerId::default()),
             Phase::Placed { node: at, worker } => (*at == node).then_some(*worker),

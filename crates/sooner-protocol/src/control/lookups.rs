@@ -7,7 +7,7 @@
 use sooner_wire::message::{ActorDead, ForgetLost};
 use sooner_wire::{ActorId, WorkerId};
 
-use super::{ControlActions, ControlCore};
+use super::{Directory, DirectoryActions};
 use crate::actors::gone_failure;
 use crate::table::Map;
 
@@ -28,9 +28,9 @@ impl Lookups {
     }
 }
 
-impl ControlCore {
+impl Directory {
     /// A caller asks for an actor that is not known.
-    pub(super) fn look_up(&mut self, actor: ActorId, from: WorkerId, out: &mut ControlActions) {
+    pub(super) fn look_up(&mut self, actor: ActorId, from: WorkerId, out: &mut DirectoryActions) {
         let owner = actor.owner;
         if from == owner || !self.nodes.contains_key(&owner.node()) {
             return self.tell_gone(actor, from, out);
@@ -42,7 +42,7 @@ impl ControlCore {
     }
 
     /// The owner has answered: whatever it said before is known by now.
-    pub(super) fn on_looked_up(&mut self, round: u64, out: &mut ControlActions) {
+    pub(super) fn on_looked_up(&mut self, round: u64, out: &mut DirectoryActions) {
         let Some((actor, from)) = self.lookups.open.swap_remove(&round) else { return };
         if self.actors.contains_key(&actor) {
             self.on_subscribe(from, actor, out);
@@ -52,7 +52,7 @@ impl ControlCore {
     }
 
     /// An owner that is gone answers nothing any more.
-    pub(super) fn end_lookups_of(&mut self, gone: WorkerId, out: &mut ControlActions) {
+    pub(super) fn end_lookups_of(&mut self, gone: WorkerId, out: &mut DirectoryActions) {
         let rounds = self.lookups.open.iter().filter(|(_, (actor, _))| actor.owner == gone);
         for round in rounds.map(|(round, _)| *round).collect::<Vec<_>>() {
             self.on_looked_up(round, out);
@@ -60,7 +60,7 @@ impl ControlCore {
         self.lookups.open.retain(|_, (_, from)| *from != gone);
     }
 
-    pub(super) fn tell_gone(&self, actor: ActorId, to: WorkerId, out: &mut ControlActions) {
+    pub(super) fn tell_gone(&self, actor: ActorId, to: WorkerId, out: &mut DirectoryActions) {
         self.say(to, ActorDead { actor, failure: gone_failure() }, out);
     }
 }

@@ -4,10 +4,15 @@ use sooner_wire::WorkerId;
 use sooner_wire::message::{Answer, FindName, ListNames, ReserveName};
 
 use super::durable::{Held, Subject};
-use super::{Actor, ActorId, ControlActions, ControlCore};
+use super::{Actor, ActorId, Directory, DirectoryActions};
 
-impl ControlCore {
-    pub(super) fn on_reserve_name(&mut self, from: WorkerId, reserve: ReserveName, out: &mut ControlActions) {
+impl Directory {
+    pub(super) fn on_reserve_name(
+        &mut self,
+        from: WorkerId,
+        reserve: ReserveName,
+        out: &mut DirectoryActions,
+    ) {
         let mut reply = Answer { request: reserve.request, ..Answer::default() };
         let key = (reserve.namespace, reserve.name);
         let taken = self.names.get(&key).filter(|(actor, _)| *actor != reserve.actor);
@@ -28,7 +33,7 @@ impl ControlCore {
         self.say(from, reply, out);
     }
 
-    pub(super) fn on_find_name(&mut self, from: WorkerId, find: &FindName, out: &mut ControlActions) {
+    pub(super) fn on_find_name(&mut self, from: WorkerId, find: &FindName, out: &mut DirectoryActions) {
         let mut reply = Answer { request: find.request, ..Answer::default() };
         match self.names.get(&(find.namespace.clone(), find.name.clone())) {
             Some((actor, description)) => {
@@ -43,7 +48,7 @@ impl ControlCore {
         self.say(from, reply, out);
     }
 
-    pub(super) fn on_list_names(&mut self, from: WorkerId, list: &ListNames, out: &mut ControlActions) {
+    pub(super) fn on_list_names(&mut self, from: WorkerId, list: &ListNames, out: &mut DirectoryActions) {
         let wanted = |namespace: &str| list.namespace.as_deref().is_none_or(|n| n == namespace);
         let names = self.names.keys().filter(|(namespace, _)| wanted(namespace)).cloned().collect();
         self.say(from, Answer { request: list.request, names: Some(names), ..Answer::default() }, out);

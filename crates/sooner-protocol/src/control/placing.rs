@@ -9,7 +9,7 @@ use sooner_wire::{ActorId, GroupId, NodeId, Strategy, WorkerId};
 use super::durable::{Held, Subject};
 use super::groups::{GroupAction, Groups};
 use super::recalling::Needs;
-use super::{BundleAnswer, BundleOrder, ControlAction, ControlActions, ControlCore, ToNode, actor_died};
+use super::{BundleAnswer, BundleOrder, Directory, DirectoryAction, DirectoryActions, ToNode, actor_died};
 use crate::node::{unschedulable, unstartable};
 use crate::scheduling::policy::{Asked, Choice, NodeRow, choose, queue};
 use crate::table::Set;
@@ -28,7 +28,7 @@ pub(super) enum Target {
     Never(Failure),
 }
 
-impl ControlCore {
+impl Directory {
     /// A node says what it has free now, and which labels.
     pub fn on_report(&mut self, row: NodeRow) {
         if self.is_open(row.node) {
@@ -50,7 +50,7 @@ impl ControlCore {
     /// Runs something on the groups and carries out what they want.
     pub(super) fn with_groups(
         &mut self,
-        out: &mut ControlActions,
+        out: &mut DirectoryActions,
         work: impl FnOnce(&mut Groups, &mut Vec<GroupAction>),
     ) {
         let mut actions = Vec::new();
@@ -68,10 +68,10 @@ impl ControlCore {
                     Some(group) => {
                         self.when_written(|| Subject::Group(group), Held::Commit(node, order), out)
                     }
-                    None => out.push(ControlAction::Send(node, Box::new(ToNode::Bundles(Box::new(order))))),
+                    None => out.push(DirectoryAction::Send(node, Box::new(ToNode::Bundles(Box::new(order))))),
                 },
                 GroupAction::Client(client, message) => self.say(client, message, out),
-                GroupAction::Warn(text) => out.push(ControlAction::Warn(text)),
+                GroupAction::Warn(text) => out.push(DirectoryAction::Warn(text)),
             }
         }
     }
@@ -96,7 +96,7 @@ impl ControlCore {
         node: NodeId,
         answer: BundleAnswer,
         now: Instant,
-        out: &mut ControlActions,
+        out: &mut DirectoryActions,
     ) {
         self.with_groups(out, |groups, acts| match answer {
             BundleAnswer::Prepared(prepared) => groups.on_prepared(node, &prepared, now, acts),
@@ -104,7 +104,7 @@ impl ControlCore {
         });
     }
 
-    pub(super) fn place_groups(&mut self, now: Instant, out: &mut ControlActions) {
+    pub(super) fn place_groups(&mut self, now: Instant, out: &mut DirectoryActions) {
         if self.groups.is_waiting() {
             let rows = std::mem::take(&mut self.rows);
             self.with_groups(out, |groups, acts| groups.settle(rows.all(), now, acts));
@@ -113,13 +113,13 @@ impl ControlCore {
     }
 
     /// Ends a group with the actors in it; tasks end with their workers.
-    pub(super) fn remove_group(&mut self, group: GroupId, out: &mut ControlActions) {
+    pub(super) fn remove_group(&mut self, group: GroupId, out: &mut DirectoryActions) {
         self.end_actors_in(group, out);
         self.with_groups(out, |groups, acts| groups.on_remove(group, acts));
     }
 
     /// Groups end with their driver.
-    pub(super) fn end_groups_of(&mut self, process: WorkerId, out: &mut ControlActions) {
+    pub(super) fn end_groups_of(&mut self, process: WorkerId, out: &mut DirectoryActions) {
         for group in self.groups.of_driver(process) {
             self.remove_group(group, out);
         }
@@ -240,7 +240,7 @@ impl ControlCore {
         matches!(self.target_of(id, &Needs::of(create), None), Target::Node(_) | Target::Queue(_))
     }
 
-    fn end_actors_in(&mut self, group: GroupId, out: &mut ControlActions) {
+    fn end_actors_in(&mut self, group: GroupId, out: &mut DirectoryActions) {
         let ended: Vec<ActorId> = self.actors_in(group);
         for actor in ended {
             let failure = removed_failure(group, None, FailureCode::ActorGroupRemoved);

@@ -20,7 +20,7 @@ use sooner_wire::{ActorId, GroupId, NodeId, ResourceSet, Strategy};
 use super::actors::Phase;
 use super::placing::Target;
 use super::rows::Load;
-use super::{ControlAction, ControlActions, ControlCore, End, ToNode};
+use super::{Directory, DirectoryAction, DirectoryActions, End, ToNode};
 use crate::scheduling::policy::holder_of_most;
 use crate::table::{Map, Set};
 use crate::time::Instant;
@@ -164,7 +164,7 @@ impl Recalls {
     }
 }
 
-impl ControlCore {
+impl Directory {
     /// A node was chosen for an actor: there now, or when there is room.
     pub(super) fn note_sent(&mut self, id: ActorId, node: NodeId, waits: bool, now: Instant) {
         let Some(actor) = self.actors.get(&id) else { return };
@@ -193,7 +193,7 @@ impl ControlCore {
     }
 
     /// Asks back what has room elsewhere.
-    pub(super) fn recall(&mut self, now: Instant, out: &mut ControlActions) {
+    pub(super) fn recall(&mut self, now: Instant, out: &mut DirectoryActions) {
         self.recall_unknown(out);
         let is_due = self.recalls.due.is_some_and(|due| due <= now);
         if !(self.rows.has_more() || is_due) {
@@ -230,7 +230,7 @@ impl ControlCore {
     }
 
     /// Asks an actor back that is to go there.
-    fn recall_for(&mut self, id: ActorId, to: NodeId, now: Instant, out: &mut ControlActions) {
+    fn recall_for(&mut self, id: ActorId, to: NodeId, now: Instant, out: &mut DirectoryActions) {
         let (Some(sent), Some(actor)) = (self.recalls.sent.get_mut(&id), self.actors.get(&id)) else {
             return;
         };
@@ -243,7 +243,7 @@ impl ControlCore {
 
     /// What only its node knows enough of is asked back if there is another node at all: it is placed anew where it waits, if there is
     /// room nowhere else.
-    fn recall_unknown(&mut self, out: &mut ControlActions) {
+    fn recall_unknown(&mut self, out: &mut DirectoryActions) {
         for (id, node) in std::mem::take(&mut self.recalls.unknown) {
             let is_there = |phase: &Phase| matches!(phase, Phase::Placing { node: at } if *at == node);
             let Some(actor) = self.actors.get(&id).filter(|actor| is_there(&actor.phase)) else { continue };
@@ -255,7 +255,7 @@ impl ControlCore {
     }
 }
 
-fn recall(actor: ActorId, takeover: u32, node: NodeId) -> ControlAction {
+fn recall(actor: ActorId, takeover: u32, node: NodeId) -> DirectoryAction {
     let end = End::Recalled;
-    ControlAction::Send(node, Box::new(ToNode::EndActor { actor, takeover, end }))
+    DirectoryAction::Send(node, Box::new(ToNode::EndActor { actor, takeover, end }))
 }

@@ -26,7 +26,7 @@ use super::actors::{Actor, Phase};
 use super::checkpoints::Checkpoints;
 use super::durable::{Durable, Subject};
 use super::groups::{Groups, Record};
-use super::{ControlActions, ControlCore, actor_died};
+use super::{Directory, DirectoryActions, actor_died};
 use crate::table::{Map, Set};
 
 /// What an earlier control service left; nothing in a new cluster.
@@ -95,7 +95,7 @@ impl Found {
     }
 }
 
-impl ControlCore {
+impl Directory {
     /// From now on what must survive is written, and this is what is written already.
     pub fn keep_records(&mut self, found: Found) {
         let mut durable = Durable::default();
@@ -194,7 +194,7 @@ impl ControlCore {
     }
 
     /// All that are there have said what they have, but for the `silent`.
-    pub(super) fn reconcile(&mut self, silent: &Set<NodeId>, out: &mut ControlActions) {
+    pub(super) fn reconcile(&mut self, silent: &Set<NodeId>, out: &mut DirectoryActions) {
         if self.durable.is_none() {
             return;
         }
@@ -220,7 +220,7 @@ impl ControlCore {
     }
 
     /// A node has said what it has: what else it was asked for it does not know of.
-    pub(super) fn reconcile_with(&mut self, node: NodeId, out: &mut ControlActions) {
+    pub(super) fn reconcile_with(&mut self, node: NodeId, out: &mut DirectoryActions) {
         if self.durable.is_none() {
             return;
         }
@@ -251,7 +251,7 @@ impl ControlCore {
     }
 
     /// A node that is there was to give an actor a process, and has not heard of it.
-    fn place_again(&mut self, id: ActorId, node: NodeId, out: &mut ControlActions) {
+    fn place_again(&mut self, id: ActorId, node: NodeId, out: &mut DirectoryActions) {
         self.confirm(id);
         let Some(actor) = self.actors.get_mut(&id) else { return };
         if actor.knows_what_came_before() {
@@ -268,7 +268,7 @@ impl ControlCore {
     }
 
     /// The process of an actor is gone, if there was one.
-    fn end_restored(&mut self, id: ActorId, node: NodeId, out: &mut ControlActions) {
+    fn end_restored(&mut self, id: ActorId, node: NodeId, out: &mut DirectoryActions) {
         self.confirm(id);
         let Some(actor) = self.actors.get_mut(&id) else { return };
         let (takeover, worker) = (actor.takeovers, WorkerId::default());

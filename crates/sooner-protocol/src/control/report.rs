@@ -4,10 +4,10 @@ use sooner_wire::message::GroupRow;
 use sooner_wire::message::state::ActorRow;
 use sooner_wire::{ActorId, ResourceSet};
 
-use super::ControlCore;
+use super::Directory;
 use super::actors::{Actor, Phase};
 
-impl ControlCore {
+impl Directory {
     /// The actors. What only the node of each knows it adds ([`crate::node::NodeCore::complete`]).
     #[must_use]
     pub fn report(&self) -> Vec<ActorRow> {

@@ -25,7 +25,7 @@ use sooner_wire::message::{Held, Settled, WorkerGone};
 use sooner_wire::{NodeId, ObjectId, WorkerId};
 
 use super::actors::{Actor, Phase};
-use super::{ControlAction, ControlActions, ControlCore, ToNode};
+use super::{Directory, DirectoryAction, DirectoryActions, ToNode};
 use crate::probes::{bug, mark};
 use crate::table::{Map, Set};
 
@@ -257,14 +257,14 @@ impl Hash for Settling {
     }
 }
 
-impl ControlCore {
+impl Directory {
     /// A process is gone, as its node says: the nodes that have to do with it are told, and asked.
     pub(super) fn on_death(
         &mut self,
         process: WorkerId,
         watchers: &[NodeId],
         gone: Option<Box<WorkerGone>>,
-        out: &mut ControlActions,
+        out: &mut DirectoryActions,
     ) {
         let Some(gone) = gone else { return };
         // What it gave to the control service is with actors now: their nodes are asked, too.
@@ -282,7 +282,7 @@ impl ControlCore {
         node: NodeId,
         gone: WorkerId,
         held: Vec<Held>,
-        out: &mut ControlActions,
+        out: &mut DirectoryActions,
     ) {
         let mut say = Vec::new();
         let is_home_there = !self.is_lost(gone.node());
@@ -292,7 +292,7 @@ impl ControlCore {
     }
 
     /// A node is gone with all its processes.
-    pub fn settle_without(&mut self, node: NodeId, out: &mut ControlActions) {
+    pub fn settle_without(&mut self, node: NodeId, out: &mut DirectoryActions) {
         let left: Vec<NodeId> = self.nodes_that_may_be().filter(|other| *other != node).collect();
         let mut say = Vec::new();
         self.settling.on_node_gone(node, left, &mut say);
@@ -300,7 +300,11 @@ impl ControlCore {
     }
 
     /// Some nodes have to do with these. Of one that is gone no record is left, and not all may have been told.
-    pub fn settle_forgotten(&mut self, watched: impl IntoIterator<Item = NodeId>, out: &mut ControlActions) {
+    pub fn settle_forgotten(
+        &mut self,
+        watched: impl IntoIterator<Item = NodeId>,
+        out: &mut DirectoryActions,
+    ) {
         for node in self.not_too_early(watched) {
             if self.is_lost(node) && !self.settling.is_known_gone(node) {
                 self.settle_without(node, out);
@@ -309,7 +313,7 @@ impl ControlCore {
     }
 
     /// A node asks after one that is gone: it is told of the processes there, if it has not been.
-    pub fn on_asked_after(&mut self, from: NodeId, gone: NodeId, out: &mut ControlActions) {
+    pub fn on_asked_after(&mut self, from: NodeId, gone: NodeId, out: &mut DirectoryActions) {
         if self.settling.is_known_gone(gone) {
             let mut say = Vec::new();
             self.settling.on_asked_after(from, gone, &mut say);
@@ -319,7 +323,7 @@ impl ControlCore {
     }
 
     /// A node says what it has: it may have come late, or over another connection than what it was asked.
-    pub(super) fn ask_what_is_owed(&self, node: NodeId, out: &mut ControlActions) {
+    pub(super) fn ask_what_is_owed(&self, node: NodeId, out: &mut DirectoryActions) {
         let mut say = Vec::new();
         self.settling.on_node_back(node, &mut say);
         self.say_deaths(say, None, out);
@@ -335,7 +339,7 @@ impl ControlCore {
         owned.filter_map(node).collect()
     }
 
-    fn say_deaths(&self, say: Vec<Saying>, news: Option<&WorkerGone>, out: &mut ControlActions) {
+    fn say_deaths(&self, say: Vec<Saying>, news: Option<&WorkerGone>, out: &mut DirectoryActions) {
         for saying in say {
             let (node, word) = match saying {
                 Saying::Gone(node, worker) => {
@@ -346,7 +350,7 @@ impl ControlCore {
                 Saying::Settled(node, settled) => (node, ToNode::Settled(Box::new(settled))),
             };
             if self.nodes.contains_key(&node) {
-                out.push(ControlAction::Send(node, Box::new(word)));
+                out.push(DirectoryAction::Send(node, Box::new(word)));
             }
         }
     }

@@ -1,7 +1,7 @@
 //! A node that leaves: what it gives back, what it hands over, and what the directory makes of its actors.
 
 use sooner_protocol::control::{
-    ControlAction, ControlActions, ControlCore, End, PlaceActor, ToControl, ToNode,
+    Directory, DirectoryAction, DirectoryActions, End, PlaceActor, ToControl, ToNode,
 };
 use sooner_protocol::node::{NodeAction, NodeActions, NodeCore};
 use sooner_protocol::scheduling::policy::NodeRow;
@@ -174,8 +174,8 @@ fn an_actor_that_waits_on_a_node_that_drains_is_given_back() {
 }
 
 /// The directory with two nodes of four CPUs each, and an actor that its owner's node, `THERE`, was asked to place.
-fn directory(restarts: i32) -> ControlCore {
-    let mut control = ControlCore::default();
+fn directory(restarts: i32) -> Directory {
+    let mut control = Directory::default();
     for node in [HERE, THERE] {
         let (free, total) = (cpus(4.0), cpus(4.0));
         control.on_node_joined(NodeRow { node, free, total, labels: Vec::new() });
@@ -185,27 +185,27 @@ fn directory(restarts: i32) -> ControlCore {
     control
 }
 
-pub(super) fn say(control: &mut ControlCore, node: NodeId, word: ToControl) -> ControlActions {
-    let mut out = ControlActions::new();
+pub(super) fn say(control: &mut Directory, node: NodeId, word: ToControl) -> DirectoryActions {
+    let mut out = DirectoryActions::new();
     control.on_node(node, word, NOW, &mut out);
     control.settle(NOW, &mut out);
     out
 }
 
 /// The nodes that are asked to place an actor, and for which takeover.
-pub(super) fn placed_on(out: &ControlActions) -> Vec<(NodeId, u32)> {
-    let placed = |action: &ControlAction| match action {
-        ControlAction::Send(node, word) => match &**word {
+pub(super) fn placed_on(out: &DirectoryActions) -> Vec<(NodeId, u32)> {
+    let placed = |action: &DirectoryAction| match action {
+        DirectoryAction::Send(node, word) => match &**word {
             ToNode::PlaceActor(place) => Some((*node, place.takeover)),
             _ => None,
         },
-        ControlAction::Warn(_) | ControlAction::Persist(..) => None,
+        DirectoryAction::Warn(_) | DirectoryAction::Persist(..) => None,
     };
     out.iter().filter_map(placed).collect()
 }
 
-fn drain(control: &mut ControlCore) -> ControlActions {
-    let mut out = ControlActions::new();
+fn drain(control: &mut Directory) -> DirectoryActions {
+    let mut out = DirectoryActions::new();
     control.on_node_drains(THERE, &mut out);
     control.settle(NOW, &mut out);
     out
@@ -227,7 +227,7 @@ fn an_actor_moves_without_using_up_a_restart() {
     let mut control = directory(1);
     say(&mut control, THERE, placed());
     let end = ToNode::EndActor { actor: ACTOR, takeover: 0, end: End::Finished };
-    assert_eq!(drain(&mut control), [ControlAction::Send(THERE, Box::new(end))]);
+    assert_eq!(drain(&mut control), [DirectoryAction::Send(THERE, Box::new(end))]);
     assert_eq!(placed_on(&say(&mut control, THERE, gone(0, PROCESS))), [(HERE, 1)]);
     let next = WorkerId(HERE.0 + 9);
     say(&mut control, HERE, ToControl::ActorPlaced { actor: ACTOR, takeover: 1, worker: next });
@@ -243,7 +243,7 @@ fn an_actor_whose_process_began_meanwhile_moves_too() {
     assert_eq!(drain(&mut control), [], "it has no process yet, as far as is known");
     let out = say(&mut control, THERE, placed());
     let end = ToNode::EndActor { actor: ACTOR, takeover: 0, end: End::Finished };
-    assert!(out.contains(&ControlAction::Send(THERE, Box::new(end))), "{out:?}");
+    assert!(out.contains(&DirectoryAction::Send(THERE, Box::new(end))), "{out:?}");
     assert_eq!(placed_on(&say(&mut control, THERE, gone(0, PROCESS))), [(HERE, 1)]);
 }
 

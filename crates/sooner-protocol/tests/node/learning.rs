@@ -1,6 +1,6 @@
 //! A control service that has started again, and what several nodes tell it.
 
-use sooner_protocol::control::{ControlAction, ControlActions, ControlCore, End, Found, ToControl, ToNode};
+use sooner_protocol::control::{Directory, DirectoryAction, DirectoryActions, End, Found, ToControl, ToNode};
 use sooner_protocol::member::Member;
 use sooner_protocol::node::{NodeAction, NodeActions, NodeCore};
 use sooner_protocol::time::Instant;
@@ -59,8 +59,8 @@ fn process(node: NodeId, number: u64) -> WorkerId {
 }
 
 /// It expects the two nodes.
-fn control() -> ControlCore {
-    let mut control = ControlCore::default();
+fn control() -> Directory {
+    let mut control = Directory::default();
     control.expect_nodes(UNTIL);
     for node in [HERE, THERE] {
         control.on_node_joined(NodeCore::new(cpus(1.0), node.0, 0).row());
@@ -68,25 +68,25 @@ fn control() -> ControlCore {
     control
 }
 
-fn say(control: &mut ControlCore, from: NodeId, word: ToControl) -> Vec<(NodeId, ToNode)> {
+fn say(control: &mut Directory, from: NodeId, word: ToControl) -> Vec<(NodeId, ToNode)> {
     hear(control, |control, out| control.on_node(from, word, NOW, out))
 }
 
 fn hear(
-    control: &mut ControlCore,
-    work: impl FnOnce(&mut ControlCore, &mut ControlActions),
+    control: &mut Directory,
+    work: impl FnOnce(&mut Directory, &mut DirectoryActions),
 ) -> Vec<(NodeId, ToNode)> {
-    let mut out = ControlActions::new();
+    let mut out = DirectoryActions::new();
     work(control, &mut out);
     control.settle(NOW, &mut out);
     let sent = |action| match action {
-        ControlAction::Send(to, word) => Some((to, *word)),
-        ControlAction::Warn(_) | ControlAction::Persist(..) => None,
+        DirectoryAction::Send(to, word) => Some((to, *word)),
+        DirectoryAction::Warn(_) | DirectoryAction::Persist(..) => None,
     };
     out.into_iter().filter_map(sent).collect()
 }
 
-fn place(control: &ControlCore) -> (u8, Option<WorkerId>) {
+fn place(control: &Directory) -> (u8, Option<WorkerId>) {
     let [row] = &control.report()[..] else { panic!("one actor") };
     (row.phase, row.worker)
 }
@@ -113,7 +113,7 @@ fn of_two_processes_of_one_actor_the_later_lives() {
 
 #[test]
 fn a_node_that_is_gone_before_the_others_are_back_is_gone_for_them_too() {
-    let mut control = ControlCore::default();
+    let mut control = Directory::default();
     control.keep_records(Found { incarnation: 1, nodes: vec![HERE, LOST], ..Found::default() });
     control.expect_nodes(UNTIL);
     assert_eq!(hear(&mut control, |control, out| control.on_node_gone(LOST, "its port is closed", out)), []);
@@ -150,7 +150,7 @@ fn words_wait_until_all_are_there_or_for_ten_seconds() {
     // Somebody does not come.
     let mut control = self::control();
     assert_eq!(say(&mut control, HERE, ask()), []);
-    let mut out = ControlActions::new();
+    let mut out = DirectoryActions::new();
     control.settle(UNTIL, &mut out);
     assert_eq!(out.len(), 1, "{out:?}");
     assert_eq!(control.next_deadline(), None);
@@ -504,7 +504,7 @@ fn a_node_whose_record_is_gone_and_that_matters_to_others_is_settled() {
 #[test]
 fn who_comes_too_late_to_be_waited_for_owes_its_answer_until_it_is_there_or_gone() {
     for comes in [true, false] {
-        let mut control = ControlCore::default();
+        let mut control = Directory::default();
         control.keep_records(Found { incarnation: 1, nodes: vec![HERE, THERE], ..Found::default() });
         control.expect_nodes(UNTIL);
         control.on_node_joined(NodeCore::new(cpus(1.0), HERE.0, 0).row());

@@ -2,7 +2,7 @@
 
 use proptest::prelude::{any, prop, prop_assert, prop_assert_eq, proptest};
 use sooner_protocol::control::{
-    ControlAction, ControlActions, ControlCore, End, PlaceActor, ToControl, ToNode,
+    Directory, DirectoryAction, DirectoryActions, End, PlaceActor, ToControl, ToNode,
 };
 use sooner_protocol::node::{NodeAction, NodeActions, NodeCore};
 use sooner_protocol::scheduling::policy::NodeRow;
@@ -19,8 +19,8 @@ const SECOND: NodeId = NodeId(2 << 24);
 const THIRD: NodeId = NodeId(3 << 24);
 const PROGRAM: WorkerId = WorkerId(HOME.0 + 1);
 
-fn directory(counts: &[(NodeId, f64)]) -> ControlCore {
-    let mut control = ControlCore::default();
+fn directory(counts: &[(NodeId, f64)]) -> Directory {
+    let mut control = Directory::default();
     for (node, count) in counts {
         let (free, total) = (cpus(*count), cpus(*count));
         control.on_node_joined(NodeRow { node: *node, free, total, labels: Vec::new() });
@@ -42,37 +42,37 @@ fn actor(number: u64) -> ActorId {
     TaskId { owner: PROGRAM, number }
 }
 
-fn ask(control: &mut ControlCore, create: &CreateActor) -> Vec<NodeId> {
+fn ask(control: &mut Directory, create: &CreateActor) -> Vec<NodeId> {
     let message = Box::new(create.clone().into());
     let out = say(control, HOME, ToControl::Routed { from: PROGRAM, message });
     placed_on(&out).into_iter().map(|(node, _)| node).collect()
 }
 
-fn begins(control: &mut ControlCore, number: u64, node: NodeId) {
+fn begins(control: &mut Directory, number: u64, node: NodeId) {
     let worker = WorkerId(node.0 + 100 + number);
     say(control, node, ToControl::ActorPlaced { actor: actor(number), takeover: 0, worker });
 }
 
-fn reports(control: &mut ControlCore, node: NodeId, total: f64, free: f64, now: Instant) -> ControlActions {
+fn reports(control: &mut Directory, node: NodeId, total: f64, free: f64, now: Instant) -> DirectoryActions {
     let (free, total) = (cpus(free), cpus(total));
     control.on_report(NodeRow { node, free, total, labels: Vec::new() });
-    let mut out = ControlActions::new();
+    let mut out = DirectoryActions::new();
     control.settle(now, &mut out);
     out
 }
 
-fn recalled(out: &ControlActions) -> Vec<(NodeId, ActorId)> {
-    let recalled = |action: &ControlAction| match action {
-        ControlAction::Send(node, word) => match &**word {
+fn recalled(out: &DirectoryActions) -> Vec<(NodeId, ActorId)> {
+    let recalled = |action: &DirectoryAction| match action {
+        DirectoryAction::Send(node, word) => match &**word {
             ToNode::EndActor { actor, end: End::Recalled, .. } => Some((*node, *actor)),
             _ => None,
         },
-        ControlAction::Warn(_) | ControlAction::Persist(..) => None,
+        DirectoryAction::Warn(_) | DirectoryAction::Persist(..) => None,
     };
     out.iter().filter_map(recalled).collect()
 }
 
-fn given_back(control: &mut ControlCore, node: NodeId, create: CreateActor) -> ControlActions {
+fn given_back(control: &mut Directory, node: NodeId, create: CreateActor) -> DirectoryActions {
     let (actor, create) = (create.actor, Some(Box::new(create)));
     let reason = String::new();
     say(
@@ -98,7 +98,7 @@ proptest! {
         holds_nothing in any::<bool>(),
         batch in 1usize..31,
     ) {
-        let mut control = ControlCore::default();
+        let mut control = Directory::default();
         let node = |at: usize| NodeId((at as u64 + 1) << 24);
         for (at, used) in used.iter().enumerate() {
             let (free, total) = (cpus(100.0 - f64::from(*used)), cpus(100.0));
@@ -107,7 +107,7 @@ proptest! {
         let mut counts = vec![0; used.len()];
         let mut number = 0;
         for batch in others.chunks(batch) {
-            let mut out = ControlActions::new();
+            let mut out = DirectoryActions::new();
             let mut spread = Vec::new();
             for others in batch {
                 for is_spread in (0..*others).map(|_| false).chain([true]) {
@@ -123,7 +123,7 @@ proptest! {
             }
             control.settle(NOW, &mut out);
             for action in out {
-                let ControlAction::Send(to, word) = action else { continue };
+                let DirectoryAction::Send(to, word) = action else { continue };
                 if let ToNode::PlaceActor(place) = *word
                     && spread.contains(&place.create.actor)
                 {
@@ -229,7 +229,7 @@ fn an_answer_for_an_actor_that_is_gone_says_nothing_of_its_node() {
     assert_eq!(ask(&mut control, &next), [HOME]);
     let placed = ToControl::ActorPlaced { actor: actor(4), takeover: 0, worker: WorkerId(HOME.0 + 104) };
     let out = say(&mut control, HOME, placed);
-    let ends = |action: &ControlAction| matches!(action, ControlAction::Send(_, word) if matches!(**word, ToNode::EndActor { .. }));
+    let ends = |action: &DirectoryAction| matches!(action, DirectoryAction::Send(_, word) if matches!(**word, ToNode::EndActor { .. }));
     assert!(!out.iter().any(ends), "{out:?}");
 }
 
@@ -240,18 +240,18 @@ fn what_was_sent_where_there_was_no_room_after_all_does_not_stay() {
     // The node was full by the time it heard of that, and says nothing.
     assert_eq!(recalled(&reports(&mut control, HOME, 1.0, 0.0, NOW)), [], "it may be about to begin");
     let due = control.next_deadline().expect("it is looked at again");
-    let mut out = ControlActions::new();
+    let mut out = DirectoryActions::new();
     control.settle(due, &mut out);
     assert_eq!(recalled(&out), [(HOME, actor(1))]);
     // A word that was lost, or came too early, is said again.
     let again = control.next_deadline().expect("and again");
-    let mut out = ControlActions::new();
+    let mut out = DirectoryActions::new();
     control.settle(again, &mut out);
     assert_eq!(recalled(&out), [(HOME, actor(1))]);
     // It has begun meanwhile.
     begins(&mut control, 1, HOME);
     let end = control.next_deadline();
-    let mut out = ControlActions::new();
+    let mut out = DirectoryActions::new();
     control.settle(Instant(end.map_or(again.0, |end| end.0) + 1_000_000_000), &mut out);
     assert_eq!((recalled(&out), control.next_deadline()), (vec![], None));
 }
@@ -309,7 +309,7 @@ fn a_node_that_could_start_no_worker_for_an_actor_may_have_it_when_none_has_refu
     let early = reports(&mut control, SECOND, 1.0, 1.0, NOW.plus(REFUSAL_NANOS - 1));
     assert_eq!(recalled(&early), [], "the other node may have no workers yet");
     assert!(control.next_deadline().is_some_and(|at| at <= NOW.plus(REFUSAL_NANOS)));
-    let mut out = ControlActions::new();
+    let mut out = DirectoryActions::new();
     control.settle(NOW.plus(REFUSAL_NANOS), &mut out);
     assert_eq!(recalled(&out), [(HOME, actor)]);
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use proptest::prelude::*;
 use sooner_protocol::control::persist::{BatchId, Write};
-use sooner_protocol::control::{ControlAction, ControlActions, ControlCore, Found, ToControl, ToNode};
+use sooner_protocol::control::{Directory, DirectoryAction, DirectoryActions, Found, ToControl, ToNode};
 use sooner_protocol::node::NodeCore;
 use sooner_protocol::time::Instant;
 use sooner_wire::limits::{CONTROL_AWAY_NANOS, STORE_RETRY_NANOS};
@@ -29,7 +29,7 @@ type Actors = BTreeMap<ActorId, (Box<PlaceActor>, WorkerId)>;
 
 struct World {
     now: Instant,
-    head: Option<ControlCore>,
+    head: Option<Directory>,
     incarnation: u32,
     /// Generation and what is there, of each node that lives.
     nodes: BTreeMap<NodeId, Actors>,
@@ -104,7 +104,7 @@ impl World {
         if self.head.is_some() {
             return;
         }
-        let mut core = ControlCore::default();
+        let mut core = Directory::default();
         core.keep_records(self.found_on_disk());
         core.expect_nodes(self.now.plus(10_000_000_000));
         self.incarnation += 1;
@@ -117,7 +117,7 @@ impl World {
         }
         let nodes: Vec<NodeId> = self.nodes.keys().copied().collect();
         nodes.into_iter().for_each(|node| self.join(node));
-        assert!(self.head.as_ref().is_some_and(ControlCore::has_heard_all));
+        assert!(self.head.as_ref().is_some_and(Directory::has_heard_all));
         self.with_head(|head, now, out| head.on_all_here(now, out));
     }
 
@@ -241,20 +241,20 @@ impl World {
         self.with_head(|head, now, out| head.on_node(node, word, now, out));
     }
 
-    fn with_head(&mut self, work: impl FnOnce(&mut ControlCore, Instant, &mut ControlActions)) {
+    fn with_head(&mut self, work: impl FnOnce(&mut Directory, Instant, &mut DirectoryActions)) {
         let now = self.now;
         let Some(head) = &mut self.head else { return };
-        let mut out = ControlActions::new();
+        let mut out = DirectoryActions::new();
         work(head, now, &mut out);
         head.settle(now, &mut out);
         out.into_iter().for_each(|action| self.carry_out(action));
     }
 
-    fn carry_out(&mut self, action: ControlAction) {
+    fn carry_out(&mut self, action: DirectoryAction) {
         match action {
-            ControlAction::Persist(batch, writes) => self.queue.push_back((batch, writes)),
-            ControlAction::Send(node, word) if self.nodes.contains_key(&node) => self.hear(node, *word),
-            ControlAction::Send(..) | ControlAction::Warn(_) => {}
+            DirectoryAction::Persist(batch, writes) => self.queue.push_back((batch, writes)),
+            DirectoryAction::Send(node, word) if self.nodes.contains_key(&node) => self.hear(node, *word),
+            DirectoryAction::Send(..) | DirectoryAction::Warn(_) => {}
         }
     }
 
@@ -491,7 +491,7 @@ fn a_disk_that_never_answers_refuses_what_is_new_after_a_while() {
     world.new_actor();
     let (batch, _) = world.queue[0].clone();
     world.now = world.now.plus(CONTROL_AWAY_NANOS);
-    let mut out = ControlActions::new();
+    let mut out = DirectoryActions::new();
     world.head.as_mut().expect("it lives").settle(world.now, &mut out);
     let said: Vec<String> = out.iter().map(|action| format!("{action:?}")).collect();
     assert!(said.iter().any(|said| said.contains("has not answered for 30 s")), "{said:?}");
@@ -499,7 +499,7 @@ fn a_disk_that_never_answers_refuses_what_is_new_after_a_while() {
     world.head.as_mut().expect("it lives").on_persisted(batch, Ok(()), world.now, &mut out);
     out.clear();
     world.head.as_mut().expect("it lives").settle(world.now.plus(STORE_RETRY_NANOS), &mut out);
-    let is_deletion = |action: &ControlAction| matches!(action, ControlAction::Persist(_, writes) if writes.iter().all(|write| write.value.is_none()));
+    let is_deletion = |action: &DirectoryAction| matches!(action, DirectoryAction::Persist(_, writes) if writes.iter().all(|write| write.value.is_none()));
     assert!(out.iter().any(is_deletion), "{out:?}");
 }
 
@@ -564,19 +564,19 @@ fn groups_and_where_they_are_outlive_the_head() {
 
 #[test]
 fn without_records_nothing_is_written() {
-    let mut core = ControlCore::default();
+    let mut core = Directory::default();
     core.on_node_joined(NodeCore::new(cpus(100.0), HOME.0, 0).row());
     let (namespace, name) = ("space".to_owned(), "it".to_owned());
     let actor = TaskId { owner: DRIVER, number: 1 };
     let reserve = ReserveName { request: 1, namespace, name, actor, description: Blob::default() };
-    let mut out = ControlActions::new();
+    let mut out = DirectoryActions::new();
     let routed = |message: Message| ToControl::Routed { from: DRIVER, message: Box::new(message) };
     core.on_node(HOME, routed(reserve.into()), Instant(1), &mut out);
     core.on_node(HOME, routed(create(actor).into()), Instant(1), &mut out);
     core.settle(Instant(1), &mut out);
-    assert!(out.iter().all(|action| matches!(action, ControlAction::Send(..))), "{out:?}");
+    assert!(out.iter().all(|action| matches!(action, DirectoryAction::Send(..))), "{out:?}");
     assert!(out.iter().any(
-        |action| matches!(action, ControlAction::Send(_, word) if matches!(**word, ToNode::PlaceActor(_)))
+        |action| matches!(action, DirectoryAction::Send(_, word) if matches!(**word, ToNode::PlaceActor(_)))
     ));
     assert_eq!(core.next_deadline(), None);
 }

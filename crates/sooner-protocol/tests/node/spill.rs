@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use sooner_protocol::control::{ControlAction, ControlCore, ToControl, ToNode};
+use sooner_protocol::control::{Directory, DirectoryAction, ToControl, ToNode};
 use sooner_protocol::member::Member;
 use sooner_protocol::scheduling::policy::NodeRow;
 use sooner_wire::message::{
@@ -17,7 +17,7 @@ use super::*;
 const NODES: [NodeId; 2] = [NodeId(1 << 24), NodeId(2 << 24)];
 
 struct Cluster {
-    control: ControlCore,
+    control: Directory,
     nodes: Vec<Member>,
     up: VecDeque<(usize, ToControl)>,
     down: VecDeque<(usize, ToNode)>,
@@ -39,7 +39,7 @@ impl Cluster {
 
     fn with_first(first: u8) -> Self {
         let counts = if first == kind::DRIVER { [0.0, 2.0] } else { [1.0, 2.0] };
-        let mut control = ControlCore::default();
+        let mut control = Directory::default();
         let mut nodes = Vec::new();
         let mut rows = Vec::new();
         for (node, count) in NODES.into_iter().zip(counts) {
@@ -120,7 +120,7 @@ impl Cluster {
                 self.control.on_node(NODES[from], word, NOW, &mut out);
                 self.control.settle(NOW, &mut out);
                 for action in out {
-                    let ControlAction::Send(to, word) = action else { continue };
+                    let DirectoryAction::Send(to, word) = action else { continue };
                     self.down.push_back((Self::at(to), *word));
                 }
             } else if let Some((to, word)) = self.down.pop_front() {

@@ -1,7 +1,7 @@
 //! Which node tells a control service that has started again of an actor's earlier processes, until when, and what it
 //! makes of that: the last checkpoint is not lost between two of them.
 
-use sooner_protocol::control::{ControlAction, ControlActions, ControlCore, End, Found, ToControl, ToNode};
+use sooner_protocol::control::{Directory, DirectoryAction, DirectoryActions, End, Found, ToControl, ToNode};
 use sooner_protocol::member::Member;
 use sooner_protocol::node::{NodeAction, NodeActions, NodeCore};
 use sooner_protocol::time::Instant;
@@ -67,8 +67,8 @@ fn here(actors: Vec<ActorHere>) -> ActorsHere {
 }
 
 /// A control service that has started again. Its record of the actor is as the last one left it.
-fn control(record: Option<ActorRecord>) -> ControlCore {
-    let mut control = ControlCore::default();
+fn control(record: Option<ActorRecord>) -> Directory {
+    let mut control = Directory::default();
     let actors = record.map(|record| (record, Some(creation()))).into_iter().collect();
     control.keep_records(Found { incarnation: 1, nodes: vec![HERE, THERE], actors, ..Found::default() });
     control.expect_nodes(UNTIL);
@@ -92,38 +92,38 @@ fn record(takeover: u32, node: Option<NodeId>) -> ActorRecord {
 }
 
 fn hear(
-    control: &mut ControlCore,
-    work: impl FnOnce(&mut ControlCore, &mut ControlActions),
+    control: &mut Directory,
+    work: impl FnOnce(&mut Directory, &mut DirectoryActions),
 ) -> Vec<(NodeId, ToNode)> {
-    let mut out = ControlActions::new();
+    let mut out = DirectoryActions::new();
     work(control, &mut out);
     control.settle(NOW, &mut out);
     let mut said = Vec::new();
     let mut numbers = Vec::new();
     for action in out {
         match action {
-            ControlAction::Send(to, word) => said.push((to, *word)),
-            ControlAction::Persist(number, _) => numbers.push(number),
-            ControlAction::Warn(_) => {}
+            DirectoryAction::Send(to, word) => said.push((to, *word)),
+            DirectoryAction::Persist(number, _) => numbers.push(number),
+            DirectoryAction::Warn(_) => {}
         }
     }
     // What waits until it is written.
     for number in numbers {
-        let mut out = ControlActions::new();
+        let mut out = DirectoryActions::new();
         control.on_persisted(number, Ok(()), NOW, &mut out);
         said.extend(out.into_iter().filter_map(|action| match action {
-            ControlAction::Send(to, word) => Some((to, *word)),
-            ControlAction::Persist(..) | ControlAction::Warn(_) => None,
+            DirectoryAction::Send(to, word) => Some((to, *word)),
+            DirectoryAction::Persist(..) | DirectoryAction::Warn(_) => None,
         }));
     }
     said
 }
 
-fn say(control: &mut ControlCore, from: NodeId, word: ToControl) -> Vec<(NodeId, ToNode)> {
+fn say(control: &mut Directory, from: NodeId, word: ToControl) -> Vec<(NodeId, ToNode)> {
     hear(control, |control, out| control.on_node(from, word, NOW, out))
 }
 
-fn all_here(control: &mut ControlCore) -> Vec<(NodeId, ToNode)> {
+fn all_here(control: &mut Directory) -> Vec<(NodeId, ToNode)> {
     hear(control, |control, out| control.on_all_here(NOW, out))
 }
 

@@ -1,7 +1,7 @@
 //! A node and the control service that end together: who waits for something there hears of it although nobody can say what became
 //! of the node, and nothing is settled before somebody can (`docs/adr/0095-two-deaths-at-once.md`).
 
-use sooner_protocol::control::{ControlAction, ControlActions, ControlCore, Found, ToControl, ToNode};
+use sooner_protocol::control::{Directory, DirectoryAction, DirectoryActions, Found, ToControl, ToNode};
 use sooner_protocol::member::Member;
 use sooner_protocol::node::{NodeAction, NodeActions, NodeCore};
 use sooner_protocol::time::Instant;
@@ -237,16 +237,16 @@ fn what_was_killed_while_there_was_no_head_does_not_start_again() {
 }
 
 /// A new control service that knew both nodes, and has only this one left.
-fn control() -> ControlCore {
-    let mut control = ControlCore::default();
+fn control() -> Directory {
+    let mut control = Directory::default();
     control.keep_records(Found { incarnation: 1, nodes: vec![HERE, THERE], ..Found::default() });
     control.expect_nodes(Instant(60_000_000_000));
     control.on_node_joined(NodeCore::new(cpus(1.0), HERE.0, 0).row());
     control
 }
 
-fn give(control: &mut ControlCore, words: Vec<ToControl>) -> Vec<(NodeId, ToNode)> {
-    let mut out = ControlActions::new();
+fn give(control: &mut Directory, words: Vec<ToControl>) -> Vec<(NodeId, ToNode)> {
+    let mut out = DirectoryActions::new();
     for word in words {
         control.on_node(HERE, word, BEGIN, &mut out);
     }
@@ -254,8 +254,8 @@ fn give(control: &mut ControlCore, words: Vec<ToControl>) -> Vec<(NodeId, ToNode
     control.on_all_here(BEGIN, &mut out);
     control.settle(BEGIN, &mut out);
     let sent = |action| match action {
-        ControlAction::Send(to, word) => Some((to, *word)),
-        ControlAction::Warn(_) | ControlAction::Persist(..) => None,
+        DirectoryAction::Send(to, word) => Some((to, *word)),
+        DirectoryAction::Warn(_) | DirectoryAction::Persist(..) => None,
     };
     out.into_iter().filter_map(sent).collect()
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use sooner_protocol::control::{ControlAction, ControlCore, ToControl, ToNode};
+use sooner_protocol::control::{Directory, DirectoryAction, ToControl, ToNode};
 use sooner_protocol::node::{NodeAction, NodeActions, NodeCore};
 use sooner_wire::message::{
     ActorStarted, Answer, Checkpoint, CreateActor, Dependency, ExitActor, Infeasible, Job, JobConfig,
@@ -16,7 +16,7 @@ const HERE: NodeId = NodeId(1 << 24);
 const THERE: NodeId = NodeId(2 << 24);
 
 struct Cluster {
-    control: ControlCore,
+    control: Directory,
     nodes: BTreeMap<NodeId, NodeCore>,
     up: VecDeque<(NodeId, ToControl)>,
     down: VecDeque<(NodeId, ToNode)>,
@@ -27,7 +27,7 @@ struct Cluster {
 impl Cluster {
     /// One CPU here, four there.
     fn new() -> Self {
-        let mut control = ControlCore::default();
+        let mut control = Directory::default();
         let mut nodes = BTreeMap::new();
         for (id, count) in [(HERE, 1.0), (THERE, 4.0)] {
             let node = NodeCore::new(cpus(count), id.0, 2);
@@ -71,10 +71,10 @@ impl Cluster {
         self.pass(out);
     }
 
-    fn pass(&mut self, out: Vec<ControlAction>) {
+    fn pass(&mut self, out: Vec<DirectoryAction>) {
         let told = |action| match action {
-            ControlAction::Send(to, message) => Some((to, *message)),
-            ControlAction::Warn(_) | ControlAction::Persist(..) => None,
+            DirectoryAction::Send(to, message) => Some((to, *message)),
+            DirectoryAction::Warn(_) | DirectoryAction::Persist(..) => None,
         };
         self.down.extend(out.into_iter().filter_map(told));
     }
@@ -318,7 +318,7 @@ fn an_actor_that_no_node_can_have_waits_for_one_that_joins() {
     cluster.say(driver, CreateActor { restarts: Some(1), ..large(actor) });
     assert_eq!(cluster.home(actor).map(WorkerId::node), Some(THERE));
     let third = NodeId(3 << 24);
-    let change = |cluster: &mut Cluster, work: &mut dyn FnMut(&mut ControlCore, &mut Vec<ControlAction>)| {
+    let change = |cluster: &mut Cluster, work: &mut dyn FnMut(&mut Directory, &mut Vec<DirectoryAction>)| {
         let mut out = Vec::new();
         work(&mut cluster.control, &mut out);
         cluster.control.settle(NOW, &mut out);

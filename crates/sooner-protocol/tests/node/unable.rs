@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use sooner_protocol::control::{ControlAction, ControlActions, ControlCore, ToControl, ToNode};
+use sooner_protocol::control::{Directory, DirectoryAction, DirectoryActions, ToControl, ToNode};
 use sooner_protocol::scheduling::policy::NodeRow;
 use sooner_wire::message::{CreateActor, FailureCode, Job, JobConfig, JobState};
 use sooner_wire::strategy::NodeAffinity;
@@ -17,14 +17,14 @@ const THIRD: NodeId = NodeId(3 << 24);
 const PROGRAM: WorkerId = WorkerId(HOME.0 + 1);
 const WHY: &str = "node b: there is no such program";
 
-fn join(control: &mut ControlCore, node: NodeId, count: f64) {
+fn join(control: &mut Directory, node: NodeId, count: f64) {
     let (free, total) = (cpus(count), cpus(count));
     control.on_node_joined(NodeRow { node, free, total, labels: Vec::new() });
 }
 
 /// The directory with a small node, where a program is, and two larger ones.
-fn directory() -> ControlCore {
-    let mut control = ControlCore::default();
+fn directory() -> Directory {
+    let mut control = Directory::default();
     for (node, count) in [(HOME, 1.0), (SECOND, 4.0), (THIRD, 4.0)] {
         join(&mut control, node, count);
     }
@@ -32,7 +32,7 @@ fn directory() -> ControlCore {
     control
 }
 
-fn start_job(control: &mut ControlCore, job: WorkerId) {
+fn start_job(control: &mut Directory, job: WorkerId) {
     let config = Some(Box::new(JobConfig::default()));
     say(control, job.node(), ToControl::Job(Box::new(Job { job, state: JobState::Started, config })));
 }
@@ -53,13 +53,13 @@ fn actor(number: u64) -> ActorId {
     TaskId { owner: PROGRAM, number }
 }
 
-fn ask(control: &mut ControlCore, create: &CreateActor) -> ControlActions {
+fn ask(control: &mut Directory, create: &CreateActor) -> DirectoryActions {
     let from = create.actor.owner;
     let message = Box::new(create.clone().into());
     say(control, from.node(), ToControl::Routed { from, message })
 }
 
-fn refuse(control: &mut ControlCore, node: NodeId, create: &CreateActor) -> ControlActions {
+fn refuse(control: &mut Directory, node: NodeId, create: &CreateActor) -> DirectoryActions {
     let (actor, reason, create) = (create.actor, WHY.to_owned(), Some(Box::new(create.clone())));
     say(
         control,
@@ -69,9 +69,9 @@ fn refuse(control: &mut ControlCore, node: NodeId, create: &CreateActor) -> Cont
 }
 
 /// Actors that are dead because no node has workers for them.
-fn dead(out: &ControlActions) -> Vec<ActorId> {
-    let dead = |action: &ControlAction| match action {
-        ControlAction::Send(_, word) => match &**word {
+fn dead(out: &DirectoryActions) -> Vec<ActorId> {
+    let dead = |action: &DirectoryAction| match action {
+        DirectoryAction::Send(_, word) => match &**word {
             ToNode::Dead(dead) => {
                 let failure = &dead.failure;
                 let says_why = failure.code == FailureCode::ActorDied && failure.message.ends_with(WHY);
@@ -80,7 +80,7 @@ fn dead(out: &ControlActions) -> Vec<ActorId> {
             }
             _ => None,
         },
-        ControlAction::Warn(_) | ControlAction::Persist(..) => None,
+        DirectoryAction::Warn(_) | DirectoryAction::Persist(..) => None,
     };
     // Its caller's node hears of it, and the one that was asked.
     Vec::from_iter(out.iter().filter_map(dead).collect::<BTreeSet<_>>())
@@ -118,7 +118,7 @@ fn it_is_known_of_one_job_and_forgotten_with_the_node() {
     start_job(&mut control, other);
     let its = large(TaskId { owner: other, number: 1 });
     assert_eq!(placed_on(&ask(&mut control, &its)), [(SECOND, 0)]);
-    let mut out = ControlActions::new();
+    let mut out = DirectoryActions::new();
     control.on_node_gone(SECOND, "it was silent", &mut out);
     control.on_node_gone(THIRD, "it was silent", &mut out);
     join(&mut control, SECOND, 4.0);
@@ -135,7 +135,7 @@ fn what_larger_nodes_that_join_could_run_waits() {
     let out = ask(&mut control, &huge);
     assert_eq!((placed_on(&out), dead(&out)), (vec![], vec![]));
     join(&mut control, NodeId(4 << 24), 8.0);
-    let mut out = ControlActions::new();
+    let mut out = DirectoryActions::new();
     control.settle(super::NOW, &mut out);
     assert_eq!(placed_on(&out), [(NodeId(4 << 24), 0)]);
 }

@@ -2,7 +2,7 @@
 //! them is there. Whoever owns the arguments of the constructor gives them back then, and they may lie there.
 
 use sooner_protocol::control::{
-    ControlAction, ControlActions, ControlCore, End, PlaceActor, ToControl, ToNode,
+    Directory, DirectoryAction, DirectoryActions, End, PlaceActor, ToControl, ToNode,
 };
 use sooner_protocol::node::{NodeAction, NodeActions, NodeCore};
 use sooner_protocol::scheduling::policy::NodeRow;
@@ -23,8 +23,8 @@ fn restartable() -> CreateActor {
 }
 
 /// The directory, and an actor that `THERE` was asked for: its creator's node has no CPU.
-fn directory() -> ControlCore {
-    let mut control = ControlCore::default();
+fn directory() -> Directory {
+    let mut control = Directory::default();
     for (node, count) in [(HOME, 0.0), (THERE, 1.0)] {
         let (free, total) = (cpus(count), cpus(count));
         control.on_node_joined(NodeRow { node, free, total, labels: Vec::new() });
@@ -33,7 +33,7 @@ fn directory() -> ControlCore {
     control
 }
 
-fn asks(control: &mut ControlCore, message: impl Into<Message>) -> ControlActions {
+fn asks(control: &mut Directory, message: impl Into<Message>) -> DirectoryActions {
     say(control, HOME, ToControl::Routed { from: CREATOR, message: Box::new(message.into()) })
 }
 
@@ -42,17 +42,17 @@ fn ends() -> [Message; 2] {
     [KillActor { actor: ACTOR, may_restart: None }.into(), ActorOutOfScope { actor: ACTOR }.into()]
 }
 
-fn told_dead(out: &ControlActions) -> Vec<NodeId> {
-    let dead = |action: &ControlAction| match action {
-        ControlAction::Send(node, word) => matches!(**word, ToNode::Dead(_)).then_some(*node),
-        ControlAction::Warn(_) | ControlAction::Persist(..) => None,
+fn told_dead(out: &DirectoryActions) -> Vec<NodeId> {
+    let dead = |action: &DirectoryAction| match action {
+        DirectoryAction::Send(node, word) => matches!(**word, ToNode::Dead(_)).then_some(*node),
+        DirectoryAction::Warn(_) | DirectoryAction::Persist(..) => None,
     };
     out.iter().filter_map(dead).collect()
 }
 
-fn is_ended(out: &ControlActions) -> bool {
+fn is_ended(out: &DirectoryActions) -> bool {
     let end = ToNode::EndActor { actor: ACTOR, takeover: 0, end: End::Killed };
-    out.contains(&ControlAction::Send(THERE, Box::new(end)))
+    out.contains(&DirectoryAction::Send(THERE, Box::new(end)))
 }
 
 fn refused(for_now: bool) -> ToControl {
@@ -83,7 +83,7 @@ fn a_process_that_it_has_got_meanwhile_ends_first() {
         let placed = ToControl::ActorPlaced { actor: ACTOR, takeover: 0, worker: PROCESS };
         let out = say(&mut control, THERE, placed);
         assert_eq!((is_ended(&out), told_dead(&out)), (true, vec![]));
-        let is_news = |action: &ControlAction| matches!(action, ControlAction::Send(_, word) if matches!(**word, ToNode::Started(_)));
+        let is_news = |action: &DirectoryAction| matches!(action, DirectoryAction::Send(_, word) if matches!(**word, ToNode::Started(_)));
         assert!(!out.iter().any(is_news), "nobody calls it: {out:?}");
         let gone = Box::new(WorkerGone { worker: PROCESS, ..WorkerGone::default() });
         let out = say(&mut control, THERE, ToControl::ActorProcessGone { actor: ACTOR, takeover: 0, gone });
@@ -97,7 +97,7 @@ fn a_node_that_is_gone_is_not_waited_for() {
     for end in ends() {
         let mut control = directory();
         asks(&mut control, end);
-        let mut out = ControlActions::new();
+        let mut out = DirectoryActions::new();
         control.on_node_gone(THERE, "it is silent", &mut out);
         assert_eq!(told_dead(&out), [HOME]);
     }

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use sooner_protocol::control::{ControlAction, ControlActions, ControlCore, ToControl, ToNode};
+use sooner_protocol::control::{Directory, DirectoryAction, DirectoryActions, ToControl, ToNode};
 use sooner_protocol::member::Member;
 use sooner_protocol::node::{NodeAction, NodeActions};
 use sooner_protocol::scheduling::policy::NodeRow;
@@ -40,7 +40,7 @@ enum Core {
 #[derive(Debug)]
 struct Linked {
     node: Member,
-    head: ControlCore,
+    head: Directory,
     to_head: VecDeque<ToControl>,
     to_node: VecDeque<ToNode>,
 }
@@ -224,7 +224,7 @@ impl Node {
 
 impl Linked {
     fn new(total: ResourceSet, pool_size: usize) -> Self {
-        let mut head = ControlCore::default();
+        let mut head = Directory::default();
         let node = Member::new(total.clone(), FIRST, pool_size);
         head.on_node_joined(NodeRow { node: node.id(), free: total.clone(), total, labels: Labels::new() });
         Self { node, head, to_head: VecDeque::new(), to_node: VecDeque::new() }
@@ -232,24 +232,24 @@ impl Linked {
 
     fn head_hears(&mut self) {
         let Some(word) = self.to_head.pop_front() else { return };
-        let mut out = ControlActions::new();
+        let mut out = DirectoryActions::new();
         self.head.on_node(self.node.id(), word, NOW, &mut out);
         self.take(out);
         self.settle_head(NOW);
     }
 
     fn settle_head(&mut self, now: Instant) {
-        let mut out = ControlActions::new();
+        let mut out = DirectoryActions::new();
         self.head.settle(now, &mut out);
         self.take(out);
     }
 
-    fn take(&mut self, out: ControlActions) {
+    fn take(&mut self, out: DirectoryActions) {
         for action in out {
             match action {
-                ControlAction::Send(_, word) => self.to_node.push_back(*word),
-                ControlAction::Warn(_) => {}
-                ControlAction::Persist(..) => unreachable!("it keeps no records"),
+                DirectoryAction::Send(_, word) => self.to_node.push_back(*word),
+                DirectoryAction::Warn(_) => {}
+                DirectoryAction::Persist(..) => unreachable!("it keeps no records"),
             }
         }
     }

@@ -7,7 +7,7 @@ use sooner_protocol::control::nodes::{Nodes, NodesAction, NodesOptions};
 use sooner_protocol::control::persist::{BatchId, Write};
 use sooner_protocol::control::view::View;
 use sooner_protocol::control::wire::is_word;
-use sooner_protocol::control::{ControlAction, ControlActions, ControlCore, Found, Probed, ToControl};
+use sooner_protocol::control::{Directory, DirectoryAction, DirectoryActions, Found, Probed, ToControl};
 use sooner_protocol::scheduling::policy;
 use sooner_protocol::time::Instant;
 use sooner_wire::NodeId;
@@ -42,7 +42,7 @@ pub enum Store {
 pub struct Head {
     pub(super) nodes: Nodes,
     pub(super) view: View,
-    pub(super) core: ControlCore,
+    pub(super) core: Directory,
     questions: u64,
     is_complete: bool,
     /// Nodes that it has taken in and speaks with.
@@ -68,7 +68,7 @@ impl World {
         self.head_life += 1;
         let health_timeout = self.plan.health_timeout;
         let options = NodesOptions { cluster: CLUSTER, python: PYTHON.into(), health_timeout };
-        let mut core = ControlCore::default();
+        let mut core = Directory::default();
         core.keep_records(found);
         core.expect_nodes(self.now.plus(RELEARN_NANOS));
         self.head = Some(Head {
@@ -136,13 +136,13 @@ impl World {
                     self.trace.say(|| format!("{:?}: {node:?} is gone: {reason}", self.now));
                     head.view.on_gone(node);
                     head.links.remove(&node);
-                    let mut decided = ControlActions::new();
+                    let mut decided = DirectoryActions::new();
                     head.core.on_node_gone(node, &reason, &mut decided);
                     self.follow(decided);
                     self.judge_burial(node);
                 }
                 NodesAction::AskedAfter { from, node } => {
-                    let mut decided = ControlActions::new();
+                    let mut decided = DirectoryActions::new();
                     head.core.on_asked_after(from, node, &mut decided);
                     self.follow(decided);
                 }
@@ -157,12 +157,12 @@ impl World {
         }
     }
 
-    fn follow(&mut self, decided: ControlActions) {
+    fn follow(&mut self, decided: DirectoryActions) {
         for action in decided {
             match action {
-                ControlAction::Send(node, word) => self.head_says(node, word.into_message()),
-                ControlAction::Persist(batch, writes) => self.write(Store::Directory, batch, writes),
-                ControlAction::Warn(_) => {}
+                DirectoryAction::Send(node, word) => self.head_says(node, word.into_message()),
+                DirectoryAction::Persist(batch, writes) => self.write(Store::Directory, batch, writes),
+                DirectoryAction::Warn(_) => {}
             }
         }
     }
@@ -201,7 +201,7 @@ impl World {
             message if is_word(message.kind()) => {
                 let word = ToControl::parse(message, id)
                     .unwrap_or_else(|wrong| fail("I14", format!("{id:?} says nonsense: {wrong:?}")));
-                let mut decided = ControlActions::new();
+                let mut decided = DirectoryActions::new();
                 head.core.on_node(id, word, now, &mut decided);
                 self.follow(decided);
             }
@@ -296,7 +296,7 @@ impl World {
                 Store::Nodes => self.with_nodes(|nodes, _, out| nodes.on_persisted(batch, Ok(()), out)),
                 Store::Directory => {
                     let Some(head) = &mut self.head else { return };
-                    let mut decided = ControlActions::new();
+                    let mut decided = DirectoryActions::new();
                     head.core.on_persisted(batch, Ok(()), now, &mut decided);
                     self.follow(decided);
                 }
@@ -336,7 +336,7 @@ impl World {
         head.nodes.on_timer(now, &mut out);
         self.perform_for_head(out);
         let Some(head) = &mut self.head else { return };
-        let mut decided = ControlActions::new();
+        let mut decided = DirectoryActions::new();
         if !head.is_complete && head.nodes.is_complete() && head.core.has_heard_all() {
             head.is_complete = true;
             head.core.on_all_here(now, &mut decided);

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use sooner_protocol::control::persist::{BatchId, Write};
 use sooner_protocol::control::view::View;
-use sooner_protocol::control::{ControlAction, ControlActions, ControlCore, Found, ToControl, ToNode};
+use sooner_protocol::control::{Directory, DirectoryAction, DirectoryActions, Found, ToControl, ToNode};
 use sooner_protocol::member::Member;
 use sooner_protocol::probes::hit;
 use sooner_protocol::scheduling::policy;
@@ -34,10 +34,10 @@ const AWAY_NANOS: usize = 3_000_000_000;
 #[derive(Default)]
 pub struct Head {
     /// The production core.
-    pub core: ControlCore,
+    pub core: Directory,
     /// What nodes have free, for them all.
     view: View,
-    out: ControlActions,
+    out: DirectoryActions,
     is_listed: bool,
     wakes_at: u64,
     /// What it has written, for the one after it.
@@ -254,16 +254,16 @@ impl World {
         }
         for action in out {
             match action {
-                ControlAction::Send(node, word) => {
+                DirectoryAction::Send(node, word) => {
                     let to = number_of_node(node);
                     self.send(HEAD, to, Item::Message(Box::new(word.into_message())));
                 }
-                ControlAction::Persist(batch, writes) => {
+                DirectoryAction::Persist(batch, writes) => {
                     // It is done in another turn of the head: until then it may be killed.
                     self.head().writes.push_back((batch, writes));
                     self.list_head();
                 }
-                ControlAction::Warn(_) => {}
+                DirectoryAction::Warn(_) => {}
             }
         }
         for (node, view) in views {

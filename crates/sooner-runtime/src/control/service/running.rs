@@ -13,7 +13,7 @@ use sooner_protocol::control::nodes::{Nodes, NodesAction, NodesOptions};
 use sooner_protocol::control::persist::Write;
 use sooner_protocol::control::view::View;
 use sooner_protocol::control::wire::{CONTROL, Misplaced, is_word};
-use sooner_protocol::control::{ControlAction, ControlActions, ControlCore, ToControl};
+use sooner_protocol::control::{Directory, DirectoryAction, DirectoryActions, ToControl};
 use sooner_protocol::scheduling::policy;
 use sooner_protocol::session::hello::Me;
 use sooner_protocol::time::Instant;
@@ -43,7 +43,7 @@ pub(super) struct Service {
     /// How often nodes have asked where something could run.
     questions: u64,
     /// The directory: actors, names, groups, jobs.
-    core: ControlCore,
+    core: Directory,
     /// Nodes that an earlier head knew have come back, or are gone.
     is_complete: bool,
     committer: Committer,
@@ -75,7 +75,7 @@ impl Service {
             of_committer.inbox.lock().written.extend(done);
             of_committer.wake();
         };
-        let mut core = ControlCore::default();
+        let mut core = Directory::default();
         core.keep_records(state.found);
         core.expect_nodes(now().plus(RELEARN_NANOS));
         let me = Me { id: WorkerId(options.node.0), is_head: true, python: options.python.clone() };
@@ -181,7 +181,7 @@ impl Service {
                 self.perform(out);
             }
             Batch::OfDirectory(batch) => {
-                let mut decided = ControlActions::new();
+                let mut decided = DirectoryActions::new();
                 self.core.on_persisted(batch, outcome, now(), &mut decided);
                 self.follow(decided);
             }
@@ -213,7 +213,7 @@ impl Service {
 
     /// What follows from all that has happened in this turn.
     fn settle(&mut self, time: Instant) {
-        let mut decided = ControlActions::new();
+        let mut decided = DirectoryActions::new();
         if !self.is_complete && self.nodes.is_complete() && self.core.has_heard_all() {
             self.is_complete = true;
             self.core.on_all_here(time, &mut decided);
@@ -298,7 +298,7 @@ impl Service {
     /// A node is asked to leave, by itself or by somebody who looks after the cluster.
     fn on_drain(&mut self, drain: Drain, out: &mut Vec<NodesAction>) {
         let node = drain.node;
-        let mut decided = ControlActions::new();
+        let mut decided = DirectoryActions::new();
         self.core.on_node_drains(node, &mut decided);
         self.follow(decided);
         match self.nodes.on_drain(drain, now(), out) {
@@ -350,7 +350,7 @@ impl Service {
     fn on_word(&mut self, node: NodeId, message: Message) {
         match ToControl::parse(message, node) {
             Ok(word) => {
-                let mut decided = ControlActions::new();
+                let mut decided = DirectoryActions::new();
                 self.core.on_node(node, word, now(), &mut decided);
                 self.follow(decided);
             }
@@ -379,17 +379,17 @@ impl Service {
     }
 
     /// Tells nodes what the directory has decided.
-    fn follow(&mut self, decided: ControlActions) {
+    fn follow(&mut self, decided: DirectoryActions) {
         for action in decided {
             match action {
-                ControlAction::Send(node, word) => self.links.send(node, &word.into_message()),
-                ControlAction::Persist(batch, writes) => {
+                DirectoryAction::Send(node, word) => self.links.send(node, &word.into_message()),
+                DirectoryAction::Persist(batch, writes) => {
                     let batch = Batch::OfDirectory(batch);
                     if let Err(reason) = self.write(batch, writes) {
                         self.on_written(batch, Err(reason));
                     }
                 }
-                ControlAction::Warn(text) => self.notes.write(&text),
+                DirectoryAction::Warn(text) => self.notes.write(&text),
             }
         }
     }
@@ -420,12 +420,12 @@ impl Service {
                     self.notes.write(&format!("node {:016x} is gone: {reason}", node.0));
                     self.view.on_gone(node);
                     self.links.end_node(node);
-                    let mut decided = ControlActions::new();
+                    let mut decided = DirectoryActions::new();
                     self.core.on_node_gone(node, &reason, &mut decided);
                     self.follow(decided);
                 }
                 NodesAction::AskedAfter { from, node } => {
-                    let mut decided = ControlActions::new();
+                    let mut decided = DirectoryActions::new();
                     self.core.on_asked_after(from, node, &mut decided);
                     self.follow(decided);
                 }

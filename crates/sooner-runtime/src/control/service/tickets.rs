@@ -9,7 +9,7 @@ use sooner_protocol::control::persist::BatchId;
 pub(super) enum Batch {
     /// Of [`sooner_protocol::control::nodes::Nodes`].
     OfNodes(BatchId),
-    /// Of [`sooner_protocol::control::ControlCore`].
+    /// Of [`sooner_protocol::control::Directory`].
     OfDirectory(BatchId),
 }
 
