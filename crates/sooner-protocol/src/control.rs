@@ -1,4 +1,7 @@
-//! The core of the control service: which actors and names there are, on whatever node.
+//! The control service, and its directory: which actors and names there are, on whatever node.
+//!
+//! [`ControlCore`] is the whole of it, where nodes join over connections; [`Directory`] by itself serves where everything runs on one
+//! machine ([`crate::solo`]).
 //!
 //! It decides where an actor gets a process, counts its restarts, and tells the nodes whose processes want to know; it
 //! keeps names, and which checkpoint of an actor stands. Nodes say what their processes ask and what became of what they
@@ -28,6 +31,7 @@ pub use messages::{BundleAnswer, BundleOrder, End, PlaceActor, ToControl, ToNode
 
 mod actors;
 mod checkpoints;
+mod core;
 mod draining;
 mod durable;
 mod gone;
@@ -54,11 +58,12 @@ pub mod wire;
 
 pub(crate) use actors::title;
 pub(crate) use checkpoints::takes_checkpoints;
+pub use core::{Batch, Beginning, ControlAction, ControlActions, ControlCore};
 pub use health::Probed;
 pub(crate) use lookups::FIRST_ROUND;
 pub use reconcile::Found;
 
-/// An effect the control service asks for. Messages to one node stay in order.
+/// An effect the directory asks for. Messages to one node stay in order.
 #[derive(Debug, Clone, PartialEq)]
 pub enum DirectoryAction {
     /// Tell a node.

@@ -74,7 +74,7 @@ mod bugs {
         RetainedReleasedOnFlush, ResumeFromSent, ResumeFromAcknowledged, FlushedIsAcknowledged, StaleRedialTaken,
         AckBeforeProcessed, SettledAlone, PlaceLeftWhileRead, SpilledWhileBorrowed, SpilledWhilePushed,
         ToldAndForgotten, RestoreNotTriedAgain, HeldBackForGood, PromotedWhileArriving, PromotedForNobody,
-        ForgottenCopyKept, OwnerEndedWhileIdle,
+        ForgottenCopyKept, OwnerEndedWhileIdle, JoinedUntold, GoneUntold, CompleteTooEarly,
     }
 
     thread_local! {

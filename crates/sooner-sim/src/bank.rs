@@ -5,10 +5,14 @@ use sooner_protocol::probes::{Bug, switch};
 
 use crate::explore::{configs, links, search, settle_nodes};
 use crate::runner::{Orders, run_many};
+use crate::scale::{self, plan::ScalePlan};
+use crate::trace::Trace;
 use crate::violation::Violation;
 
 /// Seeds within which each must be found.
 pub const SEEDS_MAX: u64 = 2000;
+/// Nodes of the clusters in which some are looked for.
+const CLUSTER_NODES: usize = 6;
 
 /// Where each defect was seen, and what it is here.
 pub const MODELS: &[(Bug, &str, &str)] = &[
@@ -97,6 +101,13 @@ pub const MODELS: &[(Bug, &str, &str)] = &[
         "own",
         "a node that would let go of a copy hears nothing, because its owner has forgotten the value",
     ),
+    (Bug::JoinedUntold, "own", "the directory does not hear of nodes that join"),
+    (Bug::GoneUntold, "own", "the directory does not hear of nodes that are gone"),
+    (
+        Bug::CompleteTooEarly,
+        "own",
+        "a head that starts again does not wait for the nodes that the one before knew",
+    ),
 ];
 
 /// Those of sessions: the simulated cluster has one node, so a session is simulated by itself.
@@ -109,6 +120,9 @@ const OF_SESSIONS: &[Bug] = &[
     Bug::AckBeforeProcessed,
 ];
 
+/// Those between the parts of the control service: found where nodes join it and are watched.
+const OF_CLUSTERS: &[Bug] = &[Bug::JoinedUntold, Bug::GoneUntold, Bug::CompleteTooEarly];
+
 /// Those for which something must end, or be late, at one moment. Seeds meet that too rarely: every state of a small world is
 /// looked at.
 const OF_SMALL_WORLDS: &[(Bug, &str)] =
@@ -119,6 +133,15 @@ const OF_SMALL_WORLDS: &[(Bug, &str)] =
 pub fn look_for(bug: Bug, jobs: usize) -> Option<(u64, Violation)> {
     if OF_SESSIONS.contains(&bug) {
         return (0..SEEDS_MAX).find_map(|seed| Some((seed, links::walk(seed, Some(bug)).err()?)));
+    }
+    if OF_CLUSTERS.contains(&bug) {
+        switch(Some(bug));
+        let found = (0..SEEDS_MAX).find_map(|seed| {
+            let plan = ScalePlan::new(seed, Some(CLUSTER_NODES));
+            Some((seed, scale::world::run(&plan, Trace::default()).violation?))
+        });
+        switch(None);
+        return found;
     }
     if bug == Bug::SettledAlone {
         // Two deaths at once on two nodes, and words lost with both: too rare for seeds, and found by looking at every state.

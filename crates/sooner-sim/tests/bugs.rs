@@ -16,6 +16,9 @@ fn defects_are_found() {
         Bug::FlushedIsAcknowledged,
         Bug::StaleRedialTaken,
         Bug::AckBeforeProcessed,
+        Bug::JoinedUntold,
+        Bug::GoneUntold,
+        Bug::CompleteTooEarly,
     ] {
         assert!(look_for(bug, 1).is_some(), "{bug:?}");
     }

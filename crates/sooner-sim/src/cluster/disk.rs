@@ -6,27 +6,28 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use sooner_protocol::control::persist::{BatchId, Write};
+use sooner_protocol::control::Batch;
+use sooner_protocol::control::persist::Write;
 use sooner_wire::limits::{STORE_GROUP_MAX, STORE_QUEUE_MAX};
-use sooner_wire::record::NodeRecord;
+use sooner_wire::record::{NODES, NodeRecord};
 
-type Batch = (BatchId, Vec<Write>);
+type Writes = (Batch, Vec<Write>);
 
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Disk {
     entries: BTreeMap<String, Vec<u8>>,
-    queue: VecDeque<Batch>,
-    writing: Vec<Batch>,
+    queue: VecDeque<Writes>,
+    writing: Vec<Writes>,
     /// Answered with an error, and perhaps there all the same.
-    doubtful: Vec<Batch>,
+    doubtful: Vec<Writes>,
     /// The longest queue there was.
     pub longest: usize,
 }
 
 impl Disk {
     /// A batch waits for its turn; false when too many do.
-    pub fn submit(&mut self, batch: BatchId, writes: Vec<Write>) -> bool {
+    pub fn submit(&mut self, batch: Batch, writes: Vec<Write>) -> bool {
         if self.queue.len() >= STORE_QUEUE_MAX {
             return false;
         }
@@ -46,7 +47,7 @@ impl Disk {
     }
 
     /// What was being written is there, or was refused.
-    pub fn finish(&mut self, works: bool) -> Vec<BatchId> {
+    pub fn finish(&mut self, works: bool) -> Vec<Batch> {
         let group = std::mem::take(&mut self.writing);
         let numbers = group.iter().map(|(batch, _)| *batch).collect();
         if works {
@@ -58,7 +59,7 @@ impl Disk {
         numbers
     }
 
-    fn apply(&mut self, group: &[Batch]) {
+    fn apply(&mut self, group: &[Writes]) {
         for Write { key, value } in group.iter().flat_map(|(_, writes)| writes) {
             match value {
                 Some(value) => drop(self.entries.insert(key.clone(), value.clone())),
@@ -95,9 +96,10 @@ impl Disk {
         &self.entries
     }
 
-    /// What a head finds.
+    /// The nodes that a head finds.
     #[must_use]
     pub fn records(&self) -> Vec<NodeRecord> {
-        self.entries.values().map(|bytes| NodeRecord::from_bytes(bytes).expect("a head wrote it")).collect()
+        let rows = self.entries.iter().filter(|(key, _)| key.starts_with(NODES));
+        rows.map(|(_, bytes)| NodeRecord::from_bytes(bytes).expect("a head wrote it")).collect()
     }
 }

@@ -1,11 +1,11 @@
-//! The head: its machines, and around them what `sooner-runtime/src/control/service.rs` does with connections, probes and the disk.
+//! The head: the core that ships, and around it what `sooner-runtime/src/control/service/running.rs` does with connections, probes and
+//! the disk.
 
 use std::collections::BTreeMap;
 
-use sooner_protocol::control::Probed;
-use sooner_protocol::control::nodes::{Nodes, NodesAction, NodesOptions};
-use sooner_protocol::control::persist::BatchId;
-use sooner_protocol::control::view::View;
+use sooner_protocol::control::nodes::NodesOptions;
+use sooner_protocol::control::{Batch, Beginning, ControlAction, ControlActions, ControlCore, Found, Probed};
+use sooner_protocol::time::Instant;
 use sooner_wire::NodeId;
 use sooner_wire::limits::PROBE_NANOS;
 use sooner_wire::message::{Drain, Message, Register};
@@ -24,12 +24,9 @@ pub const PYTHON: &str = "3.11";
 /// See the module.
 #[derive(Debug)]
 pub struct Head {
-    pub(super) nodes: Nodes,
-    pub(super) view: View,
+    pub(super) core: ControlCore,
     control: BTreeMap<NodeId, u64>,
     health: BTreeMap<NodeId, u64>,
-    /// The node of the head before. It is gone, whatever answers at its address.
-    former: Option<NodeId>,
     /// Probes that have not ended.
     pub(super) probes: usize,
 }
@@ -41,23 +38,24 @@ impl World {
             return;
         }
         self.head_life += 1;
-        let options = NodesOptions {
-            cluster: CLUSTER,
-            python: PYTHON.into(),
-            health_timeout: self.plan.health_timeout,
-        };
-        self.head = Some(Head {
-            nodes: Nodes::new(options, self.disk.records(), self.now),
-            view: View::default(),
-            control: BTreeMap::new(),
-            health: BTreeMap::new(),
-            former: self.hosts[0].daemon.map(|daemon| self.daemons[daemon].id),
-            probes: 0,
-        });
+        let found = Found::read(self.disk.entries().clone())
+            .unwrap_or_else(|(key, error)| fail("I11", format!("the record {key:?}: {error}")));
+        let nodes = self.disk.records();
+        let known = nodes.iter().map(|record| record.node).collect();
+        let former = self.hosts[0].daemon.map(|daemon| self.daemons[daemon].id);
         self.trace.say(|| format!("{:?}: head {} starts", self.now, self.head_life));
         self.all_are_heard();
         self.start_daemon(0);
-        self.with_nodes(|nodes, now, out| nodes.on_start(now, out));
+        let me = self.hosts[0].daemon.map(|daemon| self.daemons[daemon].id).expect("it was started");
+        let health_timeout = self.plan.health_timeout;
+        let options = NodesOptions { cluster: CLUSTER, python: PYTHON.into(), health_timeout };
+        let found = Found { incarnation: self.head_life, nodes: known, ..found };
+        let begin = Beginning { me, former, options, nodes, found };
+        let mut out = ControlActions::new();
+        let core = ControlCore::new(begin, self.now, &mut out);
+        self.head = Some(Head { core, control: BTreeMap::new(), health: BTreeMap::new(), probes: 0 });
+        self.perform(out, None);
+        self.set_timer();
     }
 
     /// The head ends, with its own node. `is_told`: its machine goes on, and refuses connections.
@@ -76,48 +74,57 @@ impl World {
         (self.timer, self.timer_due) = (self.timer + 1, None);
     }
 
-    /// Has the machine do something, and does what it asks for.
-    pub(super) fn with_nodes(
+    /// Has the core do something, and does what it wants. `conn`: it was asked for over that connection.
+    fn act_for(
         &mut self,
-        act: impl FnOnce(&mut Nodes, sooner_protocol::time::Instant, &mut Vec<NodesAction>),
+        conn: Option<u64>,
+        work: impl FnOnce(&mut ControlCore, Instant, &mut ControlActions),
     ) {
         let now = self.now;
         let Some(head) = &mut self.head else { return };
-        let mut out = Vec::new();
-        act(&mut head.nodes, now, &mut out);
+        let mut out = ControlActions::new();
+        work(&mut head.core, now, &mut out);
         self.events += 1;
-        self.perform(out);
+        self.perform(out, conn);
         self.set_timer();
     }
 
-    fn perform(&mut self, actions: Vec<NodesAction>) {
+    pub(super) fn act(&mut self, work: impl FnOnce(&mut ControlCore, Instant, &mut ControlActions)) {
+        self.act_for(None, work);
+    }
+
+    fn perform(&mut self, actions: ControlActions, conn: Option<u64>) {
         for action in actions {
             match action {
-                NodesAction::Send(node, message) => self.head_says(node, *message),
-                NodesAction::Persist(batch, writes) => {
-                    self.judge_writes(&writes);
+                ControlAction::Send(node, message) => self.head_says(node, *message),
+                ControlAction::Admit(node) => {
+                    let conn = conn.expect("it has asked for that");
+                    self.admit(node, conn);
+                }
+                ControlAction::Dismiss(node, message) => self.dismiss(node, &message, conn),
+                ControlAction::EndNode(node) => {
+                    let Some(head) = &mut self.head else { return };
+                    let over = [head.control.remove(&node), head.health.remove(&node)];
+                    over.into_iter().flatten().for_each(|conn| self.leave(conn, Side::Head, true));
+                    self.tell(node);
+                }
+                ControlAction::EndSession(node, why) => fail("I14", format!("{node:?} says nonsense: {why}")),
+                ControlAction::Persist(batch, writes) => {
+                    if matches!(batch, Batch::OfNodes(_)) {
+                        self.judge_writes(&writes);
+                    }
                     if !self.disk.submit(batch, writes) {
                         fail("K5", "the queue of the disk is full");
                     }
                     self.write();
                 }
-                NodesAction::Probe { node, number, address } => self.probe(node, number, &address),
-                NodesAction::Joined(node) => {
-                    let Some(head) = &mut self.head else { return };
-                    if let Some(row) = head.nodes.row(node) {
-                        head.view.on_joined(row);
+                ControlAction::Probe { node, number, address } => self.probe(node, number, &address),
+                ControlAction::Log(text) | ControlAction::LogRationed(text) => {
+                    if text.contains("the head stood still") {
+                        self.all_are_heard();
                     }
+                    self.trace.say(|| format!("{:?}: {text}", self.now));
                 }
-                NodesAction::Gone(node, reason) => {
-                    self.trace.say(|| format!("{:?}: {node:?} is gone: {reason}", self.now));
-                    let Some(head) = &mut self.head else { return };
-                    head.view.on_gone(node);
-                    let over = [head.control.remove(&node), head.health.remove(&node)];
-                    over.into_iter().flatten().for_each(|conn| self.leave(conn, Side::Head, true));
-                    self.tell(node);
-                }
-                NodesAction::AskedAfter { .. } => {}
-                NodesAction::Warn(_) => self.all_are_heard(),
             }
         }
     }
@@ -125,23 +132,39 @@ impl World {
     fn head_says(&mut self, node: NodeId, message: Message) {
         self.judge_words(node, &message);
         let Some(head) = &mut self.head else { return };
-        if !matches!(message, Message::Fenced(_)) {
-            if let Some(conn) = head.control.get(&node).copied() {
-                self.say(conn, Side::Node, message);
-            }
-            return;
+        if let Some(conn) = head.control.get(&node).copied() {
+            self.say(conn, Side::Node, message);
         }
-        // Whoever is told that is told nothing more, on whatever connections it has.
-        head.control.remove(&node);
-        head.health.remove(&node);
+    }
+
+    fn admit(&mut self, node: NodeId, conn: u64) {
+        let daemon = self.conns[&conn].daemon;
+        let Some(head) = &mut self.head else { return };
+        if let Some(former) = head.control.insert(node, conn).filter(|former| *former != conn) {
+            self.leave(former, Side::Head, true);
+        }
+        self.members.insert(node, daemon);
+        self.is_heard(node);
+    }
+
+    /// Whoever is told that is told nothing more: on the connection that asked, where one did, for another node may have the same id; or on
+    /// whatever connections the node has.
+    fn dismiss(&mut self, node: NodeId, message: &Message, asked: Option<u64>) {
         let daemons = &self.daemons;
         let held = |conn: &super::conns::Conn| conn.is_held(Side::Head) && daemons[conn.daemon].id == node;
-        let all: Vec<u64> =
-            self.conns.iter().filter(|(_, conn)| held(conn)).map(|(number, _)| *number).collect();
-        for conn in all {
-            self.say(conn, Side::Node, message.clone());
-            self.leave(conn, Side::Head, true);
-        }
+        let all = || self.conns.iter().filter(|(_, conn)| held(conn)).map(|(number, _)| *number).collect();
+        let over: Vec<u64> = asked.map_or_else(all, |conn| vec![conn]);
+        let Some(head) = self.head.as_mut().filter(|_| asked.is_none()) else {
+            return over.into_iter().for_each(|conn| self.dismiss_conn(conn, message));
+        };
+        head.control.remove(&node);
+        head.health.remove(&node);
+        over.into_iter().for_each(|conn| self.dismiss_conn(conn, message));
+    }
+
+    fn dismiss_conn(&mut self, conn: u64, message: &Message) {
+        self.say(conn, Side::Node, message.clone());
+        self.leave(conn, Side::Head, true);
     }
 
     /// A connection for heartbeats is there.
@@ -158,49 +181,24 @@ impl World {
         let connection = &self.conns[&conn];
         let (daemon, line) = (connection.daemon, connection.line);
         let id = self.daemons[daemon].id;
-        let Some(head) = &mut self.head else { return };
+        let Some(head) = &self.head else { return };
+        let is_registered = head.control.get(&id) == Some(&conn);
         match (line, message) {
-            (Line::Control, Message::Register(register)) => self.on_register(conn, daemon, register),
-            (Line::Control, _) if head.control.get(&id) != Some(&conn) => {}
-            (Line::Control, Message::ResourceReport(report)) => {
-                head.view.on_report(id, report).expect("a node says what is right");
-                self.set_timer();
-            }
-            (Line::Control, Message::Suspect(suspect)) => {
-                self.with_nodes(|nodes, now, out| nodes.on_suspect(id, suspect, now, out));
-            }
-            (Line::Control, Message::Drained(_)) => {
-                self.with_nodes(|nodes, now, out| nodes.on_drained(id, now, out));
+            (Line::Control, Message::Register(register)) => self.on_register(conn, register),
+            (Line::Control, message) if is_registered => {
+                self.act(|core, now, out| core.on_message(id, message, now, out));
             }
             (Line::Health, Message::Heartbeat(beat)) => {
                 self.is_heard(id);
-                self.with_nodes(|nodes, now, out| nodes.on_heartbeat(id, beat, now, out));
+                self.act(|core, now, out| core.on_heartbeat(id, beat, now, out));
             }
             _ => {}
         }
     }
 
-    fn on_register(&mut self, conn: u64, daemon: usize, register: Register) {
-        let now = self.now;
-        let id = self.daemons[daemon].id;
-        let Some(head) = &mut self.head else { return };
-        let mut out = Vec::new();
-        self.events += 1;
-        match head.nodes.on_register(id, register, now, &mut out) {
-            Ok(()) => {
-                if let Some(former) = head.control.insert(id, conn).filter(|former| *former != conn) {
-                    self.leave(former, Side::Head, true);
-                }
-                self.members.insert(id, daemon);
-                self.is_heard(id);
-            }
-            Err(refusal) => {
-                self.say(conn, Side::Node, refusal.into_message());
-                self.leave(conn, Side::Head, true);
-            }
-        }
-        self.perform(out);
-        self.set_timer();
+    fn on_register(&mut self, conn: u64, register: Register) {
+        let id = self.daemons[self.conns[&conn].daemon].id;
+        self.act_for(Some(conn), |core, now, out| core.on_register(id, register, now, out));
     }
 
     /// A connection ended.
@@ -215,14 +213,13 @@ impl World {
         };
         if place.get(&id) == Some(&conn) {
             place.remove(&id);
-            self.with_nodes(|nodes, now, out| nodes.on_disconnected(id, now, out));
+            self.act(|core, now, out| core.on_disconnected(id, now, out));
         }
     }
 
     fn probe(&mut self, node: NodeId, number: u32, address: &str) {
         let Some(head) = &mut self.head else { return };
         head.probes += 1;
-        let is_former = head.former == Some(node);
         let life = self.head_life;
         let host = self.host_of(address);
         let reaches = self.is_carried(0, host) && self.is_carried(host, 0);
@@ -231,7 +228,6 @@ impl World {
         };
         let listener = self.hosts[host].daemon.map(|daemon| &self.daemons[daemon]).filter(listens);
         let (probed, takes) = match listener {
-            _ if is_former => (Probed::Refused, 0),
             _ if !reaches => (Probed::Silent, PROBE_NANOS),
             None => (Probed::Refused, 2 * self.latency()),
             Some(daemon) if daemon.stands > self.now => (Probed::Silent, PROBE_NANOS),
@@ -253,7 +249,7 @@ impl World {
         if probed == Probed::Answered(node) {
             self.is_heard(node);
         }
-        self.with_nodes(|nodes, now, out| nodes.on_probed(node, number, probed, now, out));
+        self.act(|core, now, out| core.on_probed(node, number, probed, now, out));
     }
 
     fn write(&mut self) {
@@ -272,10 +268,10 @@ impl World {
             return;
         }
         let works = !(self.has_faults() && self.plan.has("disk-full") && self.random.chance(1, 6));
-        let batches: Vec<BatchId> = self.disk.finish(works);
+        let batches: Vec<Batch> = self.disk.finish(works);
         for batch in batches {
             let outcome = if works { Ok(()) } else { Err("no space left on device".to_owned()) };
-            self.with_nodes(|nodes, _, out| nodes.on_persisted(batch, outcome, out));
+            self.act(|core, now, out| core.on_persisted(batch, outcome, now, out));
         }
         self.write();
     }
@@ -284,14 +280,9 @@ impl World {
     pub(super) fn drain(&mut self, node: NodeId) {
         let nanos = self.random.below(6 * SECOND as usize) as u64;
         self.drained.insert(node);
-        self.with_nodes(|nodes, now, out| {
-            // Whoever is not there need not leave.
-            let _ = nodes.on_drain(Drain { node, nanos }, now, out);
-        });
-        let Some(head) = &mut self.head else { return };
-        if let Some(row) = head.nodes.row(node) {
-            head.view.on_node(row);
-        }
+        // Any node may ask for it; whoever is not there need not leave.
+        let Some(own) = self.hosts[0].daemon.map(|daemon| self.daemons[daemon].id) else { return };
+        self.act(|core, now, out| core.on_message(own, Drain { node, nanos }.into(), now, out));
     }
 
     /// Time passes for the head.
@@ -301,18 +292,11 @@ impl World {
         }
         let now = self.now;
         self.timer_due = None;
-        self.with_nodes(|nodes, now, out| nodes.on_timer(now, out));
-        let Some(head) = &mut self.head else { return };
-        head.nodes.check();
-        let mut news = Vec::new();
-        head.view.settle(now, &mut news);
-        for (node, message) in news {
-            self.head_says(node, message);
-        }
+        self.act(|core, now, out| core.settle(now, out));
         let Some(head) = &self.head else { return };
-        let deadlines = [head.nodes.next_deadline(), head.view.next_deadline()];
-        if deadlines.into_iter().flatten().any(|due| due <= now) {
-            fail("K6", format!("the head's loop would spin: {deadlines:?} at {now:?}"));
+        head.core.check();
+        if head.core.next_deadline().is_some_and(|due| due <= now) {
+            fail("K6", format!("the head's loop would spin: {:?} at {now:?}", head.core.next_deadline()));
         }
         self.judge_candidates();
         self.set_timer();

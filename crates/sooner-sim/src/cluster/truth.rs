@@ -61,7 +61,7 @@ impl World {
         // Of two nodes with one id, one may be gone: that of the head before, say, which nobody dials.
         let may_go = daemon.leaves || self.drained.contains(&id) || self.twins.contains(&id);
         if daemon.runs && !is_silent && !is_lost && !may_go {
-            let why = self.head.as_ref().and_then(|head| head.nodes.why_gone(id)).unwrap_or_default();
+            let why = self.head.as_ref().and_then(|head| head.core.nodes().why_gone(id)).unwrap_or_default();
             fail("K1", format!("{id:?} lives, was heard of {silent} ns ago, and is gone: {why}"));
         }
         if daemon.runs && is_silent {
@@ -120,11 +120,11 @@ impl World {
         wanted.add_one("CPU", 10_000 * self.random.below(9) as u64);
         let seed = self.random.next_number();
         let Some(head) = &self.head else { return };
-        for candidate in head.view.candidates(&wanted, 4, None, seed) {
+        for candidate in head.core.view().candidates(&wanted, 4, None, seed) {
             let id = candidate.node;
-            let Some(row) = head.nodes.row(id) else {
+            let Some(row) = head.core.nodes().row(id) else {
                 // Its end waits for the disk.
-                if head.nodes.why_gone(id).is_some() {
+                if head.core.nodes().why_gone(id).is_some() {
                     continue;
                 }
                 fail("K3", format!("{id:?} is a candidate, and is not known"));
@@ -144,16 +144,16 @@ impl World {
         let Some(head) = &self.head else { fail("K4", "there is no head") };
         let running: Vec<usize> = (0..self.daemons.len()).filter(|at| self.daemons[*at].runs).collect();
         let truth: BTreeSet<NodeId> = running.iter().map(|at| self.daemons[*at].id).collect();
-        let known: BTreeSet<NodeId> = head.nodes.rows().map(|row| row.node).collect();
+        let known: BTreeSet<NodeId> = head.core.nodes().rows().map(|row| row.node).collect();
         if known != truth {
             let missing: Vec<_> = truth.difference(&known).collect();
             let extra: Vec<_> = known.difference(&truth).collect();
             fail("K4", format!("the head does not know {missing:?}, and believes in {extra:?}"));
         }
-        if !head.nodes.is_complete() || head.probes > 0 {
+        if !head.core.nodes().is_complete() || head.probes > 0 {
             fail("K4", format!("something is unfinished: {} probes", head.probes));
         }
-        let keys: BTreeSet<String> = self.disk.keys().cloned().collect();
+        let keys: BTreeSet<String> = self.disk.keys().filter(|key| key.starts_with(NODES)).cloned().collect();
         let expected: BTreeSet<String> = truth.iter().map(|id| node_key(*id)).collect();
         if !self.disk.is_idle() || keys != expected {
             fail("K4", format!("the disk has {keys:?}, and the nodes are {expected:?}"));

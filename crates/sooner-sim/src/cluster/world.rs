@@ -261,8 +261,7 @@ impl World {
     /// The head's timer is set to what it wants next.
     pub(super) fn set_timer(&mut self) {
         let Some(head) = &self.head else { return };
-        let deadlines = [head.nodes.next_deadline(), head.view.next_deadline()];
-        let Some(due) = deadlines.into_iter().flatten().min().map(|due| due.max(self.now)) else { return };
+        let Some(due) = head.core.next_deadline().map(|due| due.max(self.now)) else { return };
         if self.timer_due.is_none_or(|set| due < set) {
             self.timer += 1;
             self.timer_due = Some(due);

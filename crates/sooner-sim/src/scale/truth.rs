@@ -122,8 +122,8 @@ impl World {
         let Some(head) = &self.head else { fail("S1", "there is no head") };
         let running: Vec<usize> = (0..self.nodes.len()).filter(|at| self.nodes[*at].runs()).collect();
         let truth: BTreeSet<NodeId> = running.iter().map(|at| self.nodes[*at].id).collect();
-        let known: BTreeSet<NodeId> = head.nodes.rows().map(|row| row.node).collect();
-        if known != truth || !head.nodes.is_complete() {
+        let known: BTreeSet<NodeId> = head.core.nodes().rows().map(|row| row.node).collect();
+        if known != truth || !head.core.nodes().is_complete() {
             fail("S1", format!("the head knows {}", difference(&known, &truth)));
         }
         if running.len() != self.plan.nodes {
@@ -174,7 +174,7 @@ impl World {
     fn judge_sizes(&self, running: &[usize]) {
         let Some(head) = &self.head else { return };
         let nodes = running.len();
-        let bytes = format!("{:?}{:?}{:?}", head.nodes, head.view, head.core).len();
+        let bytes = format!("{:?}", head.core).len();
         if bytes > HEAD_BYTES.0 * nodes + HEAD_BYTES.1 {
             fail("S6", format!("the head's tables take {bytes} bytes for {nodes} nodes"));
         }

@@ -9,7 +9,7 @@ use sooner_wire::message::Message;
 use sooner_wire::{NodeId, WorkerId};
 
 use super::counts::Counts;
-use super::head::{Head, Store};
+use super::head::Head;
 use super::meter::Meter;
 use super::net::{Channel, Split};
 use super::node::Node;
@@ -72,8 +72,8 @@ pub enum Event {
     Suspect(usize, NodeId),
     /// A probe of that head ends.
     Probed(u32, NodeId, u32, Probed),
-    /// A disk of that head has written something.
-    Written(u32, Store),
+    /// The disk of that head has written something.
+    Written(u32),
     /// The head takes a turn.
     HeadTurn(u32),
     /// ... because time has come that it waited for.
@@ -107,8 +107,8 @@ pub struct World {
     pub(super) splits: Vec<Split>,
     pub(super) head: Option<Head>,
     pub(super) head_life: u32,
-    /// Under the directory of nodes, and under that of actors.
-    pub(super) disks: [Disk; 2],
+    /// Under all heads, one after the other.
+    pub(super) disk: Disk,
     pub(super) transfers: Map<u64, Transfer>,
     pub(super) transfers_made: u64,
     pub(super) values: Vec<Value>,
@@ -151,7 +151,7 @@ impl World {
             splits: Vec::new(),
             head: None,
             head_life: 0,
-            disks: [Disk::default(), Disk::default()],
+            disk: Disk::default(),
             transfers: Map::default(),
             transfers_made: 0,
             values: Vec::new(),
@@ -255,7 +255,7 @@ impl World {
             Event::HeadLoses(life, node) => self.head_loses(life, node),
             Event::Suspect(by, node) => self.suspect(by, node),
             Event::Probed(life, node, number, probed) => self.probed(life, node, number, probed),
-            Event::Written(life, store) => self.written(life, store),
+            Event::Written(life) => self.written(life),
             Event::HeadTurn(life) => self.take_turn_of_head(life),
             Event::HeadWake(life, due) => self.wake_head(life, due),
             Event::Head => self.start_head(),

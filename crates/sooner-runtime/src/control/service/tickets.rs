@@ -2,16 +2,7 @@
 
 use std::collections::HashMap;
 
-use sooner_protocol::control::persist::BatchId;
-
-/// A batch of one of the machines.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Batch {
-    /// Of [`sooner_protocol::control::nodes::Nodes`].
-    OfNodes(BatchId),
-    /// Of [`sooner_protocol::control::Directory`].
-    OfDirectory(BatchId),
-}
+use sooner_protocol::control::Batch;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -36,6 +27,8 @@ impl Tickets {
 
 #[cfg(test)]
 mod tests {
+    use sooner_protocol::control::persist::BatchId;
+
     use super::*;
 
     #[test]
