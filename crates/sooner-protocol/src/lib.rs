@@ -8,8 +8,9 @@
 //! - Messages to one peer stay in order; nothing is assumed about order between peers.
 //! - [`worker::WorkerCore`] is a driver's or worker's half: ownership, tasks, leases, actor calls, execution.
 //!   [`node::NodeCore`] is a node's half: resources, leases, worker pool, block holders, processes of actors.
-//!   [`control::Directory`] is the half of the control service, one for all nodes: the directory of actors, names,
-//!   checkpoints. [`solo::Solo`] is a node that carries both, [`member::Member`] one whose control service is elsewhere.
+//!   [`control::ControlCore`] is the control service of a cluster, one for all nodes; its [`control::Directory`] of actors, names
+//!   and checkpoints is all of it that one machine needs. [`engine::Engine`] is a node with its way to the control service: carried
+//!   in it ([`solo::Solo`]), or elsewhere ([`member::Member`]).
 //! - Between nodes, "in order" is what [`session::Link`] makes of connections that can be cut.
 //!
 //! Production, the simulator and the tests run the same code.
@@ -17,6 +18,7 @@
 pub mod action;
 pub mod actors;
 pub mod control;
+pub mod engine;
 pub mod execution;
 pub mod member;
 pub mod node;

@@ -6,18 +6,15 @@
 //! with a connection in between.
 
 use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut};
 
 use sooner_wire::message::Message;
-use sooner_wire::message::state::{MemoryRow, NodeReport};
+use sooner_wire::message::state::NodeReport;
 use sooner_wire::strategy::Labels;
-use sooner_wire::{NodeId, ObjectId, ResourceSet, Started, WorkerId};
+use sooner_wire::{NodeId, ResourceSet, Started, WorkerId};
 
-use crate::control::reporting::Spare;
 use crate::control::{Directory, DirectoryAction, DirectoryActions};
-use crate::node::memory::{Limited, Measured, Running, Stopped, Usage};
 use crate::node::{NodeAction, NodeActions, NodeCore};
-use crate::objects::{Holders, Serves, StreamEnd};
-use crate::table::Set;
 use crate::time::Instant;
 
 /// See the module. It asks for every [`NodeAction`] but [`NodeAction::Control`].
@@ -54,94 +51,6 @@ impl Solo {
         self.control.on_report(self.node.row());
     }
 
-    /// An id for a new process.
-    pub fn new_worker_id(&mut self) -> WorkerId {
-        self.node.new_worker_id()
-    }
-
-    /// The holders of blocks.
-    #[must_use]
-    pub fn holders(&self) -> &Holders {
-        self.node.holders()
-    }
-
-    /// A block was allocated for a client.
-    pub fn on_allocated(&mut self, block: u64, client: WorkerId) {
-        self.node.on_allocated(block, client);
-    }
-
-    /// Who holds most of the node's memory: see [`crate::objects::Holders::largest`].
-    #[must_use]
-    pub fn largest_holders(&self, most: usize, length: impl Fn(u64) -> u64) -> Vec<(WorkerId, u64, u64)> {
-        self.node.largest_holders(most, length)
-    }
-
-    /// See [`NodeCore::memory_use`].
-    #[must_use]
-    pub fn memory_use(&self, length_of: impl Fn(u64) -> u64) -> MemoryRow {
-        self.node.memory_use(length_of)
-    }
-
-    /// A client is connected. A worker is idle from now on.
-    pub fn on_connected(&mut self, client: WorkerId, pid: u32, now: Instant) {
-        self.node.on_connected(client, pid, now);
-    }
-
-    /// Whether this id is that of a worker that is being started.
-    #[must_use]
-    pub fn expects(&self, worker: WorkerId) -> bool {
-        self.node.expects(worker)
-    }
-
-    /// A worker could not be forked.
-    pub fn on_start_failed(&mut self, worker: WorkerId, error: &str, out: &mut NodeActions) {
-        self.node.on_start_failed(worker, error, out);
-    }
-
-    /// See [`NodeCore::is_busy`].
-    #[must_use]
-    pub fn is_busy(&self) -> bool {
-        self.node.is_busy()
-    }
-
-    /// See [`NodeCore::on_measured`].
-    pub fn on_measured(&mut self, measured: &[Measured], now: Instant) {
-        self.node.on_measured(measured, now);
-    }
-
-    /// See [`NodeCore::stop_for_memory`].
-    pub fn stop_for_memory(
-        &mut self,
-        usage: &Usage,
-        measured: &[Measured],
-        out: &mut NodeActions,
-    ) -> Option<Stopped> {
-        self.node.stop_for_memory(usage, measured, out)
-    }
-
-    /// See [`NodeCore::on_ended_by_kernel`].
-    pub fn on_ended_by_kernel(
-        &mut self,
-        worker: WorkerId,
-        running: Option<Running>,
-        left: &Usage,
-        others: &[Measured],
-    ) -> Option<Stopped> {
-        self.node.on_ended_by_kernel(worker, running, left, others)
-    }
-
-    /// See [`NodeCore::on_ended_at_limit`].
-    pub fn on_ended_at_limit(
-        &mut self,
-        worker: WorkerId,
-        running: Option<Running>,
-        limit: u64,
-        usage: &Usage,
-        others: &[Measured],
-    ) -> Option<Stopped> {
-        self.node.on_ended_at_limit(worker, running, limit, usage, others)
-    }
-
     /// A client's connection ended. `reason` is for people; `last_started` its last task.
     pub fn on_gone(
         &mut self,
@@ -157,27 +66,10 @@ impl Solo {
         }
     }
 
-    /// The driver whose job a process belongs to: itself, if it is one.
-    #[must_use]
-    pub fn job_of(&self, process: WorkerId) -> WorkerId {
-        self.node.job_of(process)
-    }
-
     /// Whether nothing is left of a job: no driver, no worker, no actor.
     #[must_use]
     pub fn is_over(&self, job: WorkerId) -> bool {
         self.node.is_over(job) && !self.control.has_actors(job)
-    }
-
-    /// Nothing of a job is left, and nothing will come.
-    pub fn forget_job(&mut self, job: WorkerId) {
-        self.node.forget_job(job);
-    }
-
-    /// The processes of a job that live on although its driver is gone: detached actors, and who works for those.
-    #[must_use]
-    pub fn outliving(&self, job: WorkerId) -> Set<WorkerId> {
-        self.node.outliving(job)
     }
 
     /// A driver leaves in order: nothing more begins for it.
@@ -185,23 +77,6 @@ impl Solo {
         let begin = out.len();
         self.node.on_leaving(driver, out);
         self.pass_on(begin, out);
-    }
-
-    /// From now on no lease is granted and no actor is placed; leases come back as their tasks end.
-    pub fn drain(&mut self) {
-        self.node.drain();
-    }
-
-    /// Whether no task runs any more.
-    #[must_use]
-    pub fn has_ended_tasks(&self) -> bool {
-        self.node.has_ended_tasks()
-    }
-
-    /// Whether nothing is left that a node which drains waits for.
-    #[must_use]
-    pub fn is_drained(&self) -> bool {
-        self.node.is_drained()
     }
 
     /// A message came from a client. What the core does not handle (allocation) comes back.
@@ -217,105 +92,6 @@ impl Solo {
         let left = self.node.on_message(from, message, now, out);
         self.pass_on(begin, out);
         left
-    }
-
-    /// Bytes of the store: they bound what is on its way into it at a time.
-    pub fn set_store_bytes(&mut self, bytes: u64) {
-        self.node.set_store_bytes(bytes);
-    }
-
-    /// There is a block for an object that is pulled.
-    pub fn on_block(&mut self, object: ObjectId, block: u64, out: &mut NodeActions) {
-        self.node.on_block(object, block, out);
-    }
-
-    /// There is no room for one now, in a store of so many bytes.
-    /// `moves`: never true here, where there is no other node.
-    pub fn on_no_block(
-        &mut self,
-        object: ObjectId,
-        capacity: u64,
-        moves: bool,
-        now: Instant,
-        out: &mut NodeActions,
-    ) {
-        self.node.on_no_block(object, capacity, moves, now, out);
-    }
-
-    /// There is somewhere to put values for which there is no room.
-    pub fn set_spills(&mut self) {
-        self.node.set_spills();
-    }
-
-    /// See [`NodeCore::set_memory_limits`].
-    pub fn set_memory_limits(&mut self, limited: Limited) {
-        self.node.set_memory_limits(limited);
-    }
-
-    /// See [`NodeCore::set_recomputes`].
-    pub fn set_recomputes(&mut self) {
-        self.node.set_recomputes();
-    }
-
-    /// There is no room for so many bytes: values that nobody reads go to disk. `length_of` gives the bytes of a block. True if
-    /// any are on their way.
-    pub fn relieve(&mut self, bytes: u64, length_of: impl Fn(u64) -> u64, out: &mut NodeActions) -> bool {
-        self.node.relieve(bytes, length_of, out)
-    }
-
-    /// There may soon be no room: values of so many bytes go to disk, but for those that turned out to be in use.
-    pub fn spill_ahead(&mut self, bytes: u64, length_of: impl Fn(u64) -> u64, out: &mut NodeActions) {
-        self.node.spill_ahead(bytes, length_of, out);
-    }
-
-    /// See [`NodeCore::give_way`].
-    pub fn give_way(
-        &mut self,
-        object: Option<ObjectId>,
-        length_of: impl Fn(u64) -> u64,
-        out: &mut NodeActions,
-    ) -> bool {
-        self.node.give_way(object, length_of, out)
-    }
-
-    /// A value was written to disk, or could not be.
-    pub fn on_spilled(&mut self, spilled: u64, is_written: bool, out: &mut NodeActions) {
-        self.node.on_spilled(spilled, is_written, out);
-    }
-
-    /// See [`NodeCore::on_spilling_ended`].
-    pub fn on_spilling_ended(&mut self, out: &mut NodeActions) {
-        self.node.on_spilling_ended(out);
-    }
-
-    /// See [`NodeCore::on_room`].
-    pub fn on_room(&mut self, out: &mut NodeActions) {
-        self.node.on_room(out);
-    }
-
-    /// A stream of bytes ended before all were here.
-    pub fn on_stream_end(&mut self, object: ObjectId, attempt: u64, end: StreamEnd, out: &mut NodeActions) {
-        self.node.on_stream_end(object, attempt, end, out);
-    }
-
-    /// So many bytes of an object that is pulled are here.
-    pub fn on_bytes(&mut self, object: ObjectId, attempt: u64, bytes: u64, out: &mut NodeActions) {
-        self.node.on_bytes(object, attempt, bytes, out);
-    }
-
-    /// A block is about to be read for another node: if it may be, it stays as it is until [`Self::end_serving`].
-    pub fn begin_serving(&mut self, block: u64, object: ObjectId) -> Serves {
-        self.node.begin_serving(block, object)
-    }
-
-    /// That is over.
-    pub fn end_serving(&mut self, block: u64, out: &mut NodeActions) {
-        self.node.end_serving(block, out);
-    }
-
-    /// What lies in these blocks is lost; those that nobody holds, or the node itself, are passed over.
-    pub fn lose_blocks(&mut self, offsets: &[u64], out: &mut NodeActions) {
-        self.node.lose_blocks(offsets, out);
     }
 
     /// Places what can be placed. Called once after each batch of events.
@@ -357,18 +133,6 @@ impl Solo {
         [self.node.next_deadline(), self.control.next_deadline()].into_iter().flatten().min()
     }
 
-    /// What is free now, and what waits, by shape: for the node's reports to its cluster.
-    #[must_use]
-    pub fn resources(&self) -> Spare {
-        self.node.resources_now()
-    }
-
-    /// What the cores know; the shell adds the store, processes and metrics.
-    #[must_use]
-    pub fn spilled(&self) -> usize {
-        self.node.spilled()
-    }
-
     /// What the core knows, and the control service where it is here.
     #[must_use]
     pub fn report(&self) -> NodeReport {
@@ -376,17 +140,6 @@ impl Solo {
         actors.iter_mut().for_each(|row| self.node.complete(row));
         let groups = Some(self.control.groups()).filter(|groups| !groups.is_empty());
         NodeReport { actors, groups, ..self.node.report() }
-    }
-
-    /// Asserts the invariants of the node as far as they show; for tests and the simulator.
-    pub fn check(&self) {
-        self.node.check();
-    }
-
-    /// Whether nothing is leased, placed or waiting and all resources are free.
-    #[must_use]
-    pub fn is_quiet(&self) -> bool {
-        self.node.is_quiet()
     }
 
     /// Passes on what the node says at the end of these actions, and what is said in answer, until neither has more.
@@ -424,5 +177,19 @@ impl Solo {
                 }
             }
         }
+    }
+}
+
+impl Deref for Solo {
+    type Target = NodeCore;
+
+    fn deref(&self) -> &NodeCore {
+        &self.node
+    }
+}
+
+impl DerefMut for Solo {
+    fn deref_mut(&mut self) -> &mut NodeCore {
+        &mut self.node
     }
 }

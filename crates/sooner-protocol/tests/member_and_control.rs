@@ -92,7 +92,7 @@ impl Pair for Solo {
     }
 
     fn is_quiet(&self) -> bool {
-        Self::is_quiet(self)
+        sooner_protocol::node::NodeCore::is_quiet(self)
     }
 }
 
@@ -172,7 +172,7 @@ impl Linked {
 
     fn report(&mut self) {
         let (total, labels) = (self.member.report().total, Vec::new());
-        let free = self.member.resources().0;
+        let free = self.member.resources_now().0;
         self.control.on_report(NodeRow { node: HERE, total, free, labels });
     }
 

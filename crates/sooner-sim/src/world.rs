@@ -23,7 +23,6 @@ mod between;
 mod blocks;
 mod carry;
 mod channels;
-mod core;
 mod deliver;
 mod describe;
 mod head;
@@ -37,7 +36,6 @@ mod spilling;
 
 pub use blocks::Blocks;
 pub use channels::{Channel, Channels, Item};
-pub use core::Core;
 pub use head::Head;
 pub use node::SimNode;
 pub use process::{Answer, Life, Process};

@@ -188,7 +188,7 @@ fn the_first_task_of_a_job_on_another_node_waits_for_what_the_job_needs() {
         cluster.say(driver, ReturnLease { lease });
     }
     cluster.run();
-    assert!(cluster.nodes.iter().all(Member::is_quiet));
+    assert!(cluster.nodes.iter().all(|node| node.is_quiet()));
 }
 
 #[test]

@@ -7,7 +7,6 @@
 pub mod accept;
 pub mod cluster;
 pub mod data;
-mod engine;
 pub mod hashes;
 mod health;
 pub mod interpreter;

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use rustix::event::epoll;
+use sooner_protocol::engine::{Engine, Part};
 use sooner_protocol::node::NodeActions;
 use sooner_protocol::time::Instant;
 use sooner_store::{Mapping, Room};
@@ -20,7 +21,6 @@ use self::creations::Creations;
 use self::spilling::{Spilling, open_fallback, open_memory};
 use super::cluster::{Cluster, Itself};
 use super::data::{Data, DataOptions, Tuning};
-use super::engine::{Engine, Part};
 use super::metrics::Metrics;
 use super::notes::{Notes, tell};
 use super::rounds::Rounds;
@@ -192,7 +192,9 @@ impl Service {
         labels.push((NODE_LABEL.to_owned(), format!("{:016x}", options.node.0)));
         labels.sort();
         let (total, capacity) = (options.resources.clone(), arena.capacity());
-        let mut core = Engine::new(total, options.node.0, options.pool_size, capacity, labels, part);
+        let mut core = Engine::new(total, options.node.0, options.pool_size, part);
+        core.set_store_bytes(capacity);
+        core.set_labels(labels);
         if spilling.is_on() {
             core.set_spills();
         }
@@ -281,7 +283,7 @@ impl Service {
             self.arena.attend(now().0);
             self.flush_dirty();
             if let Some(cluster) = &mut self.cluster {
-                cluster.attend(has_acted, || self.core.resources());
+                cluster.attend(has_acted, || self.core.resources_now());
             }
         }
         self.close();

@@ -241,7 +241,7 @@ impl World {
         let now = self.now;
         let node = &mut self.nodes[at];
         let (Link::Up, Some(core)) = (node.link, &node.core) else { return };
-        if let Some(report) = node.reporter.take(now, || core.resources()) {
+        if let Some(report) = node.reporter.take(now, || core.resources_now()) {
             self.say(at, HEAD, report.into());
         }
     }

@@ -163,7 +163,7 @@ impl World {
             let Some(core) = &node.core else { continue };
             core.check();
             if !core.is_quiet() {
-                fail("S2", format!("{:?} is not at rest: {:?}", node.id, core.resources()));
+                fail("S2", format!("{:?} is not at rest: {:?}", node.id, core.resources_now()));
             }
         }
         for process in self.processes.values() {

@@ -6,9 +6,10 @@ use sooner_protocol::probes::hit;
 use sooner_wire::message::{Message, PeerConnected, Routed, is_spilled};
 use sooner_wire::{ObjectId, WorkerId};
 
+use super::node::SEVERAL;
 use super::processes::{id_of, node_at, number_of, number_of_node};
 use super::spilling::Found;
-use super::{Item, SimNode, Wake, World};
+use super::{Blocks, Item, SimNode, Wake, World};
 use crate::plan::Fault;
 use crate::violation::fail;
 
@@ -47,14 +48,14 @@ impl World {
         let Routed { from, to, message } = routed;
         let now = self.now();
         let SimNode { core, out, .. } = &mut self.nodes[at];
-        if let Err(wrong) = core.member().on_routed(link, from, to, *message, now, out) {
+        if let Err(wrong) = core.member().expect(SEVERAL).on_routed(link, from, to, *message, now, out) {
             fail("I14", format!("{link:?} says to {to:?} what it may not: {wrong:?}"));
         }
     }
 
     /// A process here wants a line to one at another node.
     pub(super) fn dial_for(&mut self, at: usize, client: WorkerId, to: WorkerId) {
-        self.nodes[at].core.member().on_dialled_for(client, to);
+        self.nodes[at].core.on_dialled_for(client, to);
         let connected = PeerConnected::pair(to);
         self.send_from_node(number_of(client), Item::Message(Box::new(connected.into())));
         self.arrive_in_time(client, to);
@@ -71,7 +72,7 @@ impl World {
         if !self.process(from).is_running() {
             return;
         }
-        if self.node_mut(to).core.member().on_arrived_for(local, worker) {
+        if self.node_mut(to).core.on_arrived_for(local, worker) {
             let connected = PeerConnected::pair(worker);
             self.send_from_node(to, Item::Message(Box::new(connected.into())));
         }
@@ -87,12 +88,13 @@ impl World {
         let SimNode { core, blocks, has_file, stuck, out, .. } = &mut self.nodes[at];
         if is_full {
             hit("there was no room for a value that was to be brought");
-            let moves = core.relieve(1, out) || core.give_way(object, out);
+            let moves = core.relieve(1, Blocks::length_in_memory, out)
+                || core.give_way(Some(object), Blocks::length_in_memory, out);
             if stuck.on_no_room(moves, now) && *has_file {
                 hit("a value was brought to the file behind the memory");
                 core.on_block(object, blocks.allocate_in_file(), out);
             } else {
-                core.on_no_block(object, moves, now, out);
+                core.on_no_block(object, u64::MAX, moves, now, out);
             }
         } else {
             core.on_block(object, blocks.allocate(), out);
@@ -153,11 +155,11 @@ impl World {
         let (block, serves) = match fetch.fetching.generation {
             None => {
                 let block = remote.location.offset;
-                (block, core.member().begin_serving(block, object))
+                (block, core.begin_serving(block, object))
             }
             Some(generation) => {
                 let length = remote.location.length;
-                match core.member().begin_serving_copy(object, generation, length) {
+                match core.begin_serving_copy(object, generation, length) {
                     ServedCopy::Here(block) => {
                         hit("a value was pulled from a copy");
                         (block, Serves::Yes)
@@ -165,7 +167,7 @@ impl World {
                     // What has come of a value has no bytes here until all have.
                     ServedCopy::Moving { block, .. } => {
                         hit("a value was asked for where it was still arriving");
-                        core.member().end_serving(block, out);
+                        core.end_serving(block, out);
                         (block, Serves::NotYet)
                     }
                     ServedCopy::NotYet => (0, Serves::NotYet),
@@ -192,7 +194,7 @@ impl World {
         let Fetching { object, attempt, remote, .. } = fetch.fetching;
         let spilled = remote.location.offset;
         let node = &mut self.nodes[there];
-        match node.core.member().begin_serving_spilled(spilled, object) {
+        match node.core.begin_serving_spilled(spilled, object) {
             ServedSpill::Here(block) => match node.blocks.read(block) {
                 Some(bytes) => self.send_back(at, fetch, Some(bytes), Some(block)),
                 None => fail("I5", format!("{block} of {object:?} is served, and is free")),
@@ -238,7 +240,7 @@ impl World {
         let there = node_at(number_of_node(remote.node));
         if let Some(block) = fetch.served.filter(|_| there != at) {
             let SimNode { core, out, .. } = &mut self.nodes[there];
-            core.member().end_serving(block, out);
+            core.end_serving(block, out);
             self.list_node_at(there);
         }
         if fetch.is_stopped {

@@ -8,13 +8,14 @@ use std::collections::{BTreeMap, VecDeque};
 use sooner_protocol::control::persist::{BatchId, Write};
 use sooner_protocol::control::view::View;
 use sooner_protocol::control::{Directory, DirectoryAction, DirectoryActions, Found, ToControl, ToNode};
-use sooner_protocol::member::Member;
+use sooner_protocol::node::NodeCore;
 use sooner_protocol::probes::hit;
 use sooner_protocol::scheduling::policy;
 use sooner_protocol::time::Instant;
 use sooner_wire::message::{AboutNode, Message, NodeRow, kind, node_state};
 
 use super::describe::{brief, name};
+use super::node::SEVERAL;
 use super::processes::{HEAD, number_of_node};
 use super::{Item, Next, SimNode, Wake, World};
 use crate::violation::fail;
@@ -81,7 +82,7 @@ impl World {
         let SimNode { core, out, is_linked, reporter, .. } = &mut self.nodes[at];
         *is_linked = true;
         reporter.begin_anew();
-        let member = core.member();
+        let member = core.member().expect(SEVERAL);
         let total = member.row();
         member.on_control_up(true, now, out);
         let row = policy::NodeRow { free: total.total.clone(), ..total };
@@ -92,11 +93,11 @@ impl World {
 
     /// A node hears of the others, and they of it.
     fn introduce_node(&mut self, at: usize) {
-        let rows: Vec<NodeRow> = self.nodes.iter_mut().map(|node| about(node.core.member())).collect();
+        let rows: Vec<NodeRow> = self.nodes.iter_mut().map(|node| about(&node.core)).collect();
         self.head().view.on_joined(&rows[at]);
         for other in 0..rows.len() {
-            self.nodes[other].core.member().on_node_known(&rows[at]);
-            self.nodes[at].core.member().on_node_known(&rows[other]);
+            self.nodes[other].core.on_node_known(&rows[at]);
+            self.nodes[at].core.on_node_known(&rows[other]);
         }
         self.list_head();
     }
@@ -135,7 +136,7 @@ impl World {
         for at in 0..self.nodes.len() {
             let node = &mut self.nodes[at];
             node.is_linked = false;
-            node.core.member().on_control_down(now);
+            node.core.member().expect(SEVERAL).on_control_down(now);
             for (from, to) in [(node.number, HEAD), (HEAD, node.number)] {
                 let channel = self.channels.number(from, to);
                 let channel = self.channels.get_mut(channel);
@@ -184,7 +185,7 @@ impl World {
         let SimNode { number, core, reporter, .. } = &mut self.nodes[at];
         let number = *number;
         reporter.note();
-        if let Some(report) = reporter.take(now, || core.member().resources()) {
+        if let Some(report) = reporter.take(now, || core.resources_now()) {
             self.send(number, HEAD, Item::Message(Box::new(report.into())));
         }
     }
@@ -195,8 +196,7 @@ impl World {
         self.trace.say(|| format!("head <- {}: {}", name(from), brief(&message)));
         let (now, node) = (self.now(), self.node(from).id());
         if let Message::ResourceReport(report) = message {
-            let row =
-                policy::NodeRow { free: report.free.clone(), ..self.node_mut(from).core.member().row() };
+            let row = policy::NodeRow { free: report.free.clone(), ..self.node_mut(from).core.row() };
             let head = self.head();
             head.core.on_report(row);
             head.core.on_bundles_free(node, report.bundles.clone().unwrap_or_default());
@@ -275,18 +275,18 @@ impl World {
     pub(super) fn hear_from_head(&mut self, at: usize, message: Message) {
         let (now, id) = (self.now(), self.nodes[at].id());
         if let Message::ResourceView(view) = message {
-            return self.nodes[at].core.member().on_view(&view);
+            return self.nodes[at].core.on_view(&view);
         }
         let word = ToNode::parse(message, id).unwrap_or_else(|wrong| {
             fail("I14", format!("the control service says what is no word to {id:?}: {wrong:?}"))
         });
         let SimNode { core, out, .. } = &mut self.nodes[at];
-        core.member().on_control(word, now, out);
+        core.member().expect(SEVERAL).on_control(word, now, out);
     }
 }
 
 /// A node as the others know it.
-fn about(member: &Member) -> NodeRow {
+fn about(member: &NodeCore) -> NodeRow {
     let about = AboutNode {
         kind: kind::DAEMON,
         name: format!("n{}", member.id().0),

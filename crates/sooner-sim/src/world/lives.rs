@@ -6,8 +6,9 @@ use sooner_wire::limits::{LEASE_ARGUMENT_SHARE, START_PATIENCE_NANOS};
 use sooner_wire::message::{FreeBlocks, GivenBlocks, TrimBlocks, UnknownBlocks};
 
 use super::blocks::BLOCK_BYTES;
+use super::node::SEVERAL;
 use super::processes::node_of;
-use super::{Item, Life, Next, SimNode, World};
+use super::{Blocks, Item, Life, Next, SimNode, World};
 use crate::oracle::Oracle;
 use crate::plan::{Fault, Plan};
 use crate::random::Random;
@@ -42,7 +43,7 @@ impl World {
         self.connect(driver);
         if self.head.is_some() {
             let SimNode { core, out, .. } = &mut self.nodes[at];
-            core.member().on_job(worker, Box::default(), out);
+            core.member().expect(SEVERAL).on_job(worker, Box::default(), out);
         }
         self.begin_program(driver);
     }
@@ -232,7 +233,7 @@ impl World {
         if unpins(&self.plan) {
             for at in 0..self.nodes.len() {
                 let SimNode { core, out, .. } = &mut self.nodes[at];
-                core.spill_ahead(u64::MAX, out);
+                core.spill_ahead(u64::MAX, Blocks::length_in_memory, out);
                 self.list_node_at(at);
             }
         }

@@ -2,6 +2,7 @@
 
 use sooner_protocol::control::ToControl;
 use sooner_protocol::control::reporting::Reporter;
+use sooner_protocol::engine::{Engine, Part};
 use sooner_protocol::node::{NodeAction, NodeActions};
 use sooner_protocol::objects::Stuck;
 use sooner_protocol::time::Instant;
@@ -11,7 +12,7 @@ use sooner_wire::{NodeId, ResourceSet};
 use super::between::Fetch;
 use super::processes::{id_of, node_at, node_number, number_of};
 use super::spilling::Disk;
-use super::{Blocks, Core, Item, Next, Wake, World};
+use super::{Blocks, Item, Next, Wake, World};
 use crate::plan::{Fault, Plan};
 use crate::random::Random;
 
@@ -20,7 +21,7 @@ pub struct SimNode {
     /// Stands for it where processes have their numbers.
     pub number: u32,
     /// The production core.
-    pub core: Core,
+    pub core: Engine,
     /// Its shared memory.
     pub blocks: Blocks,
     /// Its disk.
@@ -55,21 +56,25 @@ pub(super) fn recomputes(at: usize, plan: &Plan) -> bool {
     plan.breaks(Fault::Full) && Random::new(plan.seed ^ 0x5eed_0000_0000_0005 ^ at as u64).chance(1, 3)
 }
 
+/// Why the core of a node is that of one among several.
+pub(super) const SEVERAL: &str = "there are several nodes";
+
 impl SimNode {
     /// One of the nodes.
     pub(super) fn new(at: usize, plan: &Plan) -> Self {
         let number = node_number(at);
         let cpus = ResourceSet::from_amounts([("CPU".to_owned(), f64::from(plan.cpus))]);
+        let part = if plan.nodes == 1 { Part::Alone } else { Part::Member };
+        let mut core = Engine::new(cpus, id_of(number).0, plan.pool, part);
+        if spills(at, plan) {
+            core.set_spills();
+        }
+        if recomputes(at, plan) {
+            core.set_recomputes();
+        }
         Self {
             number,
-            core: Core::new(
-                cpus,
-                id_of(number).0,
-                plan.pool,
-                plan.nodes == 1,
-                spills(at, plan),
-                recomputes(at, plan),
-            ),
+            core,
             blocks: Blocks::default(),
             disk: Disk::default(),
             has_file: spills(at, plan),
@@ -217,7 +222,7 @@ impl World {
     pub fn relieve(&mut self, at: usize, blocks: u64) {
         self.events += 1;
         let SimNode { core, out, .. } = &mut self.nodes[at];
-        core.relieve(blocks, out);
+        core.relieve(blocks, Blocks::length_in_memory, out);
         self.list_node_at(at);
     }
 

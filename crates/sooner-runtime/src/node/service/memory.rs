@@ -172,7 +172,8 @@ impl Service {
         }
         let (level, of) = self.memory.machine.tightest()?;
         let left = self.memory.options.usage(level, &of);
-        let stopped = self.core.on_ended_by_kernel(worker, running, &left, &self.measure_all())?;
+        let measured = self.measure_all();
+        let stopped = self.core.on_ended_by_kernel(worker, running, &left, &measured)?;
         self.note_stopped(&stopped);
         Some(stopped.reason)
     }

@@ -1,0 +1,146 @@
+//! The core of a node with its way to the control service: that is in the same process, or the messages to it go out.
+//!
+//! Whoever carries a node does not ask which of the two it is. What concerns this machine alone is asked of [`NodeCore`] itself, to
+//! which an engine dereferences; what may say something to the control service, or depends on what that knows, is here. The library,
+//! the simulator and the models drive this very type.
+
+use std::ops::{Deref, DerefMut};
+
+use sooner_wire::message::Message;
+use sooner_wire::message::state::NodeReport;
+use sooner_wire::strategy::Labels;
+use sooner_wire::{ResourceSet, Started, WorkerId};
+
+use crate::member::Member;
+use crate::node::{NodeActions, NodeCore};
+use crate::solo::Solo;
+use crate::time::Instant;
+
+/// See the module.
+#[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one to a node, and each message of a session goes through it"
+)]
+pub enum Engine {
+    /// There is no other node, and no control service but the one in it.
+    Alone(Solo),
+    /// The control service is that of a cluster.
+    Member(Box<Member>),
+}
+
+/// Asks whichever of the two there is.
+macro_rules! ask {
+    ($engine:expr, $core:ident => $question:expr) => {
+        match $engine {
+            Engine::Alone($core) => $question,
+            Engine::Member($core) => $question,
+        }
+    };
+}
+
+/// What a node is to others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// It is the only one.
+    Alone,
+    /// One of a cluster.
+    Member,
+    /// One of a cluster, on which nothing runs: that of a program.
+    Program,
+}
+
+impl Engine {
+    /// A node with these resources. Ids of its processes count up from `first_worker`, which must be unlike that of any other
+    /// session; `pool_size` idle workers are kept.
+    #[must_use]
+    pub fn new(total: ResourceSet, first_worker: u64, pool_size: usize, part: Part) -> Self {
+        let member = |total| {
+            let mut member = Member::new(total, first_worker, pool_size);
+            member.ask_owners();
+            member
+        };
+        match part {
+            Part::Alone => Self::Alone(Solo::new(total, first_worker, pool_size)),
+            Part::Member => Self::Member(Box::new(member(total))),
+            Part::Program => Self::Member(Box::new(member(total).of_program())),
+        }
+    }
+
+    /// The node has these labels, sorted by key.
+    pub fn set_labels(&mut self, labels: Labels) {
+        ask!(self, core => core.set_labels(labels));
+    }
+
+    /// The core of a node in a cluster.
+    pub fn member(&mut self) -> Option<&mut Member> {
+        match self {
+            Self::Alone(_) => None,
+            Self::Member(member) => Some(member),
+        }
+    }
+
+    /// A client's connection ended. `reason` is for people; `last_started` says what it began last.
+    pub fn on_gone(
+        &mut self,
+        client: WorkerId,
+        reason: &str,
+        last_started: Option<Started>,
+        out: &mut NodeActions,
+    ) {
+        ask!(self, core => core.on_gone(client, reason, last_started, out));
+    }
+
+    /// Whether nothing is left of a job: no driver, no worker here, and no actor anywhere.
+    #[must_use]
+    pub fn is_over(&self, job: WorkerId) -> bool {
+        ask!(self, core => core.is_over(job))
+    }
+
+    /// A driver leaves in order: nothing more begins for it.
+    pub fn on_leaving(&mut self, driver: WorkerId, out: &mut NodeActions) {
+        ask!(self, core => core.on_leaving(driver, out));
+    }
+
+    /// A message came from a client. What the core does not handle comes back: a block is to be allocated.
+    pub fn on_message(
+        &mut self,
+        from: WorkerId,
+        message: Message,
+        now: Instant,
+        out: &mut NodeActions,
+    ) -> Option<Message> {
+        ask!(self, core => core.on_message(from, message, now, out))
+    }
+
+    /// Places what can be placed. Called once after each batch of events.
+    pub fn settle(&mut self, now: Instant, out: &mut NodeActions) {
+        ask!(self, core => core.settle(now, out));
+    }
+
+    /// When [`Self::settle`] should be called again although nothing happened.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        ask!(self, core => core.next_deadline())
+    }
+
+    /// What the core knows, and the control service where it is here; the shell adds the store, processes and metrics.
+    #[must_use]
+    pub fn report(&self) -> NodeReport {
+        ask!(self, core => core.report())
+    }
+}
+
+impl Deref for Engine {
+    type Target = NodeCore;
+
+    fn deref(&self) -> &NodeCore {
+        ask!(self, core => core)
+    }
+}
+
+impl DerefMut for Engine {
+    fn deref_mut(&mut self) -> &mut NodeCore {
+        ask!(self, core => core)
+    }
+}
