@@ -199,12 +199,14 @@ impl Member {
     /// A node is gone for good. That its processes are is said by itself.
     pub fn on_node_gone(&mut self, node: NodeId, out: &mut NodeActions) {
         self.cut_off.on_node_gone(node);
+        self.guests.void(node);
         self.node.on_node_gone(node, out);
     }
 
     /// The session with another node is over, though that node may live.
     pub fn on_link_ended(&mut self, node: NodeId, out: &mut NodeActions) {
         self.on_unreached(node);
+        self.guests.void(node);
         self.node.on_link_ended(node, out);
     }
 

@@ -9,7 +9,7 @@ use sooner_sim::explore::{
 };
 
 /// More than any small configuration has.
-const STATES_MAX: u64 = 2_000_000;
+const STATES_MAX: u64 = 4_000_000;
 
 fn check(config: &Config) {
     let found = search(config, STATES_MAX);

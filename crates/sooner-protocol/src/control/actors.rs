@@ -47,6 +47,8 @@ pub(super) struct Actor {
     unbegun: Option<Box<CreateActor>>,
     /// Processes in a row that ended before anything of it had begun in them.
     unbegun_ends: u32,
+    /// How many of its takeovers followed such an end: they are no restarts.
+    spared: u32,
     pub(super) detached: bool,
     /// The placement group that it runs in.
     pub(super) group: Option<GroupId>,
@@ -450,6 +452,7 @@ impl Directory {
         actor.pace.ended(actor.is_ready || is_moving);
         let is_spared = !has_begun && actor.unbegun_ends < UNBEGUN_ENDS_MAX;
         actor.unbegun_ends = if is_spared { actor.unbegun_ends + 1 } else { 0 };
+        actor.spared += u32::from(is_spared);
         if is_spared {
             mark!("the process of an actor ended before anything of it had begun there");
         }
@@ -590,6 +593,7 @@ impl Actor {
             creation: None,
             unbegun: None,
             unbegun_ends: 0,
+            spared: 0,
             detached: false,
             group: None,
             is_dropped: false,
@@ -604,6 +608,11 @@ impl Actor {
         }
     }
 
+    /// How often another process has taken over from one in which it had begun.
+    pub(super) fn restarted(&self) -> u32 {
+        self.takeovers.saturating_sub(self.spared)
+    }
+
     /// It has a process, and another one may take over.
     pub(super) fn may_move(&self) -> bool {
         self.restarts != 0 && self.ending.is_none() && self.group.is_none()
@@ -616,7 +625,7 @@ impl Actor {
 
     /// It waits for its creation, or for a process that it is to have: for its first one only if there may be others after that.
     fn has_no_process_to_kill(&self) -> bool {
-        let may_begin_again = self.takeovers > 0 || self.restarts != 0;
+        let may_begin_again = self.restarted() > 0 || self.restarts != 0;
         matches!(self.phase, Phase::Reserved) || (self.is_waiting() && may_begin_again)
     }
 

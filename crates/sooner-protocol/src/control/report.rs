@@ -24,10 +24,10 @@ impl Directory {
 fn row(id: ActorId, actor: &Actor) -> ActorRow {
     let (phase, worker, death) = match &actor.phase {
         Phase::Reserved => (0, None, None),
-        Phase::Pending(_) | Phase::Placing { .. } if actor.takeovers > 0 => (5, None, None),
+        Phase::Pending(_) | Phase::Placing { .. } if actor.restarted() > 0 => (5, None, None),
         Phase::Pending(_) | Phase::Placing { .. } => (1, None, None),
         Phase::Placed { worker, .. } if actor.is_ready => (3, Some(*worker), None),
-        Phase::Placed { worker, .. } if actor.takeovers > 0 => (5, Some(*worker), None),
+        Phase::Placed { worker, .. } if actor.restarted() > 0 => (5, Some(*worker), None),
         Phase::Placed { worker, .. } => (2, Some(*worker), None),
         Phase::Dead(failure) => (4, None, Some(failure.message.clone())),
     };
@@ -46,7 +46,7 @@ fn row(id: ActorId, actor: &Actor) -> ActorRow {
         death,
         resources,
         detached: Some(actor.detached),
-        restarts: Some(actor.takeovers),
+        restarts: Some(actor.restarted()),
         checkpoints: actor.checkpoints.as_ref().map(|checkpoints| checkpoints.taken),
         job: Some(actor.job),
     }

@@ -126,6 +126,18 @@ impl Guests {
         }
     }
 
+    /// The session with a node is over: what it has asked for is void, also what waits here. It would be granted to nobody otherwise, once the
+    /// control service says what the job needs.
+    pub(super) fn void(&mut self, node: NodeId) {
+        for guest in self.jobs.values_mut() {
+            if let Guest::Asked { orders, .. } = guest {
+                let before = orders.len();
+                orders.retain(|order| !matches!(order, Order::Routed { from, .. } if from.node() == node));
+                self.waiting -= before - orders.len();
+            }
+        }
+    }
+
     /// Gives an order back that can be carried out.
     fn keep(
         &mut self,

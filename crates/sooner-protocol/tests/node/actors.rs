@@ -198,6 +198,19 @@ fn a_process_that_ends_before_anything_of_the_actor_has_begun_is_none_of_its_liv
 }
 
 #[test]
+fn an_actor_that_never_began_is_shown_and_ended_as_one_that_is_being_created() {
+    let mut node = node(1.0);
+    let out = say(&mut node, DRIVER, whole(ACTOR));
+    let [NodeAction::StartWorker(worker)] = out[..] else { panic!("{out:?}") };
+    connect(&mut node, worker);
+    node.on_gone(worker, "was killed by signal 9", None, &mut NodeActions::new());
+    let row = node.report().actors.remove(0);
+    assert_eq!((row.phase, row.restarts), (1, Some(0)), "it waits for its first process");
+    say(&mut node, DRIVER, KillActor { actor: ACTOR, may_restart: Some(true) });
+    assert_eq!(node.report().actors[0].phase, 4, "it has no restarts");
+}
+
+#[test]
 fn an_actor_whose_processes_never_come_to_begin_it_dies_in_the_end() {
     let mut node = node(1.0);
     let (mut now, mut ends) = (NOW, 0);

@@ -3,8 +3,8 @@
 
 use sooner_protocol::action::{Action, Actions, Peer};
 use sooner_protocol::worker::WorkerCore;
-use sooner_wire::WorkerId;
 use sooner_wire::message::{ActorReady, JobConfig, Message, TaskKind};
+use sooner_wire::{Started, WorkerId};
 
 use super::plan::SECOND;
 use super::script::{Cue, Script};
@@ -17,6 +17,8 @@ pub struct Process {
     pub(super) core: WorkerCore,
     /// A driver's part.
     pub(super) script: Option<Box<Script>>,
+    /// What it began last that is an actor's.
+    begun: Option<Started>,
 }
 
 fn job_config() -> JobConfig {
@@ -42,7 +44,8 @@ impl World {
         core.on_connected(driver, 1, now);
         core.on_job(driver, Box::new(job_config()), &mut node.out);
         let script = Some(Box::new(Script::default()));
-        self.processes.insert(driver, Process { node: at, core: WorkerCore::new(driver), script });
+        self.processes
+            .insert(driver, Process { node: at, core: WorkerCore::new(driver), script, begun: None });
         let load = self.plan.load;
         let has_part = !load.is_even || load.actors > 0 || self.plan.nodes == 1 || at.is_multiple_of(2);
         if has_part && (load.leases > 0 || load.actors > 0) {
@@ -60,7 +63,8 @@ impl World {
             return;
         }
         core.on_connected(worker, 2, now);
-        self.processes.insert(worker, Process { node: at, core: WorkerCore::new(worker), script: None });
+        let core = WorkerCore::new(worker);
+        self.processes.insert(worker, Process { node: at, core, script: None, begun: None });
         self.list_node(at);
     }
 
@@ -71,7 +75,7 @@ impl World {
         let at = process.node;
         let node = &mut self.nodes[at];
         let Some(core) = &mut node.core else { return };
-        core.on_gone(worker, "was killed by signal 9", None, &mut node.out);
+        core.on_gone(worker, "was killed by signal 9", process.begun, &mut node.out);
         if process.script.is_some() {
             // Its node cares for its machine only; the user starts the program again.
             self.start_driver(at);
@@ -100,6 +104,10 @@ impl World {
             Message::ExitActor(_) => self.after(SECOND / 10_000, Event::End(client)),
             Message::Push(push) => {
                 if push.spec.kind == TaskKind::Creation {
+                    let begun = Some(Started { task: push.spec.task, in_actor: true });
+                    if let Some(process) = self.processes.get_mut(&client) {
+                        process.begun = begun;
+                    }
                     self.say_to_node(client, ActorReady { actor: push.spec.task, failure: None }.into());
                 }
             }
