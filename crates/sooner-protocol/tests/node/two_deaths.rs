@@ -284,6 +284,38 @@ fn under_a_head_that_stands_still_the_node_of_a_driver_says_what_its_job_needs()
     the_node_of_a_driver_says_what_its_job_needs(false);
 }
 
+#[test]
+fn what_waits_for_what_a_job_needs_is_void_when_the_node_that_asked_is_gone() {
+    for is_gone in [true, false] {
+        let world = World::new();
+        let driver = world.driver;
+        let mut other = Member::new(cpus(4.0), THERE.0, 2);
+        let mut out = NodeActions::new();
+        let ask = LeaseAt {
+            client: driver,
+            job: driver,
+            shape: ShapeId(1),
+            resources: cpus(1.0),
+            demand: 1,
+            strategy: None,
+            priority: None,
+            raises_memory: None,
+        };
+        let (there, here) = (WorkerId(THERE.0), WorkerId(HERE.0));
+        assert_eq!(other.on_routed(HERE, here, there, ask.into(), BEGIN, &mut out), Ok(None));
+        match is_gone {
+            true => other.on_node_gone(HERE, &mut out),
+            false => other.on_link_ended(HERE, &mut out),
+        }
+        // The control service had not heard of the end when it answered.
+        let started = Job { job: driver, state: JobState::Started, config: Some(Box::default()) };
+        other.on_control(ToNode::Job(Box::new(started)), BEGIN, &mut out);
+        other.settle(BEGIN, &mut out);
+        assert!(!out.iter().any(|action| matches!(action, NodeAction::StartWorker(_))), "{out:?}");
+        assert!(other.is_quiet(), "nobody would ever give that lease back");
+    }
+}
+
 /// The head `is_away`, or does not answer over a connection that stands.
 fn the_node_of_a_driver_says_what_its_job_needs(is_away: bool) {
     let mut world = World::new();
