@@ -22,7 +22,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use sooner_wire::limits::{LENDING_CELLS, PROGRESS_CELLS};
-use sooner_wire::message::{TaskKind, TaskSpec};
+use sooner_wire::message::TaskSpec;
 use sooner_wire::{FunctionId, Started, TaskId, WorkerId};
 
 use crate::huge;
@@ -342,8 +342,7 @@ impl Mapping {
             word.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
         }
         let is_retriable = spec.retries != 0 && spec.spared != Some(true);
-        let in_actor = !matches!(spec.kind, TaskKind::Task(_));
-        let bits = u64::from(is_retriable) | u64::from(in_actor) << 1;
+        let bits = u64::from(is_retriable) | u64::from(spec.kind.in_actor()) << 1;
         about.store((title.len() as u64) << ABOUT_BITS | bits, Ordering::Relaxed);
         function.store(spec.function.0, Ordering::Relaxed);
         self.note_started(cell, spec.task);

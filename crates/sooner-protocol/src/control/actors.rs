@@ -426,7 +426,7 @@ impl Directory {
             return;
         }
         let has_begun = actor.is_ready || gone.all_begun == Some(true) || gone.last_started.is_some();
-        if has_begun || actor.unbegun_ends == UNBEGUN_ENDS_MAX {
+        if !actor.spares(has_begun) {
             actor.unbegun = None;
         }
         if actor.ending.is_none() && (actor.restarts != 0 || actor.unbegun.is_some()) {
@@ -450,7 +450,7 @@ impl Directory {
         let mut creation = creation.expect("kept while there are restarts, or it has not begun");
         let is_moving = std::mem::take(&mut actor.is_moving);
         actor.pace.ended(actor.is_ready || is_moving);
-        let is_spared = !has_begun && actor.unbegun_ends < UNBEGUN_ENDS_MAX;
+        let is_spared = actor.spares(has_begun);
         actor.unbegun_ends = if is_spared { actor.unbegun_ends + 1 } else { 0 };
         actor.spared += u32::from(is_spared);
         if is_spared {
@@ -606,6 +606,11 @@ impl Actor {
             is_moving: false,
             is_asked: false,
         }
+    }
+
+    /// Whether the end of a process is none of its lives.
+    fn spares(&self, has_begun: bool) -> bool {
+        !has_begun && self.unbegun_ends < UNBEGUN_ENDS_MAX
     }
 
     /// How often another process has taken over from one in which it had begun.

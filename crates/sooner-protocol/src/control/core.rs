@@ -19,7 +19,7 @@ use sooner_wire::message::{
 use sooner_wire::record::NodeRecord;
 use sooner_wire::{NodeId, WorkerId};
 
-use super::nodes::{Nodes, NodesAction, NodesOptions};
+use super::nodes::{Nodes, NodesAction, NodesOptions, Refusal};
 use super::persist::{BatchId, Write};
 use super::view::View;
 use super::wire::{CONTROL, Misplaced, is_word};
@@ -145,14 +145,9 @@ impl ControlCore {
         match self.nodes.on_register(node, register, now, &mut acts) {
             Ok(()) => out.push(ControlAction::Admit(node)),
             Err(refusal) => {
-                let message = refusal.into_message();
-                let reason = match &message {
-                    Message::Fenced(fenced) => &fenced.reason,
-                    Message::Refused(refused) => &refused.reason,
-                    _ => "",
-                };
+                let (Refusal::Fenced(reason) | Refusal::Refused(reason)) = &refusal;
                 out.push(ControlAction::LogRationed(format!("node {name:?} may not join: {reason}")));
-                out.push(ControlAction::Dismiss(node, Box::new(message)));
+                out.push(ControlAction::Dismiss(node, Box::new(refusal.into_message())));
             }
         }
         self.carry_out(acts, now, out);

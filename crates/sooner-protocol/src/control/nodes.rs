@@ -37,6 +37,9 @@ pub use super::joining::Refusal;
 /// for a node that is not there.
 const DISK_PATIENCE_NANOS: u64 = 1_000_000_000;
 
+/// What is said when the control service itself stood still.
+pub const STOOD_STILL: &str = "the head stood still: all health timeouts begin anew";
+
 /// Ticks in a health timeout: a node is gone at most one of them late.
 const TICKS: u64 = 10;
 
@@ -480,7 +483,7 @@ impl Nodes {
         let stood_still = now.since(self.ticked) > self.options.health_timeout / 2;
         self.ticked = now;
         if stood_still {
-            out.push(NodesAction::Warn("the head stood still: all health timeouts begin anew".to_owned()));
+            out.push(NodesAction::Warn(STOOD_STILL.to_owned()));
             self.nodes.values_mut().for_each(|node| node.health.forgive(now));
         }
         let timeout = self.options.health_timeout;

@@ -1,6 +1,7 @@
 //! The directory of actors and their processes.
 
 use sooner_protocol::node::{NodeAction, NodeActions};
+use sooner_protocol::time::Instant;
 use sooner_wire::limits::{ENDED_MAX, RETRY_PAUSE_NANOS};
 use sooner_wire::message::{
     ActorDead, ActorOutOfScope, ActorReady, ActorStarted, CreateActor, Failure, FailureCode, ForgetLost,
@@ -155,6 +156,17 @@ fn only_the_latest_ended_actors_are_remembered() {
     assert!(rows.iter().all(|row| row.phase == 4) && node.is_quiet());
 }
 
+/// The next worker of an actor, as soon as its pause is over.
+fn started(node: &mut Solo, now: &mut Instant, mut out: NodeActions) -> WorkerId {
+    while out.is_empty() {
+        *now = node.next_deadline().expect("it is tried again");
+        out = settle(node, *now);
+    }
+    let [NodeAction::StartWorker(worker)] = out[..] else { panic!("{out:?}") };
+    connect(node, worker);
+    worker
+}
+
 /// A worker may end at the moment at which it becomes an actor: an earlier task ended it, or the kernel did.
 #[test]
 fn a_process_that_ends_before_anything_of_the_actor_has_begun_is_none_of_its_lives() {
@@ -164,13 +176,9 @@ fn a_process_that_ends_before_anything_of_the_actor_has_begun_is_none_of_its_liv
         let mut out = say(&mut node, DRIVER, CreateActor { restarts, ..whole(ACTOR) });
         let earlier = Some(Started { task: TaskId { owner: DRIVER, number: 1 }, in_actor: false });
         for ended in [None, earlier, None] {
-            while out.is_empty() {
-                now = node.next_deadline().expect("it is tried again");
-                out = settle(&mut node, now);
-            }
-            let [NodeAction::StartWorker(worker)] = out[..] else { panic!("{out:?}") };
-            connect(&mut node, worker);
-            node.on_gone(worker, "was killed by signal 9", ended, &mut out);
+            let worker = started(&mut node, &mut now, out);
+            let mut gone = NodeActions::new();
+            node.on_gone(worker, "was killed by signal 9", ended, &mut gone);
             let restarting = |action: &NodeAction| match action {
                 NodeAction::Send(DRIVER, message) => match &**message {
                     Message::ActorRestarting(restarting) => Some(restarting.unbegun == Some(true)),
@@ -179,17 +187,12 @@ fn a_process_that_ends_before_anything_of_the_actor_has_begun_is_none_of_its_liv
                 },
                 _ => None,
             };
-            assert_eq!(out.iter().filter_map(restarting).collect::<Vec<_>>(), [true]);
+            assert_eq!(gone.iter().filter_map(restarting).collect::<Vec<_>>(), [true]);
             out = settle(&mut node, now);
         }
         // From here on it has begun: it has the lives that it was given.
-        for left in (0..=restarts.unwrap_or(0)).rev() {
-            while out.is_empty() {
-                now = node.next_deadline().expect("it is tried again");
-                out = settle(&mut node, now);
-            }
-            let [NodeAction::StartWorker(worker)] = out[..] else { panic!("{left}: {out:?}") };
-            connect(&mut node, worker);
+        for _ in 0..=restarts.unwrap_or(0) {
+            let worker = started(&mut node, &mut now, out);
             node.on_gone(worker, "was killed by signal 9", BEGUN, &mut NodeActions::new());
             out = settle(&mut node, now);
         }
@@ -216,12 +219,7 @@ fn an_actor_whose_processes_never_come_to_begin_it_dies_in_the_end() {
     let (mut now, mut ends) = (NOW, 0);
     let mut out = say(&mut node, DRIVER, create(ACTOR));
     while node.report().actors[0].phase != 4 {
-        while out.is_empty() {
-            now = node.next_deadline().expect("it is tried again");
-            out = settle(&mut node, now);
-        }
-        let [NodeAction::StartWorker(worker)] = out[..] else { panic!("{out:?}") };
-        connect(&mut node, worker);
+        let worker = started(&mut node, &mut now, out);
         node.on_gone(worker, "was killed by signal 9", None, &mut NodeActions::new());
         out = settle(&mut node, now);
         ends += 1;

@@ -142,23 +142,27 @@ fn who_waits_for_a_node_hears_that_it_is_held_for_gone_when_nobody_can_say_that_
     assert!(matches!(&said[..], [Message::WorkerGone(gone)] if gone.worker == other), "{said:?}");
 }
 
+/// A process asks for a worker of another node, for a job.
+fn lease_at(client: WorkerId, job: WorkerId) -> LeaseAt {
+    LeaseAt {
+        client,
+        job,
+        shape: ShapeId(1),
+        resources: cpus(1.0),
+        demand: 1,
+        strategy: None,
+        priority: None,
+        raises_memory: None,
+    }
+}
+
 #[test]
 fn nothing_of_a_node_that_is_held_for_gone_is_heard_until_it_is_gone_and_then_all_are_asked() {
     let mut world = World::new();
     world.start(-1, FAR);
     world.lose_both();
     let (there, here) = (WorkerId(THERE.0), WorkerId(HERE.0));
-    let shape = ShapeId(1);
-    let ask = LeaseAt {
-        client: FAR,
-        job: world.driver,
-        shape,
-        resources: cpus(1.0),
-        demand: 1,
-        strategy: None,
-        priority: None,
-        raises_memory: None,
-    };
+    let ask = lease_at(FAR, world.driver);
     let out = world.at(BEGIN, |member, out| {
         assert_eq!(member.on_routed(THERE, there, here, ask.into(), BEGIN, out), Ok(None));
     });
@@ -291,16 +295,7 @@ fn what_waits_for_what_a_job_needs_is_void_when_the_node_that_asked_is_gone() {
         let driver = world.driver;
         let mut other = Member::new(cpus(4.0), THERE.0, 2);
         let mut out = NodeActions::new();
-        let ask = LeaseAt {
-            client: driver,
-            job: driver,
-            shape: ShapeId(1),
-            resources: cpus(1.0),
-            demand: 1,
-            strategy: None,
-            priority: None,
-            raises_memory: None,
-        };
+        let ask = lease_at(driver, driver);
         let (there, here) = (WorkerId(THERE.0), WorkerId(HERE.0));
         assert_eq!(other.on_routed(HERE, here, there, ask.into(), BEGIN, &mut out), Ok(None));
         match is_gone {
@@ -325,16 +320,7 @@ fn the_node_of_a_driver_says_what_its_job_needs(is_away: bool) {
     if is_away {
         other.on_control_down(BEGIN);
     }
-    let ask = LeaseAt {
-        client: driver,
-        job: driver,
-        shape: ShapeId(1),
-        resources: cpus(1.0),
-        demand: 1,
-        strategy: None,
-        priority: None,
-        raises_memory: None,
-    };
+    let ask = lease_at(driver, driver);
     let (there, here) = (WorkerId(THERE.0), WorkerId(HERE.0));
     assert_eq!(other.on_routed(HERE, here, there, ask.into(), BEGIN, &mut out), Ok(None));
     other.settle(BEGIN, &mut out);

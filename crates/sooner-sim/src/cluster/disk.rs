@@ -6,10 +6,15 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use sooner_protocol::control::Batch;
+use sooner_protocol::control::nodes::NodesOptions;
 use sooner_protocol::control::persist::Write;
+use sooner_protocol::control::{Batch, Beginning, Found};
+use sooner_wire::NodeId;
 use sooner_wire::limits::{STORE_GROUP_MAX, STORE_QUEUE_MAX};
 use sooner_wire::record::{NODES, NodeRecord};
+
+use super::head::{CLUSTER, PYTHON};
+use crate::violation::fail;
 
 type Writes = (Batch, Vec<Write>);
 
@@ -90,16 +95,23 @@ impl Disk {
         self.entries.keys()
     }
 
-    /// What is written, by key.
+    /// What the next head begins with, of which there were so many before it.
     #[must_use]
-    pub fn entries(&self) -> &BTreeMap<String, Vec<u8>> {
-        &self.entries
-    }
-
-    /// The nodes that a head finds.
-    #[must_use]
-    pub fn records(&self) -> Vec<NodeRecord> {
+    pub fn beginning(
+        &self,
+        me: NodeId,
+        former: Option<NodeId>,
+        incarnation: u32,
+        health_timeout: u64,
+    ) -> Beginning {
         let rows = self.entries.iter().filter(|(key, _)| key.starts_with(NODES));
-        rows.map(|(_, bytes)| NodeRecord::from_bytes(bytes).expect("a head wrote it")).collect()
+        let nodes: Vec<NodeRecord> =
+            rows.map(|(_, bytes)| NodeRecord::from_bytes(bytes).expect("a head wrote it")).collect();
+        let found = Found::read(self.entries.clone())
+            .unwrap_or_else(|(key, error)| fail("I11", format!("the record {key:?}: {error}")));
+        let known = nodes.iter().map(|record| record.node).collect();
+        let found = Found { incarnation, nodes: known, ..found };
+        let options = NodesOptions { cluster: CLUSTER, python: PYTHON.into(), health_timeout };
+        Beginning { me, former, options, nodes, found }
     }
 }

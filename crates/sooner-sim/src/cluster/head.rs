@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use sooner_protocol::control::nodes::NodesOptions;
-use sooner_protocol::control::{Batch, Beginning, ControlAction, ControlActions, ControlCore, Found, Probed};
+use sooner_protocol::control::nodes::STOOD_STILL;
+use sooner_protocol::control::{Batch, ControlAction, ControlActions, ControlCore, Probed};
 use sooner_protocol::time::Instant;
 use sooner_wire::NodeId;
 use sooner_wire::limits::PROBE_NANOS;
@@ -38,19 +38,12 @@ impl World {
             return;
         }
         self.head_life += 1;
-        let found = Found::read(self.disk.entries().clone())
-            .unwrap_or_else(|(key, error)| fail("I11", format!("the record {key:?}: {error}")));
-        let nodes = self.disk.records();
-        let known = nodes.iter().map(|record| record.node).collect();
         let former = self.hosts[0].daemon.map(|daemon| self.daemons[daemon].id);
         self.trace.say(|| format!("{:?}: head {} starts", self.now, self.head_life));
         self.all_are_heard();
         self.start_daemon(0);
         let me = self.hosts[0].daemon.map(|daemon| self.daemons[daemon].id).expect("it was started");
-        let health_timeout = self.plan.health_timeout;
-        let options = NodesOptions { cluster: CLUSTER, python: PYTHON.into(), health_timeout };
-        let found = Found { incarnation: self.head_life, nodes: known, ..found };
-        let begin = Beginning { me, former, options, nodes, found };
+        let begin = self.disk.beginning(me, former, self.head_life, self.plan.health_timeout);
         let mut out = ControlActions::new();
         let core = ControlCore::new(begin, self.now, &mut out);
         self.head = Some(Head { core, control: BTreeMap::new(), health: BTreeMap::new(), probes: 0 });
@@ -120,7 +113,7 @@ impl World {
                 }
                 ControlAction::Probe { node, number, address } => self.probe(node, number, &address),
                 ControlAction::Log(text) | ControlAction::LogRationed(text) => {
-                    if text.contains("the head stood still") {
+                    if text == STOOD_STILL {
                         self.all_are_heard();
                     }
                     self.trace.say(|| format!("{:?}: {text}", self.now));
@@ -150,21 +143,21 @@ impl World {
     /// Whoever is told that is told nothing more: on the connection that asked, where one did, for another node may have the same id; or on
     /// whatever connections the node has.
     fn dismiss(&mut self, node: NodeId, message: &Message, asked: Option<u64>) {
-        let daemons = &self.daemons;
-        let held = |conn: &super::conns::Conn| conn.is_held(Side::Head) && daemons[conn.daemon].id == node;
-        let all = || self.conns.iter().filter(|(_, conn)| held(conn)).map(|(number, _)| *number).collect();
-        let over: Vec<u64> = asked.map_or_else(all, |conn| vec![conn]);
-        let Some(head) = self.head.as_mut().filter(|_| asked.is_none()) else {
-            return over.into_iter().for_each(|conn| self.dismiss_conn(conn, message));
+        let over: Vec<u64> = if let Some(conn) = asked {
+            vec![conn]
+        } else {
+            let Some(head) = &mut self.head else { return };
+            head.control.remove(&node);
+            head.health.remove(&node);
+            let daemons = &self.daemons;
+            let held =
+                |conn: &super::conns::Conn| conn.is_held(Side::Head) && daemons[conn.daemon].id == node;
+            self.conns.iter().filter(|(_, conn)| held(conn)).map(|(number, _)| *number).collect()
         };
-        head.control.remove(&node);
-        head.health.remove(&node);
-        over.into_iter().for_each(|conn| self.dismiss_conn(conn, message));
-    }
-
-    fn dismiss_conn(&mut self, conn: u64, message: &Message) {
-        self.say(conn, Side::Node, message.clone());
-        self.leave(conn, Side::Head, true);
+        for conn in over {
+            self.say(conn, Side::Node, message.clone());
+            self.leave(conn, Side::Head, true);
+        }
     }
 
     /// A connection for heartbeats is there.

@@ -282,8 +282,7 @@ impl Process {
     fn begin(&mut self, program: &Program, effects: &mut Vec<Effect>) {
         let Some(incoming) = self.core.next_execution() else { return };
         let spec = &incoming.push.spec;
-        let in_actor = !matches!(spec.kind, TaskKind::Task(_));
-        self.last_started = Some(Started { task: spec.task, in_actor });
+        self.last_started = Some(Started { task: spec.task, in_actor: spec.kind.in_actor() });
         match spec.kind {
             TaskKind::Creation => {
                 assert!(self.actor.is_none(), "I7: one actor per process");

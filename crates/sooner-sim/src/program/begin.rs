@@ -78,7 +78,7 @@ impl World {
         };
         let process = self.process_mut(number);
         process.begun.insert(task);
-        process.last_started = Some(Started { task, in_actor: !matches!(kind, TaskKind::Task(_)) });
+        process.last_started = Some(Started { task, in_actor: kind.in_actor() });
         let mut frame = Frame {
             number: number_of_frame,
             task: Some(task),

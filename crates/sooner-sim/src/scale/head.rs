@@ -3,9 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use sooner_protocol::control::nodes::NodesOptions;
 use sooner_protocol::control::persist::Write;
-use sooner_protocol::control::{Batch, Beginning, ControlAction, ControlActions, ControlCore, Found, Probed};
+use sooner_protocol::control::{Batch, ControlAction, ControlActions, ControlCore, Probed};
 use sooner_protocol::time::Instant;
 use sooner_wire::NodeId;
 use sooner_wire::limits::PROBE_NANOS;
@@ -17,10 +16,6 @@ use super::plan::SECOND;
 use super::world::{Event, World};
 use crate::violation::fail;
 
-/// The cluster's number.
-pub const CLUSTER: u64 = 7;
-/// What all nodes have.
-pub const PYTHON: &str = "3.11";
 /// What the head does in one turn is what came within that time (nanoseconds).
 const TURN_NANOS: u64 = 5_000;
 
@@ -39,20 +34,13 @@ impl World {
         if self.head.is_some() {
             return;
         }
-        let found = self.disk.entries().clone();
-        let found = Found::read(found)
-            .unwrap_or_else(|(key, error)| fail("I11", format!("the record {key:?}: {error}")));
-        let records = self.disk.records();
-        let nodes = records.iter().map(|record| record.node).collect();
-        let found = Found { incarnation: self.head_life, nodes, ..found };
+        let incarnation = self.head_life;
         self.head_life += 1;
         let former = self.places[0].node.map(|node| self.nodes[node].id);
         self.trace.say(|| format!("{:?}: head {} starts", self.now, self.head_life));
         self.start_node(0);
         let me = self.places[0].node.map(|node| self.nodes[node].id).expect("it was started");
-        let health_timeout = self.plan.health_timeout;
-        let options = NodesOptions { cluster: CLUSTER, python: PYTHON.into(), health_timeout };
-        let begin = Beginning { me, former, options, nodes: records, found };
+        let begin = self.disk.beginning(me, former, incarnation, self.plan.health_timeout);
         let mut out = ControlActions::new();
         let core = ControlCore::new(begin, self.now, &mut out);
         self.head = Some(Head { core, links: BTreeSet::new(), is_listed: false, wakes_at: 0 });

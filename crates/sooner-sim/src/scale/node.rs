@@ -15,11 +15,11 @@ use sooner_wire::message::{
 };
 use sooner_wire::{NodeId, ResourceSet, WorkerId};
 
-use super::head::PYTHON;
 use super::net::HEAD;
 use super::plan::SECOND;
 use super::uplinks::{Block, Uplink};
 use super::world::{Event, World};
+use crate::cluster::head::PYTHON;
 use crate::violation::fail;
 
 /// From a node to a process of its own (nanoseconds).

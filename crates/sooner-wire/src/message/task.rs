@@ -20,6 +20,14 @@ pub enum TaskKind {
     Method(#[n(0)] ActorId),
 }
 
+impl TaskKind {
+    /// Whether it runs in the process of an actor.
+    #[must_use]
+    pub fn in_actor(self) -> bool {
+        !matches!(self, Self::Task(_))
+    }
+}
+
 /// A task as its owner describes it. Kept until the reply, so that it can be pushed again.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Encode, Decode)]
 #[cbor(array)]
