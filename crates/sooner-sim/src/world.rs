@@ -82,6 +82,8 @@ pub enum Wake {
     Node(usize),
     /// The control service does.
     Head,
+    /// It looks after its nodes.
+    HeadTick,
     /// A node finds the control service that has started again.
     Link(usize),
     /// A connection of the first process comes to the node of the second one.
@@ -265,6 +267,9 @@ impl World {
             if at > self.time && !self.next.is_empty() {
                 break;
             }
+            if self.next.is_empty() && self.only_ticks_are_left() {
+                return false;
+            }
             self.wakes.pop();
             self.time = self.time.max(at);
             self.wake(wake);
@@ -288,6 +293,11 @@ impl World {
         }
         self.check_step();
         true
+    }
+
+    /// Whether nothing will ever happen but that the control service looks after its nodes.
+    fn only_ticks_are_left(&self) -> bool {
+        self.wakes.iter().all(|Reverse((.., wake))| *wake == Wake::HeadTick)
     }
 
     fn schedule_fault(&mut self) {
@@ -323,6 +333,7 @@ impl World {
             }
             Wake::Node(at) => self.wake_node(at),
             Wake::Head => self.wake_head(),
+            Wake::HeadTick => self.tick_head(),
             Wake::Link(at) => self.find_head(at),
             Wake::Arrive(from, to) => self.arrive(from, to),
             Wake::Fetching(at, number) => self.on_fetching(at, number),

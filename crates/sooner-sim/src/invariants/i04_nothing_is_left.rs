@@ -40,7 +40,7 @@ impl World {
             }
         }
         self.nodes.iter().for_each(|node| self.check_end_of(node));
-        let actors = self.head.iter().flat_map(|head| head.core.report());
+        let actors = self.head.iter().flat_map(|head| head.core.directory().report());
         Self::check_actors(actors);
     }
 

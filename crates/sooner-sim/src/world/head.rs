@@ -1,18 +1,22 @@
-//! The control service where there are several nodes: the core by itself, with a channel from and to each node.
+//! The control service where there are several nodes: the core that ships, with a channel from and to each node.
 //!
 //! Its links are as sessions make them: first said is first heard, and nothing is lost while both ends live. What is said is
 //! encoded as in production ([`sooner_protocol::control::wire`]).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use sooner_protocol::control::persist::{BatchId, Write};
-use sooner_protocol::control::view::View;
-use sooner_protocol::control::{Directory, DirectoryAction, DirectoryActions, Found, ToControl, ToNode};
-use sooner_protocol::node::NodeCore;
+use sooner_protocol::control::nodes::NodesOptions;
+use sooner_protocol::control::persist::Write;
+use sooner_protocol::control::{
+    Batch, Beginning, ControlAction, ControlActions, ControlCore, Found, Probed, ToControl, ToNode,
+};
+use sooner_protocol::node::NodeAction;
 use sooner_protocol::probes::hit;
-use sooner_protocol::scheduling::policy;
 use sooner_protocol::time::Instant;
-use sooner_wire::message::{AboutNode, Message, NodeRow, kind, node_state};
+use sooner_wire::NodeId;
+use sooner_wire::limits::HEALTH_TIMEOUT_NANOS;
+use sooner_wire::message::{AboutNode, Heartbeat, Message, Register, kind};
+use sooner_wire::record::{NODES, NodeRecord};
 
 use super::describe::{brief, name};
 use super::node::SEVERAL;
@@ -20,42 +24,74 @@ use super::processes::{HEAD, number_of_node};
 use super::{Item, Next, SimNode, Wake, World};
 use crate::violation::fail;
 
-/// How long a control service waits for the nodes of the one before (nanoseconds).
-const PATIENCE_NANOS: u64 = 10_000_000_000;
+/// The cluster's number.
+const CLUSTER: u64 = 7;
+/// What all nodes have.
+const PYTHON: &str = "3.11";
 /// One that has lived for less is mostly left alone (nanoseconds): with a row of them that die young no end of a process is told
 /// before sessions with it run out of patience.
 const YOUNG_NANOS: u64 = 200_000_000;
-/// One to or from which more words than these are on their way is left alone: here each takes a step, and what nodes say to one that
-/// starts may be thousands. With a row of them that end before all is read no end of a process is ever told, and more come meanwhile.
-const WORDS_MAX: usize = 64;
+/// One to or from which more messages than these are on their way is left alone: here each takes a step, and what nodes send to
+/// one that starts may be thousands. With a row of them that end before all is read no end of a process is ever told, and more
+/// come meanwhile.
+const MESSAGES_MAX: usize = 64;
 /// How long a node needs at most to find the next control service (nanoseconds).
 const AWAY_NANOS: usize = 3_000_000_000;
 
 /// See the module.
-#[derive(Default)]
 pub struct Head {
     /// The production core.
-    pub core: Directory,
-    /// What nodes have free, for them all.
-    view: View,
-    out: DirectoryActions,
+    pub core: ControlCore,
+    out: ControlActions,
+    /// The nodes that it has taken in.
+    admitted: BTreeSet<NodeId>,
+    /// Nodes it dials to see whether they live, as it starts again. All do.
+    probes: Vec<(NodeId, u32)>,
     is_listed: bool,
     wakes_at: u64,
+    /// When it looks whether it has heard of its nodes; zero: never.
+    pub(super) ticks_at: u64,
     /// What it has written, for the one after it.
     disk: BTreeMap<String, Vec<u8>>,
     /// What the disk was asked for, and has not answered.
-    writes: VecDeque<(BatchId, Vec<Write>)>,
+    writes: VecDeque<(Batch, Vec<Write>)>,
     /// How many there were before it.
     incarnation: u32,
-    /// All nodes that the one before knew are there, and it was not told yet.
-    is_complete: bool,
-    /// When they were there.
+    /// When all nodes had come back to it; zero for the first one.
     since: u64,
 }
 
 impl Head {
+    /// A control service begins on what the one before it has written.
+    fn new(me: NodeId, disk: BTreeMap<String, Vec<u8>>, incarnation: u32, now: Instant) -> Self {
+        let rows = disk.iter().filter(|(key, _)| key.starts_with(NODES));
+        let nodes: Vec<NodeRecord> =
+            rows.map(|(_, bytes)| NodeRecord::from_bytes(bytes).expect("a head wrote it")).collect();
+        let found = Found::read(disk.clone())
+            .unwrap_or_else(|(key, error)| fail("I11", format!("the record {key:?}: {error}")));
+        let known = nodes.iter().map(|record| record.node).collect();
+        let found = Found { incarnation, nodes: known, ..found };
+        let options =
+            NodesOptions { cluster: CLUSTER, python: PYTHON.into(), health_timeout: HEALTH_TIMEOUT_NANOS };
+        let mut out = ControlActions::new();
+        let core = ControlCore::new(Beginning { me, former: None, options, nodes, found }, now, &mut out);
+        Self {
+            core,
+            out,
+            admitted: BTreeSet::new(),
+            probes: Vec::new(),
+            is_listed: false,
+            wakes_at: 0,
+            ticks_at: 0,
+            disk,
+            writes: VecDeque::new(),
+            incarnation,
+            since: 0,
+        }
+    }
+
     /// The disk does the next thing that it was asked for.
-    fn write(&mut self) -> Option<BatchId> {
+    fn write(&mut self) -> Option<Batch> {
         let (batch, writes) = self.writes.pop_front()?;
         for Write { key, value } in writes {
             match value {
@@ -68,38 +104,52 @@ impl Head {
 }
 
 impl World {
-    /// The control service begins, and the nodes join it.
+    /// The control service begins, and the nodes join it before any program runs: without time passing.
     pub(super) fn start_head(&mut self) {
-        let mut head = Head::default();
-        head.core.keep_records(Found::default());
-        self.head = Some(head);
-        (0..self.nodes.len()).for_each(|at| self.link(at));
-    }
-
-    /// A node has a link to a control service that knows nothing of it.
-    fn link(&mut self, at: usize) {
         let now = self.now();
-        let SimNode { core, out, is_linked, reporter, .. } = &mut self.nodes[at];
-        *is_linked = true;
-        reporter.begin_anew();
-        let member = core.member().expect(SEVERAL);
-        let total = member.row();
-        member.on_control_up(true, now, out);
-        let row = policy::NodeRow { free: total.total.clone(), ..total };
-        self.head().core.on_node_joined(row);
-        self.list_node_at(at);
-        self.introduce_node(at);
+        let me = self.nodes[0].id();
+        self.head = Some(Head::new(me, BTreeMap::new(), 0, now));
+        for at in 0..self.nodes.len() {
+            let (id, register) = (self.nodes[at].id(), self.registration(at, None));
+            let Head { core, out, .. } = self.head();
+            core.on_register(id, register, now, out);
+        }
+        loop {
+            let head = self.head();
+            while let Some(batch) = head.write() {
+                head.core.on_persisted(batch, Ok(()), now, &mut head.out);
+            }
+            head.core.settle(now, &mut head.out);
+            let actions = std::mem::take(&mut head.out);
+            if actions.is_empty() {
+                break;
+            }
+            for action in actions {
+                match action {
+                    ControlAction::Send(node, message) => {
+                        self.hear_from_head(super::node_at(number_of_node(node)), *message);
+                    }
+                    action => self.perform_for_head(action),
+                }
+            }
+        }
+        self.head().since = 0;
+        self.list_head();
     }
 
-    /// A node hears of the others, and they of it.
-    fn introduce_node(&mut self, at: usize) {
-        let rows: Vec<NodeRow> = self.nodes.iter_mut().map(|node| about(&node.core)).collect();
-        self.head().view.on_joined(&rows[at]);
-        for other in 0..rows.len() {
-            self.nodes[other].core.on_node_known(&rows[at]);
-            self.nodes[at].core.on_node_known(&rows[other]);
-        }
-        self.list_head();
+    /// What a node says of itself as it joins.
+    fn registration(&mut self, at: usize, rejoins: Option<u64>) -> Register {
+        let core = self.nodes[at].core.member().expect(SEVERAL);
+        let about = AboutNode {
+            kind: kind::DAEMON,
+            name: format!("n{}", core.id().0),
+            address: Some(format!("10.0.0.{}:6380", at + 1)),
+            host: format!("host-{at}"),
+            boot_id: format!("boot-{at}"),
+            resources: core.row().total,
+            labels: Vec::new(),
+        };
+        Register { about: Box::new(about), version: "0.1.0".into(), python: PYTHON.into(), rejoins }
     }
 
     /// The control service ends, and with it what was on its way from and to it. Another one begins.
@@ -107,7 +157,7 @@ impl World {
         if self.nodes.iter().any(|node| !node.is_linked) {
             return;
         }
-        if self.words_on_their_way() > WORDS_MAX {
+        if self.messages_on_their_way() > MESSAGES_MAX {
             return;
         }
         let since = self.head().since;
@@ -124,15 +174,11 @@ impl World {
         for _ in 0..written {
             former.write();
         }
-        let Head { is_listed, wakes_at, disk, incarnation, .. } = former;
-        let found = Found::read(disk.clone())
-            .unwrap_or_else(|(key, error)| fail("I11", format!("the record {key:?}: {error}")));
-        let incarnation = incarnation + 1;
-        let nodes = self.nodes.iter().map(SimNode::id).collect();
-        let mut head = Head { is_listed, wakes_at, disk, incarnation, ..Head::default() };
-        head.core.keep_records(Found { incarnation, nodes, ..found });
-        head.core.expect_nodes(now.plus(PATIENCE_NANOS));
-        self.head = Some(head);
+        let Head { is_listed, wakes_at, ticks_at, disk, incarnation, .. } = former;
+        let me = self.nodes[0].id();
+        let begun = Head::new(me, disk, incarnation + 1, now);
+        self.head = Some(Head { is_listed, wakes_at, ticks_at, ..begun });
+        self.list_head();
         for at in 0..self.nodes.len() {
             let node = &mut self.nodes[at];
             node.is_linked = false;
@@ -148,22 +194,17 @@ impl World {
         }
     }
 
-    /// How many words to and from the control service are on their way.
-    fn words_on_their_way(&self) -> usize {
+    /// How many messages to and from the control service are on their way.
+    fn messages_on_their_way(&self) -> usize {
         let ways = self.nodes.iter().flat_map(|node| [(node.number, HEAD), (HEAD, node.number)]);
         let channels = ways.filter_map(|(from, to)| self.channels.find(from, to));
         channels.map(|channel| self.channels.get(channel).queue.len()).sum()
     }
 
-    /// A node finds the next control service.
+    /// A node finds the next control service, and says who it is.
     pub(super) fn find_head(&mut self, at: usize) {
-        self.link(at);
-        if self.nodes.iter().all(|node| node.is_linked) {
-            let now = self.time;
-            let head = self.head();
-            (head.is_complete, head.since) = (true, now);
-            self.list_head();
-        }
+        let register = self.registration(at, Some(CLUSTER));
+        self.send(self.nodes[at].number, HEAD, Item::Message(Box::new(register.into())));
     }
 
     fn head(&mut self) -> &mut Head {
@@ -195,19 +236,13 @@ impl World {
         self.trace.note(u64::from(from) ^ (u64::from(message.kind()) << 8) ^ (3 << 60));
         self.trace.say(|| format!("head <- {}: {}", name(from), brief(&message)));
         let (now, node) = (self.now(), self.node(from).id());
-        if let Message::ResourceReport(report) = message {
-            let row = policy::NodeRow { free: report.free.clone(), ..self.node_mut(from).core.row() };
-            let head = self.head();
-            head.core.on_report(row);
-            head.core.on_bundles_free(node, report.bundles.clone().unwrap_or_default());
-            head.view.on_report(node, report).expect("a node says what is right");
-            return self.list_head();
+        let Head { core, out, admitted, .. } = self.head();
+        match message {
+            Message::Register(register) => core.on_register(node, register, now, out),
+            // It was sent to the control service before this one.
+            _ if !admitted.contains(&node) => return,
+            message => core.on_message(node, message, now, out),
         }
-        let word = ToControl::parse(message, node).unwrap_or_else(|wrong| {
-            fail("I14", format!("{node:?} says what is no word to the control service: {wrong:?}"))
-        });
-        let Head { core, out, .. } = self.head();
-        core.on_node(node, word, now, out);
         if self.random.chance(1, 2) { self.settle_head() } else { self.list_head() }
     }
 
@@ -229,72 +264,118 @@ impl World {
         self.settle_head();
     }
 
+    /// Nodes send heartbeats from a thread of their own, over connections that are never cut here: each has done so since the last
+    /// time the control service looked.
+    pub(super) fn tick_head(&mut self) {
+        let now = self.now();
+        let Head { core, out, admitted, ticks_at, .. } = self.head();
+        *ticks_at = 0;
+        for node in admitted.iter() {
+            core.on_heartbeat(*node, Heartbeat { number: 1, node_lag: 0, data_lag: 0 }, now, out);
+        }
+        self.settle_head();
+    }
+
     fn settle_head(&mut self) {
         self.events += 1;
         let now = self.now();
         let head = self.head();
         let mut out = std::mem::take(&mut head.out);
-        if head.is_complete && head.core.has_heard_all() {
-            head.is_complete = false;
-            head.core.on_all_here(now, &mut out);
-        }
         while let Some(batch) = head.write() {
             head.core.on_persisted(batch, Ok(()), now, &mut out);
         }
+        for (node, number) in std::mem::take(&mut head.probes) {
+            head.core.on_probed(node, number, Probed::Answered(node), now, &mut out);
+        }
         head.core.settle(now, &mut out);
-        let mut views = Vec::new();
-        head.view.settle(now, &mut views);
-        let dues = [head.core.next_deadline(), head.view.next_deadline()];
+        head.core.check();
+        for action in out {
+            self.perform_for_head(action);
+        }
+        self.set_timers_of_head(now);
+    }
+
+    /// The deadlines of the core, in two parts: what it waits for, and that it looks after its nodes, which goes on for ever and is no
+    /// reason for the world to go on.
+    fn set_timers_of_head(&mut self, now: Instant) {
+        let head = self.head();
+        let dues = [head.core.directory().next_deadline(), head.core.view().next_deadline()];
         // The disk's patience is long, and what comes before it is not to wait for it.
-        let is_next = |due: &Instant| head.wakes_at == 0 || due.0 < head.wakes_at;
-        let due = dues.into_iter().flatten().min().filter(is_next);
+        let due = dues.into_iter().flatten().min().filter(|due| head.wakes_at == 0 || due.0 < head.wakes_at);
+        let tick =
+            head.core.nodes().next_deadline().filter(|due| head.ticks_at == 0 || due.0 < head.ticks_at);
         if let Some(due) = due {
             head.wakes_at = due.0;
             self.wake_in(due.since(now) + 1, Wake::Head);
         }
-        for action in out {
-            match action {
-                DirectoryAction::Send(node, word) => {
-                    let to = number_of_node(node);
-                    self.send(HEAD, to, Item::Message(Box::new(word.into_message())));
+        if let Some(due) = tick {
+            self.head().ticks_at = due.0;
+            self.wake_in(due.since(now) + 1, Wake::HeadTick);
+        }
+    }
+
+    fn perform_for_head(&mut self, action: ControlAction) {
+        let head = self.head();
+        match action {
+            ControlAction::Send(node, message) => {
+                if head.admitted.contains(&node) {
+                    self.send(HEAD, number_of_node(node), Item::Message(message));
                 }
-                DirectoryAction::Persist(batch, writes) => {
-                    // It is done in another turn of the head: until then it may be killed.
-                    self.head().writes.push_back((batch, writes));
-                    self.list_head();
-                }
-                DirectoryAction::Warn(_) => {}
+            }
+            ControlAction::Admit(node) => drop(head.admitted.insert(node)),
+            ControlAction::Persist(batch, writes) => {
+                // It is done in another turn of the head: until then it may be killed.
+                head.writes.push_back((batch, writes));
+                self.list_head();
+            }
+            ControlAction::Probe { node, number, .. } => {
+                head.probes.push((node, number));
+                self.list_head();
+            }
+            ControlAction::Dismiss(node, message) => {
+                fail("I14", format!("the control service sends {node:?} away: {message:?}"))
+            }
+            ControlAction::EndNode(node) => {
+                fail("I14", format!("the control service ends {node:?}, which lives"))
+            }
+            ControlAction::EndSession(node, why) => {
+                fail("I14", format!("{node:?} sends the control service what it may not: {why}"))
+            }
+            ControlAction::Log(text) | ControlAction::LogRationed(text) => {
+                self.trace.say(|| format!("head: {text}"));
             }
         }
-        for (node, view) in views {
-            self.send(HEAD, number_of_node(node), Item::Message(Box::new(view)));
-        }
     }
 
-    /// The control service says something to a node.
+    /// The control service sends something to a node.
     pub(super) fn hear_from_head(&mut self, at: usize, message: Message) {
         let (now, id) = (self.now(), self.nodes[at].id());
-        if let Message::ResourceView(view) = message {
-            return self.nodes[at].core.on_view(&view);
+        match message {
+            Message::Registered(registered) => {
+                let SimNode { core, out, is_linked, reporter, .. } = &mut self.nodes[at];
+                *is_linked = true;
+                reporter.begin_anew();
+                // It was meant for the control service before this one.
+                out.retain(|action| !matches!(action, NodeAction::Control(_)));
+                core.member().expect(SEVERAL).on_control_up(true, now, out);
+                registered.nodes.iter().for_each(|row| core.on_node_known(row));
+                self.list_node_at(at);
+                if self.nodes.iter().all(|node| node.is_linked) {
+                    self.head().since = now.0;
+                }
+            }
+            Message::NodesChanged(changed) => {
+                changed.rows.iter().for_each(|row| self.nodes[at].core.on_node_known(row));
+                self.list_node_at(at);
+            }
+            Message::ResourceView(view) => self.nodes[at].core.on_view(&view),
+            message => {
+                let word = ToNode::parse(message, id).unwrap_or_else(|wrong| {
+                    fail("I14", format!("the control service sends {id:?} what it may not: {wrong:?}"))
+                });
+                let SimNode { core, out, .. } = &mut self.nodes[at];
+                core.member().expect(SEVERAL).on_control(word, now, out);
+            }
         }
-        let word = ToNode::parse(message, id).unwrap_or_else(|wrong| {
-            fail("I14", format!("the control service says what is no word to {id:?}: {wrong:?}"))
-        });
-        let SimNode { core, out, .. } = &mut self.nodes[at];
-        core.member().expect(SEVERAL).on_control(word, now, out);
     }
-}
-
-/// A node as the others know it.
-fn about(member: &NodeCore) -> NodeRow {
-    let about = AboutNode {
-        kind: kind::DAEMON,
-        name: format!("n{}", member.id().0),
-        address: None,
-        host: String::new(),
-        boot_id: String::new(),
-        resources: member.row().total,
-        labels: Vec::new(),
-    };
-    NodeRow { node: member.id(), about, state: node_state::ALIVE, is_slow: false }
 }
