@@ -169,8 +169,7 @@ impl Directory {
         let Some(actor) = self.actors.get_mut(&id) else { return };
         let phase = std::mem::replace(&mut actor.phase, Phase::Placing { node });
         let Phase::Pending(create) = phase else { return };
-        let told = Some(create.clone());
-        (actor.creation, actor.unbegun) = if actor.restarts == 0 { (None, told) } else { (told, None) };
+        actor.keep_creation(Some(create.clone()));
         let named = actor.name.as_ref().and_then(|name| self.names.get(name));
         let place = PlaceActor {
             takeover: actor.takeovers,
@@ -606,6 +605,14 @@ impl Actor {
             is_moving: false,
             is_asked: false,
         }
+    }
+
+    /// What its next process is told, if there may be one: after restarts, or because this one ends before it has begun.
+    pub(super) fn keep_creation(&mut self, told: Option<Box<CreateActor>>) {
+        (self.creation, self.unbegun) = match self.restarts {
+            0 => (None, told.filter(|_| !self.is_ready)),
+            _ => (told, None),
+        };
     }
 
     /// Whether the end of a process is none of its lives.

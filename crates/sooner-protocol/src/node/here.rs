@@ -5,7 +5,7 @@
 
 use sooner_wire::message::state::ActorRow;
 use sooner_wire::message::{
-    ActorDead, ActorHere, Checkpoint, Failure, Outcome, PlaceActor, Return, WorkerGone,
+    ActorDead, ActorHere, Checkpoint, CreateActor, Failure, Outcome, PlaceActor, Return, WorkerGone,
 };
 use sooner_wire::{ActorId, Blob, GroupId, ResourceSet, Strategy, TaskId, WorkerId};
 
@@ -26,7 +26,7 @@ pub(super) struct Memo {
     restarts: i32,
     description: Option<Blob>,
     group: Option<GroupId>,
-    create: Option<Box<sooner_wire::message::CreateActor>>,
+    create: Option<Box<CreateActor>>,
     pub(super) checkpoint: Option<Return>,
     /// The latest calls that checkpoints cover which this process has taken.
     covered: Vec<TaskId>,
@@ -42,8 +42,8 @@ impl Memo {
             restarts,
             description: place.description.clone(),
             group: spec.strategy.as_deref().and_then(Strategy::group).map(|place| place.group),
-            // It also says whether the actor takes checkpoints.
-            create: (restarts != 0 || spec.checkpoint_every.is_some()).then(|| place.create.clone()),
+            // Without restarts, too: its process may end before it has begun.
+            create: Some(place.create.clone()),
             checkpoint: None,
             covered: Vec::new(),
         }
@@ -84,6 +84,9 @@ impl LocalActors {
     pub(super) fn note_ready(&mut self, id: ActorId) {
         if let Some(memo) = self.actors.get_mut(&id).and_then(|local| local.memo.as_mut()) {
             memo.is_ready = true;
+            // No other process takes over. It stays where it also says that the actor takes checkpoints.
+            let takes = |create: &CreateActor| create.constructor.spec.checkpoint_every.is_some();
+            memo.create = memo.create.take().filter(|create| memo.restarts != 0 || takes(create));
         }
     }
 

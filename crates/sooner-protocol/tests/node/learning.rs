@@ -5,8 +5,8 @@ use sooner_protocol::member::Member;
 use sooner_protocol::node::{NodeAction, NodeActions, NodeCore};
 use sooner_protocol::time::Instant;
 use sooner_wire::message::{
-    ActorHere, ActorStarted, ActorsHere, AlsoHere, FindName, KeepObjects, Location, Message, Outcome,
-    PlaceActor, Restore, Return, SubscribeActor, Watch, WorkerGone,
+    ActorHere, ActorReady, ActorStarted, ActorsHere, AlsoHere, FindName, KeepObjects, Location, Message,
+    Outcome, PlaceActor, Restore, Return, SubscribeActor, Watch, WorkerGone,
 };
 use sooner_wire::{ActorId, Blob, NodeId, TaskId, WorkerId};
 
@@ -429,13 +429,7 @@ fn a_state_that_came_after_the_end_of_its_process_is_for_the_next_one() {
     let state = Return { outcome: Outcome::Inline(Blob::from(&b"state"[..])), contained: Vec::new() };
     let restore = Restore { actor, state: Some(state.clone()), callers: Vec::new(), takeover: Some(1) };
     order(&mut node, ToNode::Restore { takeover: 1, restore: Box::new(restore) });
-    let mut out = NodeActions::new();
-    node.on_control_up(true, NOW, &mut out);
-    let here = out.into_iter().find_map(|action| match action {
-        NodeAction::Control(ToControl::Here(here)) => Some(here.actors),
-        _ => None,
-    });
-    let [here] = &here.expect("it says what is here")[..] else { panic!("one end") };
+    let here = told_of_actor(&mut node);
     assert_eq!((here.takeover, &here.checkpoint), (1, &Some(state)));
 }
 
@@ -528,4 +522,72 @@ fn who_comes_too_late_to_be_waited_for_owes_its_answer_until_it_is_there_or_gone
         };
         assert!(settles(&told, dead));
     }
+}
+
+/// An actor that may not start again any more, as its node tells of it: nothing of it has begun, or it has.
+fn last_life(is_ready: bool) -> ActorHere {
+    let create = (!is_ready).then(|| Box::new(create(ACTOR)));
+    ActorHere { restarts: 0, is_ready, create, ..row(1, process(THERE, 5)) }
+}
+
+#[test]
+fn an_end_before_the_beginning_is_none_of_its_lives_after_a_restart_of_the_control_service_either() {
+    let gone = WorkerGone { worker: process(THERE, 5), reason: "was killed".into(), ..WorkerGone::default() };
+    let (unheard, heard) = (Some(Box::new(gone.clone())), None);
+    for (is_ready, in_row) in
+        [(false, unheard.clone()), (false, heard.clone()), (true, unheard), (true, heard)]
+    {
+        let mut control = control();
+        say(&mut control, HERE, here(vec![]));
+        let is_told_later = in_row.is_none();
+        say(&mut control, THERE, here(vec![ActorHere { gone: in_row, ..last_life(is_ready) }]));
+        let mut out = hear(&mut control, |control, out| control.on_all_here(NOW, out));
+        if is_told_later {
+            let ends = ToControl::ActorProcessGone { actor: ACTOR, takeover: 1, gone: gone.clone() };
+            out.extend(say(&mut control, THERE, ends));
+        }
+        let placed = out.iter().any(|(_, to)| matches!(to, ToNode::PlaceActor(place) if place.takeover == 2));
+        assert_eq!(placed, !is_ready, "ready: {is_ready}, told later: {is_told_later}: {out:?}");
+    }
+}
+
+#[test]
+fn a_node_tells_how_an_actor_began_until_its_constructor_has_returned() {
+    let mut node = Member::new(cpus(1.0), HERE.0, 0);
+    let driver = node.new_worker_id();
+    node.on_connected(driver, 1, NOW);
+    node.on_job(driver, Box::default(), &mut NodeActions::new());
+    let actor = TaskId { owner: driver, number: 7 };
+    let place = PlaceActor {
+        takeover: 1,
+        turn: 0,
+        name: None,
+        restores: false,
+        create: Box::new(create(actor)),
+        restarts: None,
+        description: None,
+    };
+    let begun = order(&mut node, ToNode::PlaceActor(Box::new(place)));
+    let starts = |action: &NodeAction| match action {
+        NodeAction::StartWorker(worker) => Some(*worker),
+        _ => None,
+    };
+    let worker = begun.iter().find_map(starts).expect("it has room");
+    node.on_connected(worker, 1, NOW);
+    node.settle(NOW, &mut NodeActions::new());
+    assert!(told_of_actor(&mut node).create.is_some(), "its process may end before it has begun");
+    node.on_message(worker, ActorReady { actor, failure: None }.into(), NOW, &mut NodeActions::new());
+    assert!(told_of_actor(&mut node).create.is_none(), "no other process takes over");
+}
+
+/// What a node tells of its one actor to a control service that has started again.
+fn told_of_actor(node: &mut Member) -> ActorHere {
+    let mut out = NodeActions::new();
+    node.on_control_up(true, NOW, &mut out);
+    let here = out.into_iter().find_map(|action| match action {
+        NodeAction::Control(ToControl::Here(here)) => Some(here.actors),
+        _ => None,
+    });
+    let [actor] = <[ActorHere; 1]>::try_from(here.expect("it says what is here")).expect("one actor");
+    actor
 }

@@ -204,7 +204,8 @@ pub struct ActorHere {
     /// How often a new process may still take over; -1 for ever.
     #[n(10)]
     pub restarts: i32,
-    /// What a new process is told, if one may take over.
+    /// What a new process is told, if one may take over: also before its constructor has returned, for this one may end before it
+    /// has begun.
     #[n(11)]
     pub create: Option<Box<CreateActor>>,
     /// The last checkpoint that the node has heard of, if it takes any.
