@@ -106,30 +106,34 @@ $(STAMPS)/pins-%: requirements/%.txt $(VENV_STAMP)
 	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps -r $<
 	@touch $@
 
-$(STAMPS)/extension: $(BUILD_INPUTS) $(STAMPS)/pins-build $(if $(EXTENSION),,force)
+# By the profile it is built with, of which the package holds one at a time.
+$(STAMPS)/extension-%: $(BUILD_INPUTS) $(STAMPS)/pins-build $(if $(EXTENSION),,force)
 	@tools/doctor.sh rust
-	@echo "==> building the extension (release)"
-	@rm -f python/sooner/_sooner.*.so
-	@PIP_QUIET=1 PIP_DISABLE_PIP_VERSION_CHECK=1 $(PY) -m maturin develop --release --locked
+	@echo "==> building the extension ($*)"
+	@rm -f python/sooner/_sooner.*.so $(STAMPS)/extension-*
+	@PIP_QUIET=1 PIP_DISABLE_PIP_VERSION_CHECK=1 $(PY) -m maturin develop --profile $* --locked
 	@touch $@
+
+# The demo takes what there is; building `release` for it alone would take three times as long.
+DEMO_PROFILE := $(if $(wildcard $(STAMPS)/extension-release),release,fast)
 
 # A source removed between two runs of make is not an error.
 $(RUST_SOURCES):
 
-do-build: $(STAMPS)/extension
+do-build: $(STAMPS)/extension-release
 	@$(PY) -c 'import sooner; print("sooner", sooner.__version__, "in $(VENV)")'
 
 # --- commands --------------------------------------------------------------------------------------
 
-do-demo: do-build $(STAMPS)/pins-demo
+do-demo: $(STAMPS)/extension-$(DEMO_PROFILE) $(STAMPS)/pins-demo
 	@echo "==> evolution strategies on a real simulator (examples/evolution_strategies.py)"
 	@$(PY) examples/evolution_strategies.py $(ARGS)
 
-do-test: do-build $(STAMPS)/pins-test $(STAMPS)/pins-demo $(STAMPS)/pins-object_store
+do-test: $(STAMPS)/extension-fast $(STAMPS)/pins-test $(STAMPS)/pins-demo $(STAMPS)/pins-object_store
 	@CARGO="$(CARGO)" tools/test.sh "$(PY)" $(ARGS)
 
 # In a process each, as joblib's and CPython's tests change theirs. What joblib expects to fail may pass; 5: nothing to run here.
-do-peers: do-build $(STAMPS)/pins-test
+do-peers: $(STAMPS)/extension-fast $(STAMPS)/pins-test
 	@failed=; for suite in $(PEERS); do \
 	  echo "==> tests of $$suite over sooner's"; \
 	  $(PY) -m pytest -q -o xfail_strict=false -p no:unraisableexception tests/peers/suite_$$suite.py $(ARGS) \
@@ -154,9 +158,9 @@ do-lint: $(STAMPS)/pins-build $(STAMPS)/pins-lint do-rust-tools
 	@echo "==> typing cases: mypy and pyright on tests/typing"
 	@$(PY) tools/typing_cases.py
 	@echo "==> clippy"
-	@$(CARGO) clippy --quiet --locked --workspace --all-targets -- -D warnings
+	@$(CARGO) clippy --quiet --locked --profile fast --workspace --all-targets -- -D warnings
 	@CARGO="$(CARGO)" tools/deny.sh
-	@$(MAKE) --no-print-directory do-build
+	@$(MAKE) --no-print-directory $(STAMPS)/extension-fast
 	@echo "==> stubtest: _sooner.pyi against the built extension"
 	@$(PY) -m mypy.stubtest sooner._sooner --concise --ignore-missing-stub --ignore-disjoint-bases
 
@@ -171,7 +175,7 @@ do-sim: do-rust-tools
 	@for nodes in $(NODES); do \
 	  seeds=$$([ $$nodes = 1 ] && echo "$(SEEDS)" || echo $$((($(SEEDS) + 3) / 4))); \
 	  echo "==> simulator, $(if $(SECONDS),as many seeds as fit into $(SECONDS) s,$$seeds seeds) from $(START) on, worlds of $$nodes nodes"; \
-	  $(CARGO) run --quiet --locked --release -p sooner-sim --bin sooner-sim -- --start "$(START)" --nodes $$nodes \
+	  $(CARGO) run --quiet --locked --profile fast -p sooner-sim --bin sooner-sim -- --start "$(START)" --nodes $$nodes \
 	    $(if $(SECONDS),--seconds "$(SECONDS)",--seeds $$seeds) $(ARGS); \
 	done
 
@@ -186,7 +190,7 @@ do-mutants: do-rust-tools
 	@echo "==> mutants of sooner-protocol, shard $(SHARD)"
 	@MUTANTS_SHARD="$(SHARD)" CARGO="$(CARGO)" tools/mutants.sh $(ARGS)
 
-do-chaos: do-build $(STAMPS)/pins-test
+do-chaos: $(STAMPS)/extension-fast $(STAMPS)/pins-test
 	@for round in $$(seq $(ROUNDS)); do \
 	  echo "==> tests that kill processes, round $$round of $(ROUNDS)"; \
 	  SOONER_CHAOS_SECONDS=$$([ $$round = 1 ] && echo $(CHAOS_SECONDS) || echo 10) \

@@ -9,6 +9,10 @@ cargo=${CARGO:-cargo}
 # An outer bound for a hang that even the watchdog of a single test does not see.
 suite_seconds_max=${SUITE_SECONDS_MAX:-2700}
 
+# Tests mostly wait, for processes and for time limits: more of them at a time than there are cores. Files stay together, as
+# they share sessions.
+side_by_side=(-n "${PYTEST_PROCESSES:-3}" --dist loadfile)
+
 logs=$(mktemp -d)
 waiting=
 trap '[ -z "$waiting" ] || kill "$waiting" 2>/dev/null; rm -rf "$logs"' EXIT
@@ -18,28 +22,30 @@ suite=(timeout --kill-after=10 --signal=INT "$suite_seconds_max"
 # What mostly waits runs beside the Rust tests, which take all there is of the machine; unless some of the tests are asked for.
 if [ $# -eq 0 ]; then
   # The shell has what runs behind its back ignore Ctrl-C, which is among what is tested.
-  env --default-signal=INT,QUIT "${suite[@]}" -m waits >"$logs/python-waiting" 2>&1 &
+  env --default-signal=INT,QUIT "${suite[@]}" -m "waits and not alone" >"$logs/python-waiting" 2>&1 &
   waiting=$!
-  set -- -m "not waits"
 fi
 
 # The doorway crate links against an interpreter only when it is loaded by one: pytest covers it.
 echo "==> cargo test (all crates but sooner-python)"
 timeout --kill-after=10 "$suite_seconds_max" \
-  "$cargo" test --locked --workspace --exclude sooner-python --no-fail-fast 2>&1 | tee "$logs/rust"
+  "$cargo" test --locked --profile fast --workspace --exclude sooner-python --no-fail-fast 2>&1 | tee "$logs/rust"
 rust=$?
 
-waited=0
+pytest=0
 if [ -n "$waiting" ]; then
   echo "==> pytest, what mostly waits"
-  wait "$waiting"
-  waited=$?
+  wait "$waiting" || pytest=$?
   waiting=
   cat "$logs/python-waiting"
+  echo "==> pytest"
+  "${suite[@]}" "${side_by_side[@]}" -m "not waits and not alone" 2>&1 | tee "$logs/python" || pytest=$?
+  echo "==> pytest, what needs the machine for itself"
+  "${suite[@]}" -m alone 2>&1 | tee "$logs/python-alone" || pytest=$?
+else
+  echo "==> pytest"
+  "${suite[@]}" "$@" 2>&1 | tee "$logs/python" || pytest=$?
 fi
-echo "==> pytest"
-"${suite[@]}" "$@" 2>&1 | tee "$logs/python"
-pytest=$?
 
 echo "==> closing lines"
 awk '/^test result:/ { runs++; passed += $4; failed += $6; ignored += $8 }
@@ -54,7 +60,6 @@ sed -n 's/^test \(.*\) \.\.\. FAILED$/FAILED rust: \1/p' "$logs/rust"
 awk '/^---- .* stdout ----$/ { left = 6 } left-- > 0' "$logs/rust" | cut -c 1-300 | head -n 60
 grep -hE '^(FAILED|ERROR) ' "$logs"/python* | cut -c 1-300 | head -n 60
 [ "$rust" -eq 124 ] && echo "rust: stopped after $suite_seconds_max s"
-[ "$waited" -eq 0 ] || pytest=$waited
 [ "$pytest" -eq 124 ] && echo "python: stopped after $suite_seconds_max s"
 [ "$rust" -eq 0 ] || echo "rust: FAILED (exit code $rust)"
 [ "$pytest" -eq 0 ] || echo "python: FAILED (exit code $pytest)"
