@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import tidy
 import tidy_python
+import tidy_records
 import tidy_rust
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -142,3 +143,43 @@ def test_public_imports_pass(tmp_path: Path) -> None:
 def test_output_of_tools_is_not_read(tmp_path: Path) -> None:
     write(tmp_path, {"target/a.md": "x", ".venv/a.md": "x", "docs/a.md": "x", "docs/a.png": "x"})
     assert [path.relative_to(tmp_path).as_posix() for path in tidy.sources(tmp_path)] == ["docs/a.md"]
+
+
+# Decision records.
+
+SECTIONS = "\n\n## Context\n\nx\n\n## Decision\n\ny\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "finding"),
+    [
+        ({}, None),
+        (
+            {"docs/adr/0003-c.md": "# 0003: C\n\nStatus: Amended by [0001](0001-a.md), 0002" + SECTIONS},
+            "index.md: not what",
+        ),
+        ({"docs/adr/0001-a.md": "# 0001: A\n\nStatus: Replaced by 0002" + SECTIONS}, "index.md: not what"),
+        ({"docs/adr/0001-a.md": "# 0001: A\n\nStatus: Replaced by 0003" + SECTIONS}, "0003: there is no other record"),
+        ({"docs/adr/0001-a.md": "# 0001: A\n\nStatus: Replaced by 0001" + SECTIONS}, "0001: there is no other record"),
+        (
+            {"docs/adr/0001-a.md": "# 0001: A\n\nStatus: Amended by [0002](0001-a.md)" + SECTIONS},
+            "there is no other record",
+        ),
+        ({"docs/adr/0001-a.md": "# 0001: A\n\nStatus: Amended by a later one" + SECTIONS}, "is no number of a record"),
+        ({"docs/adr/0001-a.md": "# 0001: A\n\nStatus: Rejected" + SECTIONS}, "0001-a.md:3: no `Status: Accepted`"),
+        ({"docs/adr/0001-a.md": "# 0001: A" + SECTIONS}, "0001-a.md:3: no `Status: Accepted`"),
+        ({"docs/adr/0001-a.md": "# 1. A\n\nStatus: Accepted" + SECTIONS}, "0001-a.md:1: the title is not"),
+        ({"docs/adr/0002-c.md": "# 0002: C\n\nStatus: Accepted" + SECTIONS}, "0002-b.md has this number, too"),
+        ({"docs/adr/0001-a.md": "# 0001: A\n\nStatus: Accepted\n\n## Choice\n"}, "the section Choice is none of"),
+        ({"docs/adr/0001-a.md": "# 0001: A\n\nStatus: Accepted\n\n## Context\n"}, "no section Decision"),
+    ],
+)
+def test_decision_records_have_a_status(files: dict[str, str], finding: str | None, tmp_path: Path) -> None:
+    rows = "| [0001](0001-a.md) | A | Accepted |\n| [0002](0002-b.md) | B | Amended by [0001](0001-a.md) |\n"
+    index = tidy_records.INTRODUCTION + rows
+    first = "# 0001: A\n\nStatus: Accepted" + SECTIONS
+    second = "# 0002: B\n\nStatus: Amended by [0001](0001-a.md)" + SECTIONS
+    write(tmp_path, {"docs/adr/0001-a.md": first, "docs/adr/0002-b.md": second, "docs/adr/index.md": index})
+    write(tmp_path, files)
+    found = tidy_records.check_records(tmp_path)
+    assert any(finding in line for line in found) if finding else found == []

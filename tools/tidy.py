@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import tidy_python
+import tidy_records
 import tidy_rust
 
 LINES_MAX = 1000
@@ -167,6 +168,7 @@ CHECKS: dict[str, Callable[[Path], list[str]]] = {
     "sizes of files": check_sizes,
     "nothing unfinished": check_unfinished,
     "pages of errors": check_error_pages,
+    "decision records": tidy_records.check_records,
     "names in prose": check_prose,
     "pins": check_pins,
 }
