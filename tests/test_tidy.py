@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import tidy
+import tidy_invariants
 import tidy_python
 import tidy_records
 import tidy_rust
@@ -143,6 +144,53 @@ def test_public_imports_pass(tmp_path: Path) -> None:
 def test_output_of_tools_is_not_read(tmp_path: Path) -> None:
     write(tmp_path, {"target/a.md": "x", ".venv/a.md": "x", "docs/a.md": "x", "docs/a.png": "x"})
     assert [path.relative_to(tmp_path).as_posix() for path in tidy.sources(tmp_path)] == ["docs/a.md"]
+
+
+# Invariants.
+
+MODULE = "//! A machine.\n//!\n//! Invariants:\n//! - AB1: it holds,\n//!   always.\n//! - AB2: so does this.\n"
+CHECK = 'impl Machine {\n    fn check(&self) {\n        assert!(self.holds, "AB1: it does not");\n    }\n}\n'
+TEST = "#[test]\nfn this_holds() {}\n"
+
+
+def page(first: str, second: str, place: str = "src/lib.rs") -> str:
+    return (
+        tidy_invariants.INTRODUCTION
+        + "\n## a\n\n| name | what holds | stated in | checked by |\n|---|---|---|---|\n"
+        + f"| AB1 | it holds, always. | `{place}` | {first} |\n| AB2 | so does this. | `src/lib.rs` | {second} |\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("files", "finding"),
+    [
+        ({}, None),
+        (
+            {"crates/a/src/b.rs": "//! Another.\n//!\n//! Invariant AB2: something else.\n"},
+            "AB2 stands in crates/a/src/b.rs",
+        ),
+        (
+            {"crates/a/src/b.rs": '//! Another.\nfn f() { fail("AB3", "it does not") }\n'},
+            "AB3 is checked here and stated",
+        ),
+        ({"crates/a/src/b.rs": "//! Another.\n//!\n//! - AC1: new.\n"}, "not what the headers say"),
+        ({"docs/invariants.md": page("?", "`this_holds`")}, "AB1 is in no check and no test"),
+        ({"docs/invariants.md": page("`Machine::check`", "`that_holds`")}, "AB2: there is no function that_holds"),
+        (
+            {"docs/invariants.md": page("`Machine::check`", "`Machine::check`")},
+            "no file has Machine::check and names AB2",
+        ),
+        ({"docs/invariants.md": page("`Machine::check`", "`this_holds`", "src/old.rs")}, "not what the headers say"),
+    ],
+)
+def test_invariants_have_names_and_checks(files: dict[str, str], finding: str | None, tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        {"crates/a/src/lib.rs": MODULE + CHECK + TEST, "docs/invariants.md": page("`Machine::check`", "`this_holds`")},
+    )
+    write(tmp_path, files)
+    found = tidy_invariants.check_invariants(tmp_path)
+    assert any(finding in line for line in found) if finding else found == []
 
 
 # Decision records.

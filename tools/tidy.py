@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import tidy_invariants
 import tidy_python
 import tidy_records
 import tidy_rust
@@ -168,6 +169,7 @@ CHECKS: dict[str, Callable[[Path], list[str]]] = {
     "sizes of files": check_sizes,
     "nothing unfinished": check_unfinished,
     "pages of errors": check_error_pages,
+    "invariants": tidy_invariants.check_invariants,
     "decision records": tidy_records.check_records,
     "names in prose": check_prose,
     "pins": check_pins,
