@@ -96,6 +96,16 @@ PLANTED: list[tuple[Callable[[Path], list[str]], dict[str, str], str]] = [
     (tidy.check_unfinished, {"python/a.py": f"x = 1  # FIX{'ME'}: more\n"}, "a.py:1: unfinished"),
     (tidy.check_prose, {"README.md": "\n[a](docs/none.md)\n"}, "README.md:2: the link to docs/none.md"),
     (tidy.check_prose, {"README.md": "run `make tets`", "Makefile": "COMMANDS := test\n"}, "make tets"),
+    (
+        tidy.check_prose,
+        {"ARCHITECTURE.md": "\n`a.rs` and `src/b.rs`\n", "x/src/a.rs": "", "x/b.rs": ""},
+        "ARCHITECTURE.md:2: src/b.rs: there is no such file",
+    ),
+    (
+        tidy.check_prose,
+        {"ARCHITECTURE.md": "`src/`, `src/a/`\n", "x/src/a.rs": ""},
+        "ARCHITECTURE.md:1: src/a/: there is no such file",
+    ),
     (tidy.check_pins, {"requirements/a.txt": "numpy>=2\n"}, "a.txt:1: numpy>=2: write name==version"),
     (
         tidy.check_pins,
