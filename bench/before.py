@@ -30,7 +30,7 @@ import sysconfig
 import tempfile
 from pathlib import Path
 
-import environment
+from harness import environment
 
 # The last one without spilling.
 REVISION = "d2f95a3"

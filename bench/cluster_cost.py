@@ -2,9 +2,9 @@
 
     python bench/cluster_cost.py [--seconds 4] [--leases 4] [--tasks 1000] [--actors 8]
 
-Counted by the kernel on the connections of real daemons (traffic.py), so nothing in the engine
-counts for it. A segment carries one message, or several that were written together. Figures of
-docs/scale.md are from here.
+Counted by the kernel on the connections of real daemons (harness/traffic.py), so nothing in the
+engine counts for it. A segment carries one message, or several that were written together. Figures
+of docs/scale.md are from here.
 """
 
 from __future__ import annotations
@@ -19,12 +19,11 @@ from pathlib import Path
 # Workers import this directory, as those of the benchmark do.
 os.environ.setdefault("BENCH_API", "sooner")
 
-import bodies
-import footprint
 import sooner
-import traffic
-from clusters import Nodes, at
-from traffic import Traffic
+from bodies import plain as bodies
+from harness import footprint, traffic
+from harness.traffic import Traffic
+from systems.clusters import Nodes, at
 
 MIB = 1 << 20
 # A lease that is not used is given back after 50 ms; then the nodes report, at most every 50 ms.

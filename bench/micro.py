@@ -25,17 +25,16 @@ import tempfile
 import time
 from pathlib import Path
 
-import environment
-import measure
-import plan_cluster
-import plan_hosts
-import plan_memory
-import plan_recovery
-import report
-from catalog import METRICS, RAY_FULL_ONLY, selected
-from peers import HOSTS_NAMES, NAMES
-from results import Results
-from runner import Runner
+from harness import environment, measure
+from harness.runner import Runner
+from plans import cluster as plan_cluster
+from plans import hosts as plan_hosts
+from plans import memory as plan_memory
+from plans import recovery as plan_recovery
+from plans.catalog import METRICS, RAY_FULL_ONLY, selected
+from report import pages as report
+from report.results import Results
+from systems.peers import HOSTS_NAMES, NAMES
 
 BUDGET_FULL_S = 44 * 60.0
 BUDGET_QUICK_S = 190.0
@@ -169,7 +168,8 @@ def _write(document: dict[str, object], python: Path) -> Path | None:
     data, picture = environment.OUT / "results.json", environment.OUT / "results.png"
     data.write_text(json.dumps(document, indent=1) + "\n")
     drawn = subprocess.run(
-        [str(python), str(environment.BENCH / "chart.py"), str(data), str(picture)],
+        [str(python), "-m", "report.chart", str(data), str(picture)],
+        cwd=environment.BENCH,
         timeout=120,
         check=False,
     )

@@ -17,8 +17,11 @@ def run(code):
 
 def test_rows_probes_plans_and_goals_fit_together():
     run("""
-        import catalog, hosts_systems, memory_systems, plan_cluster, plan_hosts, plan_memory, probes
-        import rows_cluster, rows_cluster_failure, rows_hosts, rows_recovery
+        from harness import probes
+        from plans import catalog, cluster as plan_cluster, hosts as plan_hosts, memory as plan_memory
+        from systems import hosts_systems, memory_systems
+        from rows import cluster as rows_cluster, cluster_failure as rows_cluster_failure
+        from rows import hosts as rows_hosts, recovery as rows_recovery
 
         known = {"idle", *probes.PROBES, *rows_recovery.PROBES}
         of_clusters = {**rows_cluster.PROBES, **rows_cluster_failure.PROBES}
@@ -52,7 +55,8 @@ def test_rows_probes_plans_and_goals_fit_together():
 def test_rows_on_memory_in_short(tmp_path):
     run_driver(
         """
-        import bodies_memory, rows_memory
+        from bodies import memory as bodies_memory
+        from rows import memory as rows_memory
 
         found = {}
         def tell(event, key="", samples=(), **_):
@@ -78,7 +82,7 @@ def test_rows_on_memory_in_short(tmp_path):
 def test_values_are_written_and_read_in_turns_with_dd(tmp_path):
     run_driver(
         """
-        import rows_memory
+        from rows import memory as rows_memory
 
         rows_memory.SPILL_STORE, rows_memory.SPILL_VALUE = 32_000_000, 4_000_000
         found = {}
@@ -94,7 +98,7 @@ def test_values_are_written_and_read_in_turns_with_dd(tmp_path):
 
 def test_a_table_that_is_not_sorted_is_noticed():
     run("""
-        import bodies_memory
+        from bodies import memory as bodies_memory
         import pandas as pd
 
         def judged(*parts):
@@ -118,7 +122,7 @@ def test_the_heaviest_moment_is_seen(tmp_path):
     run_driver(
         """
         import mmap, os, time
-        from heaviest import EVERY_S, Heaviest
+        from harness.heaviest import EVERY_S, Heaviest
 
         size = 50_000_000
         with Heaviest() as heaviest:
@@ -140,8 +144,9 @@ def test_the_heaviest_moment_is_seen(tmp_path):
 
 def test_what_is_no_comparison_is_not_shown_as_one():
     run("""
-        import report, shaped
-        from results import Results
+        from report import pages as report
+        from systems import shaped
+        from report.results import Results
 
         link = shaped.Link(goodput=59.0, expected=59.6, seconds={})
         assert shaped.verdict(0.25, link, 0.1) == ""
@@ -165,8 +170,8 @@ def test_what_is_no_comparison_is_not_shown_as_one():
 
 def test_rows_of_a_run_of_their_own_stand_behind_those_of_a_whole_run():
     run("""
-        import report
-        from results import Results
+        from report import pages as report
+        from report.results import Results
 
         machine = dict.fromkeys(("cores", "processor", "memory", "system", "kernel"), "some")
         results = Results(machine)
@@ -187,7 +192,7 @@ def test_rows_of_a_run_of_their_own_stand_behind_those_of_a_whole_run():
 
 def test_a_slow_system_has_one_repetition_of_each_kind():
     run("""
-        import bodies_hosts
+        from bodies import hosts as bodies_hosts
 
         given = bodies_hosts.Plan("cast", 2, [4], warm=2, turns=3, limit_s=60)
         assert bodies_hosts.plan(given.text()).text() == given.text()
@@ -199,7 +204,8 @@ def test_a_slow_system_has_one_repetition_of_each_kind():
 
 def test_traffic_is_what_was_sent():
     run("""
-        import os, socket, traffic
+        import os, socket
+        from harness import traffic
 
         before = traffic.of(os.getpid())
         with socket.create_server(("127.0.0.1", 0)) as server:
@@ -244,5 +250,6 @@ def test_rows_ask_for_options_as_ray_has_them():
     planted = "def f(a):\n    t = a.remote(g).options(x=1)\n    def h():\n        return t.options(y=2)\n    return h"
     assert options_twice(planted) == [4]
     assert options_twice("def f(t):\n    return t.options(x=1).options(y=2)") == [2]
-    found = {path.name: lines for path in BENCH.glob("*.py") if (lines := options_twice(path.read_text()))}
-    assert found == {}
+    texts = {str(path.relative_to(BENCH)): path.read_text() for path in BENCH.rglob("*.py")}
+    assert len(texts) > 40
+    assert {name: lines for name, text in texts.items() if (lines := options_twice(text))} == {}

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 import tidy
+import tidy_invariants
 import tidy_python
+import tidy_records
 import tidy_rust
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -94,6 +96,16 @@ PLANTED: list[tuple[Callable[[Path], list[str]], dict[str, str], str]] = [
     (tidy.check_unfinished, {"python/a.py": f"x = 1  # FIX{'ME'}: more\n"}, "a.py:1: unfinished"),
     (tidy.check_prose, {"README.md": "\n[a](docs/none.md)\n"}, "README.md:2: the link to docs/none.md"),
     (tidy.check_prose, {"README.md": "run `make tets`", "Makefile": "COMMANDS := test\n"}, "make tets"),
+    (
+        tidy.check_prose,
+        {"ARCHITECTURE.md": "\n`a.rs` and `src/b.rs`\n", "x/src/a.rs": "", "x/b.rs": ""},
+        "ARCHITECTURE.md:2: src/b.rs: there is no such file",
+    ),
+    (
+        tidy.check_prose,
+        {"ARCHITECTURE.md": "`src/`, `src/a/`\n", "x/src/a.rs": ""},
+        "ARCHITECTURE.md:1: src/a/: there is no such file",
+    ),
     (tidy.check_pins, {"requirements/a.txt": "numpy>=2\n"}, "a.txt:1: numpy>=2: write name==version"),
     (
         tidy.check_pins,
@@ -142,3 +154,90 @@ def test_public_imports_pass(tmp_path: Path) -> None:
 def test_output_of_tools_is_not_read(tmp_path: Path) -> None:
     write(tmp_path, {"target/a.md": "x", ".venv/a.md": "x", "docs/a.md": "x", "docs/a.png": "x"})
     assert [path.relative_to(tmp_path).as_posix() for path in tidy.sources(tmp_path)] == ["docs/a.md"]
+
+
+# Invariants.
+
+MODULE = "//! A machine.\n//!\n//! Invariants:\n//! - AB1: it holds,\n//!   always.\n//! - AB2: so does this.\n"
+CHECK = 'impl Machine {\n    fn check(&self) {\n        assert!(self.holds, "AB1: it does not");\n    }\n}\n'
+TEST = "#[test]\nfn this_holds() {}\n"
+
+
+def page(first: str, second: str, place: str = "src/lib.rs") -> str:
+    return (
+        tidy_invariants.INTRODUCTION
+        + "\n## a\n\n| name | what holds | stated in | checked by |\n|---|---|---|---|\n"
+        + f"| AB1 | it holds, always. | `{place}` | {first} |\n| AB2 | so does this. | `src/lib.rs` | {second} |\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("files", "finding"),
+    [
+        ({}, None),
+        (
+            {"crates/a/src/b.rs": "//! Another.\n//!\n//! Invariant AB2: something else.\n"},
+            "AB2 stands in crates/a/src/b.rs",
+        ),
+        (
+            {"crates/a/src/b.rs": '//! Another.\nfn f() { fail("AB3", "it does not") }\n'},
+            "AB3 is checked here and stated",
+        ),
+        ({"crates/a/src/b.rs": "//! Another.\n//!\n//! - AC1: new.\n"}, "not what the headers say"),
+        ({"docs/invariants.md": page("?", "`this_holds`")}, "AB1 is in no check and no test"),
+        ({"docs/invariants.md": page("`Machine::check`", "`that_holds`")}, "AB2: there is no function that_holds"),
+        (
+            {"docs/invariants.md": page("`Machine::check`", "`Machine::check`")},
+            "no file has Machine::check and names AB2",
+        ),
+        ({"docs/invariants.md": page("`Machine::check`", "`this_holds`", "src/old.rs")}, "not what the headers say"),
+    ],
+)
+def test_invariants_have_names_and_checks(files: dict[str, str], finding: str | None, tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        {"crates/a/src/lib.rs": MODULE + CHECK + TEST, "docs/invariants.md": page("`Machine::check`", "`this_holds`")},
+    )
+    write(tmp_path, files)
+    found = tidy_invariants.check_invariants(tmp_path)
+    assert any(finding in line for line in found) if finding else found == []
+
+
+# Decision records.
+
+SECTIONS = "\n\n## Context\n\nx\n\n## Decision\n\ny\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "finding"),
+    [
+        ({}, None),
+        (
+            {"docs/adr/0003-c.md": "# 0003: C\n\nStatus: Amended by [0001](0001-a.md), 0002" + SECTIONS},
+            "index.md: not what",
+        ),
+        ({"docs/adr/0001-a.md": "# 0001: A\n\nStatus: Replaced by 0002" + SECTIONS}, "index.md: not what"),
+        ({"docs/adr/0001-a.md": "# 0001: A\n\nStatus: Replaced by 0003" + SECTIONS}, "0003: there is no other record"),
+        ({"docs/adr/0001-a.md": "# 0001: A\n\nStatus: Replaced by 0001" + SECTIONS}, "0001: there is no other record"),
+        (
+            {"docs/adr/0001-a.md": "# 0001: A\n\nStatus: Amended by [0002](0001-a.md)" + SECTIONS},
+            "there is no other record",
+        ),
+        ({"docs/adr/0001-a.md": "# 0001: A\n\nStatus: Amended by a later one" + SECTIONS}, "is no number of a record"),
+        ({"docs/adr/0001-a.md": "# 0001: A\n\nStatus: Rejected" + SECTIONS}, "0001-a.md:3: no `Status: Accepted`"),
+        ({"docs/adr/0001-a.md": "# 0001: A" + SECTIONS}, "0001-a.md:3: no `Status: Accepted`"),
+        ({"docs/adr/0001-a.md": "# 1. A\n\nStatus: Accepted" + SECTIONS}, "0001-a.md:1: the title is not"),
+        ({"docs/adr/0002-c.md": "# 0002: C\n\nStatus: Accepted" + SECTIONS}, "0002-b.md has this number, too"),
+        ({"docs/adr/0001-a.md": "# 0001: A\n\nStatus: Accepted\n\n## Choice\n"}, "the section Choice is none of"),
+        ({"docs/adr/0001-a.md": "# 0001: A\n\nStatus: Accepted\n\n## Context\n"}, "no section Decision"),
+    ],
+)
+def test_decision_records_have_a_status(files: dict[str, str], finding: str | None, tmp_path: Path) -> None:
+    rows = "| [0001](0001-a.md) | A | Accepted |\n| [0002](0002-b.md) | B | Amended by [0001](0001-a.md) |\n"
+    index = tidy_records.INTRODUCTION + rows
+    first = "# 0001: A\n\nStatus: Accepted" + SECTIONS
+    second = "# 0002: B\n\nStatus: Amended by [0001](0001-a.md)" + SECTIONS
+    write(tmp_path, {"docs/adr/0001-a.md": first, "docs/adr/0002-b.md": second, "docs/adr/index.md": index})
+    write(tmp_path, files)
+    found = tidy_records.check_records(tmp_path)
+    assert any(finding in line for line in found) if finding else found == []

@@ -15,7 +15,9 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import tidy_invariants
 import tidy_python
+import tidy_records
 import tidy_rust
 
 LINES_MAX = 1000
@@ -27,6 +29,7 @@ SKIPPED_DIRECTORIES = frozenset({"target", "site", "dist", "node_modules", "__py
 # The brackets keep this line from being what it looks for.
 UNFINISHED = re.compile(r"\b(?:t[o]do!|unimpl[e]mented!|F[I]XME\b|X[X]X\b|raise NotImpl[e]mentedError\b)")
 MARKDOWN_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+NAMED_FILE = re.compile(r"`([\w./-]+(?:\.(?:rs|py|md|toml|sh|yml)|/))`")
 MAKE_COMMAND = re.compile(r"(?:`|\$ )make ([a-z][a-z-]*)")
 
 
@@ -114,7 +117,7 @@ def _error_entries(page: str) -> dict[str, list[str]]:
 
 
 def check_prose(root: Path) -> list[str]:
-    """Links between files lead somewhere, and a `make` command that a page names exists."""
+    """Links between files lead somewhere; a `make` command that a page names exists, and a file that the map names."""
     makefile = root / "Makefile"
     text = makefile.read_text(encoding="utf-8") if makefile.is_file() else ""
     commands = set(re.findall(r"^(?:COMMANDS :=|\.PHONY:) (.*)$", text, re.MULTILINE))
@@ -134,7 +137,27 @@ def check_prose(root: Path) -> list[str]:
                 for name in MAKE_COMMAND.findall(line)
                 if name not in known
             ]
-    return findings
+    return findings + _files_of_the_map(root)
+
+
+def _files_of_the_map(root: Path) -> list[str]:
+    """Files and folders in backticks in ARCHITECTURE.md are the ends of paths that exist."""
+    page = root / "ARCHITECTURE.md"
+    if not page.is_file():
+        return []
+    ends = {""}
+    for path in sources(root):
+        parts = path.relative_to(root).parts
+        ends |= {"/".join(parts[first:]) for first in range(len(parts))}
+        ends |= {
+            "/".join(parts[first:last]) + "/" for first in range(len(parts)) for last in range(first + 1, len(parts))
+        }
+    return [
+        f"ARCHITECTURE.md:{number}: {name}: there is no such file"
+        for number, line in enumerate(_lines(page), start=1)
+        for name in NAMED_FILE.findall(line)
+        if name not in ends
+    ]
 
 
 def check_pins(root: Path) -> list[str]:
@@ -167,6 +190,8 @@ CHECKS: dict[str, Callable[[Path], list[str]]] = {
     "sizes of files": check_sizes,
     "nothing unfinished": check_unfinished,
     "pages of errors": check_error_pages,
+    "invariants": tidy_invariants.check_invariants,
+    "decision records": tidy_records.check_records,
     "names in prose": check_prose,
     "pins": check_pins,
 }

@@ -8,10 +8,10 @@
 //! were told to do ([`ToControl`]), and carry out what is decided ([`ToNode`]).
 //!
 //! Invariants:
-//! - C1: an actor has at most one process at a time. What belongs to an earlier one is known by the number of its
+//! - CT1: an actor has at most one process at a time. What belongs to an earlier one is known by the number of its
 //!   takeover and changes nothing.
-//! - C2: a name belongs to one actor, which is not dead.
-//! - C3: all that the processes of a node hear about one actor they hear in the order in which it was decided here.
+//! - CT2: a name belongs to one actor, which is not dead.
+//! - CT3: all that the processes of a node hear about one actor they hear in the order in which it was decided here.
 //!
 //! It is not on the path of tasks, calls or values, and never looks into them: leases, workers and blocks of memory are
 //! the nodes' own ([`crate::node`]).

@@ -298,13 +298,13 @@ impl World {
                 this.streams.retain(|stream| stream.fetching.attempt != attempt);
             }
             PullAction::Here { to, location, .. } => {
-                assert!(this.asking.remove(&to), "P3: who asked is answered once");
+                assert!(this.asking.remove(&to), "PU3: who asked is answered once");
                 assert_eq!(this.blocks[&location.offset], LENGTH, "all of it is here");
                 this.holders.entry(location.offset).or_default().insert(to);
                 self.seen.answered += 1;
             }
             PullAction::NotThere { to, .. } => {
-                assert!(this.asking.remove(&to), "P3: who asked is answered once");
+                assert!(this.asking.remove(&to), "PU3: who asked is answered once");
                 self.seen.not_there += 1;
             }
             PullAction::Failed { failure, .. } => panic!("there is room: {failure:?}"),

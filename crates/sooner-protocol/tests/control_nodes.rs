@@ -243,7 +243,7 @@ impl World {
             Message::Registered(registered) => {
                 assert!(registered.nodes.iter().any(|row| row.node == to));
                 let may_come_back = self.forgot_nothing || !self.told.contains(&to);
-                assert!(may_come_back, "D1: {to:?} was gone and joins");
+                assert!(may_come_back, "ND1: {to:?} was gone and joins");
                 self.daemons[daemon].joined = self.daemons[daemon].runs;
             }
             Message::Fenced(_) if self.daemons[daemon].runs => {

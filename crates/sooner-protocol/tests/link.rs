@@ -179,8 +179,8 @@ impl World {
             ENDED => end.link.on_ended(on, "the other end says so", &mut out),
             _ => {
                 if end.link.on_frame(on, bytes, false, now, &mut out) {
-                    assert_eq!(read(body, 0), end.heard, "S3");
-                    assert!(end.ended.is_none(), "S4");
+                    assert_eq!(read(body, 0), end.heard, "SE3");
+                    assert!(end.ended.is_none(), "SE4");
                     end.heard += 1;
                 }
             }
@@ -239,12 +239,15 @@ impl World {
                 }
                 LinkAction::SendFrom(on, position) => {
                     let end = &self.ends[index];
-                    assert!(position >= end.begin && position <= end.begin + end.retained.len() as u64, "S2");
+                    assert!(
+                        position >= end.begin && position <= end.begin + end.retained.len() as u64,
+                        "SE2"
+                    );
                     self.half(index, on).expect("it was just used").at = Some(position);
                 }
                 LinkAction::Release(position) => {
                     let end = &mut self.ends[index];
-                    let count = usize::try_from(position - end.begin).expect("S1");
+                    let count = usize::try_from(position - end.begin).expect("SE1");
                     end.retained.drain(..count);
                     end.begin = position;
                 }
@@ -262,12 +265,12 @@ impl World {
                 LinkAction::Close(on) => self.close(index, on),
                 LinkAction::End(reason) => {
                     let ended = self.ends[index].ended.replace(reason);
-                    assert_eq!(ended, None, "S4");
+                    assert_eq!(ended, None, "SE4");
                 }
             }
         }
         let end = &self.ends[index];
-        assert_eq!(end.link.retained(), end.retained.len() as u64, "S2");
+        assert_eq!(end.link.retained(), end.retained.len() as u64, "SE2");
     }
 
     /// An end closes its side; what it wrote still arrives.

@@ -11,11 +11,13 @@
 //! | I7 | an actor has one process at a time; its calls run in order, after its constructor | when one begins |
 //! | I8 | a state has each call once and in order, and no answered one is missing | when a call of an actor with checkpoints begins |
 //! | I9 | resources are conserved | every so many steps, and at the end |
+//! | I11 | what a control service wrote, the next one can read | when one begins |
 //! | I13 | queues are bounded | every so many steps |
 //! | I14 | no message makes a core panic | always: a panic ends the run |
 //! | I15 | a seed repeats a run | by the runner, on a sample |
 //! | I16 | failures are named | at every read |
-//! | W3 | a task begins at most once more than its retries allow | when one begins |
+//!
+//! W3 of the worker is checked here, too: when a task begins.
 
 mod i01_every_wait_ends;
 mod i02_legal_values;

@@ -159,7 +159,7 @@ impl<T: Clone> Line<T> {
             }
         }
         if handed_up.is_some() && self.ends[to].ended.is_some() {
-            return Err("S4: a frame is handed up after the end of the session".to_owned());
+            return Err("SE4: a frame is handed up after the end of the session".to_owned());
         }
         self.perform(to, out)?;
         Ok(handed_up)
@@ -274,7 +274,7 @@ impl<T: Clone> Line<T> {
                 }
                 LinkAction::End(reason) => {
                     if self.ends[index].ended.replace(reason).is_some() {
-                        return Err("S4: a session ends twice".to_owned());
+                        return Err("SE4: a session ends twice".to_owned());
                     }
                 }
             }
@@ -326,7 +326,7 @@ impl<T: Clone> End<T> {
 
     fn check_boundary(&self, position: u64) -> Result<(), Wrong> {
         let is_boundary = position == self.begin || self.retained.iter().any(|(end, _)| *end == position);
-        if is_boundary { Ok(()) } else { Err(format!("S1: {position} is not where a retained frame ends")) }
+        if is_boundary { Ok(()) } else { Err(format!("SE1: {position} is not where a retained frame ends")) }
     }
 
     fn check(&self) -> Result<(), Wrong> {
@@ -334,7 +334,7 @@ impl<T: Clone> End<T> {
         if counted == retained {
             return Ok(());
         }
-        Err(format!("S2: {retained} bytes are retained, and {counted} are counted"))
+        Err(format!("SE2: {retained} bytes are retained, and {counted} are counted"))
     }
 }
 

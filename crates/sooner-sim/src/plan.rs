@@ -106,7 +106,7 @@ kinds! {
     }
 }
 
-/// Kinds of faults and operations with findings that are open (docs/verification.md): the tests, `make sim` and the bug bank
+/// Kinds of faults and operations with findings that are open (docs/findings.md): the tests, `make sim` and the bug bank
 /// leave them out, and `--without open` does. The one place to switch them on.
 pub const OPEN: &[&str] = &[NODES];
 

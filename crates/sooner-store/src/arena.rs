@@ -4,8 +4,8 @@
 //! the same warm pages again. Freed neighbours are joined at once.
 //!
 //! Invariants (checked by the property test):
-//! - S1: gaps and blocks cover the arena without overlap.
-//! - S2: no two gaps touch.
+//! - AR1: gaps and blocks cover the arena without overlap.
+//! - AR2: no two gaps touch.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -133,8 +133,8 @@ mod tests {
         let mut at = 4096;
         let mut after_gap = false;
         for (offset, length, is_gap) in parts {
-            assert_eq!(offset, at, "S1: no overlap and no hole");
-            assert!(!(is_gap && after_gap), "S2: gaps are joined");
+            assert_eq!(offset, at, "AR1: no overlap and no hole");
+            assert!(!(is_gap && after_gap), "AR2: gaps are joined");
             at += length;
             after_gap = is_gap;
         }

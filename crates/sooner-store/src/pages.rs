@@ -3,7 +3,7 @@
 //! Pages stay when a block is freed, so that the next value is written to warm ones. It only keeps the books: what reserves
 //! and gives back is [`crate::Room`]. It never touches memory.
 //!
-//! Invariant G1: ranges do not overlap and do not touch, and their lengths sum up to the bytes that are counted.
+//! Invariant PG1: ranges do not overlap and do not touch, and their lengths sum up to the bytes that are counted.
 
 use std::collections::BTreeMap;
 
@@ -124,7 +124,7 @@ mod tests {
                 }
                 prop_assert_eq!(&expected[..], &model[..]);
                 let ranges: Vec<_> = pages.ranges.iter().collect();
-                prop_assert!(ranges.windows(2).all(|pair| pair[0].1 < pair[1].0), "G1");
+                prop_assert!(ranges.windows(2).all(|pair| pair[0].1 < pair[1].0), "PG1");
             }
         }
     }

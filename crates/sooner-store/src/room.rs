@@ -18,7 +18,7 @@
 //! Between the two there may be spare memory, which takes pages only while a value is in it: for values that are read back while the disk is
 //! full, when nothing can make room for them. It is for one value of any size, or several that have a quarter of the capacity.
 //!
-//! Invariant R1: every page of every block is there. It never looks into a block.
+//! Invariant RM1: every page of every block is there. It never looks into a block.
 
 use std::sync::Arc;
 

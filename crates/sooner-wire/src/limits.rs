@@ -1,6 +1,7 @@
-//! Every limit of the engine, with its unit, its reason, and assertions on how limits relate.
+//! Limits that several rooms share, or that say how large what others send may be: each with its unit and its reason, and
+//! assertions on how they relate.
 //!
-//! A queue or buffer elsewhere names its limit here. Nothing here is read from the environment.
+//! A limit that concerns one module alone stands in that module. Nothing here is read from the environment.
 
 /// Bytes of one frame's body. Larger values travel through shared memory; this bounds what a garbled length can
 /// make a reader allocate.

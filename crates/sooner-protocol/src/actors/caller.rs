@@ -171,7 +171,7 @@ impl Callers {
     pub fn on_pushed(&mut self, actor: ActorId, bytes: u64) {
         let caller = self.actors.get_mut(&actor).expect("next_call found it");
         let task = caller.queue.pop_front().expect("next_call found it");
-        caller.in_flight.insert(task);
+        assert!(caller.in_flight.insert(task), "A1: call {task} was queued and in flight");
         if bytes > 0 {
             caller.arguments.insert(task, bytes);
             caller.argument_bytes += bytes;
@@ -247,7 +247,7 @@ impl Callers {
     pub fn on_replayed(&mut self, actor: ActorId, task: u64, is_ghost: bool) {
         let caller = self.actors.get_mut(&actor).expect("next_replay found it");
         caller.kept.as_mut().expect("next_replay found it").on_pushed();
-        caller.in_flight.insert(task);
+        assert!(caller.in_flight.insert(task), "A1: call {task} was kept and in flight");
         if is_ghost {
             self.ghosts.insert(task, actor);
         }

@@ -6,8 +6,8 @@
 //! state that the caller saw.
 //!
 //! Invariants:
-//! - C1: kept calls are in the order in which they were pushed; those before `pushed` are with the actor's process.
-//! - C2: a new call is pushed only when every kept one was.
+//! - CP1: kept calls are in the order in which they were pushed; those before `pushed` are with the actor's process.
+//! - CP2: a new call is pushed only when every kept one was.
 //!
 //! It never pushes and counts no references: it says what is kept and what comes next.
 
@@ -38,7 +38,7 @@ pub struct Kept {
 impl Kept {
     /// A call was pushed for the first time.
     pub fn add(&mut self, spec: Arc<TaskSpec>) {
-        debug_assert_eq!(self.pushed, self.calls.len(), "C2");
+        debug_assert_eq!(self.pushed, self.calls.len(), "CP2");
         self.calls.push_back(KeptCall { number: spec.task.number, spec });
         self.pushed += 1;
     }

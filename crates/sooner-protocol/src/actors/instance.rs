@@ -5,8 +5,8 @@
 //! without a call whose answer somebody has acted on.
 //!
 //! Invariants:
-//! - C3: a call is in exactly one checkpoint's list, or executed since the last one that was sent.
-//! - C4: references inside a checkpoint are used by this process until the node has the next one.
+//! - CP3: a call is in exactly one checkpoint's list, or executed since the last one that was sent.
+//! - CP4: references inside a checkpoint are used by this process until the node has the next one.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -11,10 +11,10 @@
 //! | forgotten | a node asks about bundles of it | `Release`: it was not told before |
 //!
 //! Invariants:
-//! - G1: all open bundles of a group are reserved by one attempt, or none stays so: what one node refuses is given back
+//! - GR1: all open bundles of a group are reserved by one attempt, or none stays so: what one node refuses is given back
 //!   everywhere before the next attempt.
-//! - G2: a bundle has one place: a node that says it reserved one for another attempt is told to give it back.
-//! - G3: a group is created only when every bundle's node has said that it is committed.
+//! - GR2: a bundle has one place: a node that says it reserved one for another attempt is told to give it back.
+//! - GR3: a group is created only when every bundle's node has said that it is committed.
 //!
 //! It may be restarted from [`Record`]s: nodes ask about what they have reserved, and are told. It never looks at what runs
 //! in a group, and never waits for a node that is gone.
@@ -460,14 +460,14 @@ impl Groups {
         self.groups.values().map(|group| group.row(true)).chain(self.ended.iter().cloned()).collect()
     }
 
-    /// Asserts G1 and G3 as far as they show; for tests and the simulator.
+    /// Asserts GR1 and GR3 as far as they show; for tests and the simulator.
     pub fn check(&self) {
         for (id, group) in &self.groups {
             let open = group.open().count();
             match &group.phase {
-                Phase::Placed => assert_eq!(open, 0, "G3: {id:?} is placed but not all of it"),
+                Phase::Placed => assert_eq!(open, 0, "GR3: {id:?} is placed but not all of it"),
                 Phase::Preparing { places, .. } => {
-                    assert_eq!(open, places.len(), "G1: {id:?} prepares all that is open");
+                    assert_eq!(open, places.len(), "GR1: {id:?} prepares all that is open");
                 }
                 Phase::Waiting { .. } => assert!(open > 0, "{id:?} waits for nothing"),
             }

@@ -5,7 +5,7 @@
 //! order: an actor that nobody has spoken of yet may be on a node that is still to come, and is neither gone nor may its
 //! name be given away. What a node says of itself is heard at once.
 //!
-//! Two nodes that say of one actor that it is theirs: the later takeover counts, and the other process ends (C1).
+//! Two nodes that say of one actor that it is theirs: the later takeover counts, and the other process ends (CT1).
 
 use std::collections::VecDeque;
 

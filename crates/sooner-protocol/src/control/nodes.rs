@@ -5,11 +5,11 @@
 //! may know, and an id that it does not know is one of a node that is gone.
 //!
 //! Invariants:
-//! - D1: a node is known or gone, never both; an id that is gone never comes back.
-//! - D2: the name of a known node is that of no other.
-//! - D3: a node of which nothing is heard is gone after the timeout and one tick, unless the head itself stood still: then
+//! - ND1: a node is known or gone, never both; an id that is gone never comes back.
+//! - ND2: the name of a known node is that of no other.
+//! - ND3: a node of which nothing is heard is gone after the timeout and one tick, unless the head itself stood still: then
 //!   all silences begin anew. Standing still makes nobody gone.
-//! - D4: a node that is heard of, and whose port does not refuse, is never gone.
+//! - ND4: a node that is heard of, and whose port does not refuse, is never gone.
 //!
 //! It knows no connection: whose messages these are, and that a connection ended, comes in from outside.
 
@@ -214,7 +214,9 @@ impl Nodes {
         let same = self.former.iter().filter(|(_, name)| **name == row.about.name);
         let mut writes: Vec<Write> = same.map(|(former, _)| Write::delete(node_key(*former))).collect();
         writes.push(Write::put(node_key(node), record(&row).to_bytes()));
-        self.names.insert(row.about.name.clone(), node);
+        let namesake = self.names.insert(row.about.name.clone(), node);
+        assert!(namesake.is_none(), "ND2: {node:?} has the name of {namesake:?}");
+        assert!(self.gone.reason(node).is_none(), "ND1: {node:?} is gone, and joins");
         self.nodes.insert(node, Node { row, phase: Phase::Joining, health: Health::new(now) });
         self.persist(Pending::Join(node), writes, out);
         Ok(())
@@ -597,11 +599,11 @@ impl Nodes {
     /// When one does not hold.
     pub fn check(&self) {
         for (id, node) in &self.nodes {
-            assert!(self.gone.reason(*id).is_none(), "D1: {id:?} is known and gone");
-            assert_eq!(self.names.get(&node.row.about.name), Some(id), "D2: {:?}", node.row.about.name);
+            assert!(self.gone.reason(*id).is_none(), "ND1: {id:?} is known and gone");
+            assert_eq!(self.names.get(&node.row.about.name), Some(id), "ND2: {:?}", node.row.about.name);
             assert_eq!(node.row.about.address.is_none(), node.row.about.kind == kind::DRIVER, "{id:?}");
         }
-        assert_eq!(self.names.len(), self.nodes.len(), "D2");
+        assert_eq!(self.names.len(), self.nodes.len(), "ND2");
         assert!(self.changed.iter().all(|id| self.nodes.contains_key(id)), "news of a node that is gone");
     }
 }

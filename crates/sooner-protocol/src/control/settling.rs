@@ -5,11 +5,11 @@
 //! have handed on what it had of an earlier one. Nodes settle by themselves what no other node can know of.
 //!
 //! Invariants:
-//! - D1: what counts of a death is settled only when every node that was asked has answered or is gone.
-//! - D2: a node that says what its clients hold has said before which of its processes are gone: no answer counts for a
+//! - DS1: what counts of a death is settled only when every node that was asked has answered or is gone.
+//! - DS2: a node that says what its clients hold has said before which of its processes are gone: no answer counts for a
 //!   process that died owing one.
-//! - D3: what a node says again, because it was asked again or because the control service started again, counts once.
-//! - D4: nothing that a node said counts when it is gone, and everybody who is left is asked about all of its processes.
+//! - DS3: what a node says again, because it was asked again or because the control service started again, counts once.
+//! - DS4: nothing that a node said counts when it is gone, and everybody who is left is asked about all of its processes.
 //!
 //! A control service that starts knows of no death: nodes say again what they had said and not heard the last of. Others may
 //! have heard that from the one before it, and not all of its questions may have come. So who answers unasked has everybody

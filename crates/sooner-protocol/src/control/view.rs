@@ -7,8 +7,8 @@
 //! the choice between equals comes in as a number, so that not everybody is sent to the same node.
 //!
 //! Invariants:
-//! - V1: a row is that of the report with the highest version.
-//! - V2: a node that does not have so much in total is no candidate; one that leaves is none either.
+//! - VW1: a row is that of the report with the highest version.
+//! - VW2: a node that does not have so much in total is no candidate; one that leaves is none either.
 
 use sooner_wire::limits::{
     CANDIDATES_MAX, CANDIDATES_SCANNED_MAX, DEMAND_SHAPES_MAX, VIEW_NANOS, VIEW_NODES_MAX,

@@ -4,7 +4,7 @@
 //! They are apart from the clients: who is told of deaths, losses and rounds is decided by who is connected, who is served by who
 //! asks.
 //!
-//! Invariant P1: of a demand, no more is asked of other nodes than there is.
+//! It keeps SB1 ([`super::spill`]): of a demand, no more is asked of other nodes than there is.
 //!
 //! It never decides who is served: [`super::leasing`] and [`super::spill`] do.
 
@@ -264,7 +264,7 @@ impl Demand {
         self.lent.retain(|lent| lent.node != node);
     }
 
-    /// Keeps P1 after the demand became smaller: what was asked for last is withdrawn first.
+    /// Keeps SB1 after the demand became smaller: what was asked for last is withdrawn first.
     pub(super) fn trim(&mut self) {
         let mut excess = self.lent.iter().map(|lent| lent.count).sum::<u32>().saturating_sub(self.count);
         for lent in self.lent.iter_mut().rev() {

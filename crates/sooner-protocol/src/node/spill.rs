@@ -8,9 +8,9 @@
 //! A lease that another node grants gets a number of this node, an alias: the client need not know whose it is.
 //!
 //! Invariants:
-//! - P1: of a demand, no more is asked of other nodes than there is ([`super::askers`]).
-//! - P2: a lease that another node granted has an alias here, or is given back at once.
-//! - P3: the other node is told of a change of what is asked of it after the change, by the number that counts from then on.
+//! - SB1: of a demand, no more is asked of other nodes than there is ([`super::askers`]).
+//! - SB2: a lease that another node granted has an alias here, or is given back at once.
+//! - SB3: the other node is told of a change of what is asked of it after the change, by the number that counts from then on.
 //!
 //! It never waits for an answer, and trusts no number of the view: who is asked decides by itself.
 

@@ -8,14 +8,15 @@
 //! whom the owner names, and from another one when the owner says so: `directed.rs`. An owner that pulls for itself asks nobody.
 //!
 //! Invariants:
-//! - P1: an object has one pull at most, and no pull while a copy of it is here.
-//! - P2: the bytes in flight are within the budget, or belong to a single pull.
-//! - P3: every asker is answered once: by a copy, by "not there", or by a failure.
-//! - P4: attempts are numbered; what is said of an earlier one changes nothing.
-//! - P5: bytes below the mark stay as they are: a stream goes on only from the block that it began with, or from a copy of the
+//! - PU1: an object has one pull at most, and no pull while a copy of it is here.
+//! - PU2: the bytes in flight are within the budget, or belong to a single pull.
+//! - PU3: every asker is answered once: by a copy, by "not there", or by a failure.
+//! - PU4: attempts are numbered; what is said of an earlier one changes nothing.
+//! - PU5: bytes below the mark stay as they are: a stream goes on only from the block that it began with, or from a copy of the
 //!   same generation, because a value that was computed again may have other bytes.
-//! - P6: a copy that its owner counts on stays until the owner lets go of it.
-//! - P7: copies that nobody needs stay as long as there is room: `caching.rs`.
+//! - PU6: a copy that its owner counts on stays until the owner lets go of it.
+//!
+//! Copies that nobody needs stay as long as there is room: `caching.rs`, which has PU7.
 //!
 //! It never touches memory or sockets: it says what to allocate, fetch and free.
 
@@ -526,10 +527,10 @@ impl Pulls {
     pub fn check(&self) {
         let in_flight = self.open.values().filter(|open| !matches!(open.state, State::Waiting { .. }));
         let lengths: Vec<u64> = in_flight.map(|open| open.remote.location.length).collect();
-        assert_eq!(lengths.iter().sum::<u64>(), self.in_flight, "P2: bytes in flight are counted");
-        assert!(self.in_flight <= self.budget || lengths.len() == 1, "P2: within the budget, or alone");
-        assert!(self.open.keys().all(|object| !self.here.contains_key(object)), "P1: a copy is here");
-        assert_eq!(self.here.len(), self.objects.len(), "P1: a block per copy");
+        assert_eq!(lengths.iter().sum::<u64>(), self.in_flight, "PU2: bytes in flight are counted");
+        assert!(self.in_flight <= self.budget || lengths.len() == 1, "PU2: within the budget, or alone");
+        assert!(self.open.keys().all(|object| !self.here.contains_key(object)), "PU1: a copy is here");
+        assert_eq!(self.here.len(), self.objects.len(), "PU1: a block per copy");
         self.check_cached();
     }
 

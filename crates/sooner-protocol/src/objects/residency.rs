@@ -9,8 +9,8 @@
 //! is some. So spilling never waits for spilling.
 //!
 //! Invariants:
-//! - V1: a block is asked for, or written, at most once at a time, and not both.
-//! - V2: a value is on disk, or its block is here: it is never in neither place.
+//! - VD1: a block is asked for, or written, at most once at a time, and not both.
+//! - VD2: a value is on disk, or its block is here: it is never in neither place.
 //!
 //! What could not be written is tried again when there is need, after a pause that doubles: a disk may have room later, and one
 //! that is broken should not be asked all the time.
@@ -112,7 +112,7 @@ impl Residency {
 
     /// A block is asked back from these processes. Gives the number of its value, unless it `is_copy`.
     pub fn ask(&mut self, block: u64, of: &[WorkerId], bytes: u64, is_copy: bool) -> Option<u64> {
-        assert!(!self.is_busy(block), "V1: once at a time");
+        assert!(!self.is_busy(block), "VD1: once at a time");
         let spilled = (!is_copy).then(|| {
             self.made += 1;
             SPILLED + self.made
@@ -376,13 +376,13 @@ impl Residency {
     /// Asserts the invariants; for tests and the simulator.
     pub fn check(&self) {
         let writing = self.spilled.values().filter(|value| matches!(value, Spilled::Writing { .. })).count();
-        assert_eq!(writing, self.writing.len(), "V1: one write per block");
+        assert_eq!(writing, self.writing.len(), "VD1: one write per block");
         let here = self.spilled.values().filter(|value| matches!(value, Spilled::Here { .. })).count();
-        assert_eq!(here, self.unwritten.len(), "V2: each that could not be written is known by its block");
+        assert_eq!(here, self.unwritten.len(), "VD2: each that could not be written is known by its block");
         for (block, spilled) in &self.writing {
-            assert!(!self.asked.contains_key(block), "V1: not both");
+            assert!(!self.asked.contains_key(block), "VD1: not both");
             let is_there = matches!(self.spilled.get(spilled), Some(Spilled::Writing { block: from, .. }) if from == block);
-            assert!(is_there, "V2: a block is written from for its value");
+            assert!(is_there, "VD2: a block is written from for its value");
         }
     }
 }

@@ -5,9 +5,9 @@
 //! and is given back if the control service says so; what is committed may be used.
 //!
 //! Invariants:
-//! - P1: a bundle is reserved at most once, however often its preparation is asked for.
-//! - P2: what is free of the node, of its bundles, and granted adds up to the node's total, for every resource.
-//! - P3: what a process holds in a bundle that is given back returns to the node when the process is gone, not before.
+//! - BU1: a bundle is reserved at most once, however often its preparation is asked for.
+//! - BU2: what is free of the node, of its bundles, and granted adds up to the node's total, for every resource.
+//! - BU3: what a process holds in a bundle that is given back returns to the node when the process is gone, not before.
 //!
 //! It never gives a bundle back by itself: only the control service knows whether the others are committed, and whether
 //! the group is still there.
@@ -148,7 +148,7 @@ impl Pools {
     fn bundle_of(&mut self, grant: &Grant) -> Option<&mut Bundle> {
         let (group, index) = grant.bundle?;
         let bundle = self.groups.get_mut(&group).and_then(|bundles| bundles.get_mut(&index));
-        Some(bundle.expect("P3: a bundle stays while a grant out of it does"))
+        Some(bundle.expect("BU3: a bundle stays while a grant out of it does"))
     }
 
     /// Gives back what a grant holds.

@@ -1,8 +1,8 @@
 //! A node's logical resources: what there is, what is free, and which GPUs are whose.
 //!
 //! Invariants:
-//! - R1: free plus granted minus owed is the total, for every resource.
-//! - R2: no GPU carries more than one whole share.
+//! - RS1: free plus granted minus owed is the total, for every resource.
+//! - RS2: no GPU carries more than one whole share.
 //!
 //! A worker that goes on after it was blocked takes its CPU back whether it is free or not; what is missing then
 //! is owed and paid from the next return. It never decides who gets what.
@@ -142,7 +142,7 @@ impl NodeResources {
     pub fn release(&mut self, grant: &Grant) {
         for (index, share) in &grant.gpus {
             self.gpus[*index as usize] += share;
-            debug_assert!(self.gpus[*index as usize] <= UNIT, "R2: returned more than was taken");
+            assert!(self.gpus[*index as usize] <= UNIT, "RS2: returned more than was taken");
         }
         self.give_back(&grant.resources);
     }

@@ -10,10 +10,10 @@
 //! This machine never decides that a process is dead. It ends its session when there was no connection for
 //! [`LINK_PATIENCE_NANOS`], when the other end has ended it, or when the other end counts what cannot be; and then for good.
 //!
-//! - S1: `acked <= sent`, and both are ends of frames.
-//! - S2: what the shell retains is exactly `acked..sent`; when [`Link::is_full`], nothing more is taken that can wait.
-//! - S3: each frame is handed up once and in order ([`Link::on_frame`] says whether it counts).
-//! - S4: after [`LinkAction::End`] nothing is handed up, and every resume is refused.
+//! - SE1: `acked <= sent`, and both are ends of frames.
+//! - SE2: what the shell retains is exactly `acked..sent`; when [`Link::is_full`], nothing more is taken that can wait.
+//! - SE3: each frame is handed up once and in order ([`Link::on_frame`] says whether it counts).
+//! - SE4: after [`LinkAction::End`] nothing is handed up, and every resume is refused.
 //!
 //! Who dials: whoever has something to say first, and the same side again after a cut. If both do, the connection of the side
 //! that `wins` is used (the shell says who: the smaller id). A side that wins and has said hello once never takes the other's
@@ -490,6 +490,7 @@ impl Link {
     }
 
     fn release(&mut self, position: u64, out: &mut LinkActions) {
+        assert!(position <= self.sent, "SE1: {position} was never sent");
         self.acked = position;
         out.push(LinkAction::Release(position));
     }

@@ -5,8 +5,8 @@
 //! is not here but among the pending tasks.
 //!
 //! Invariants:
-//! - V1: the ring never holds more records than its bound allows; the oldest make room.
-//! - V2: a label stays as long as a record refers to it.
+//! - EV1: the ring never holds more records than its bound allows; the oldest make room.
+//! - EV2: a label stays as long as a record refers to it.
 //!
 //! It never reads a clock: times come in, as nanoseconds of one monotonic clock.
 

@@ -9,9 +9,9 @@
 //! items ends when it has yielded the last of them, so that also endless generators are repeated.
 //!
 //! Invariants:
-//! - S1: the reader takes each item once, in order, also when the task was executed again.
-//! - S2: items from the next one to the last known one are used by the stream; no other is.
-//! - S3: an item that is missing has no value; the task is pending.
+//! - ST1: the reader takes each item once, in order, also when the task was executed again.
+//! - ST2: items from the next one to the last known one are used by the stream; no other is.
+//! - ST3: an item that is missing has no value; the task is pending.
 //!
 //! It keeps counts only: the records are the ownership table's.
 

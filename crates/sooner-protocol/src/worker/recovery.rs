@@ -6,9 +6,9 @@
 //! brought here is not lost with either of its places.
 //!
 //! Invariants:
-//! - R1: an object of ours that something needs has a value, is being computed, or has a failure that says why not; or a node was
+//! - RC1: an object of ours that something needs has a value, is being computed, or has a failure that says why not; or a node was
 //!   asked for its copy of it.
-//! - R2: a task is kept in the lineage only while it is not pending.
+//! - RC2: a task is kept in the lineage only while it is not pending.
 
 use std::sync::Arc;
 

@@ -287,7 +287,7 @@ impl World {
     fn place(&mut self, node: NodeId, place: Box<PlaceActor>) {
         let (actor, takeover) = (place.create.actor, place.takeover);
         let before = self.placed.insert((actor, takeover), node);
-        assert!(before.is_none_or(|before| before == node), "C1: {actor:?} {takeover} at two nodes");
+        assert!(before.is_none_or(|before| before == node), "CT1: {actor:?} {takeover} at two nodes");
         let record =
             ActorRecord::from_bytes(&self.disk[&sooner_wire::record::actor_key(actor)]).expect("a record");
         assert!(record.takeover >= takeover, "written before it is told");
@@ -368,7 +368,7 @@ impl World {
                 .filter(|(_, actors)| actors.contains_key(&actor))
                 .map(|(n, _)| *n)
                 .collect();
-            assert_eq!(at.len(), 1, "C1: {actor:?} has one process: {at:?}");
+            assert_eq!(at.len(), 1, "CT1: {actor:?} has one process: {at:?}");
             self.requests += 1;
             let (request, namespace, name) = (self.requests, "space".to_owned(), name_of(actor));
             self.tell(FindName { request, namespace, name });

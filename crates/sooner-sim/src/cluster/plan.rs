@@ -26,7 +26,7 @@ pub const FAULTS: &[(&str, &str)] = &[
     ("disk-slow", "the disk takes seconds"),
 ];
 
-/// Faults with open findings (docs/verification.md).
+/// Faults with open findings (docs/findings.md).
 pub const OPEN: &[&str] = &[];
 
 /// See the module.

@@ -27,7 +27,7 @@ pub struct Config {
     pub expected: Vec<FailureCode>,
     /// Failures that it may meet after a fault.
     pub tolerated: Vec<FailureCode>,
-    /// What is known to be wrong, and only to be told: see `docs/verification.md`.
+    /// What is known to be wrong, and only to be told: see `docs/explored.md`.
     pub finding: Finding,
 }
 

@@ -199,7 +199,7 @@ impl State {
 
     fn hand_up(&mut self, to: usize, frame: u8) -> Result<(), Violation> {
         if frame != self.handed_up[to] {
-            return Err(format!("S3: frame {frame} is handed up after {} others", self.handed_up[to]));
+            return Err(format!("SE3: frame {frame} is handed up after {} others", self.handed_up[to]));
         }
         self.handed_up[to] += 1;
         Ok(())
@@ -215,11 +215,11 @@ impl State {
             let largest = links.frames[index].iter().max().copied().unwrap_or(0);
             // Acknowledgements are retained whatever room there is.
             if end.link.retained() >= LINK_BUFFER_BYTES_MAX as u64 + largest + 1000 {
-                return Err(format!("S2: {} bytes are retained", end.link.retained()));
+                return Err(format!("SE2: {} bytes are retained", end.link.retained()));
             }
             let is_flushed = end.ended.is_none() && end.link.is_acknowledged(end.link.position());
             if is_flushed && self.handed_up[1 - index] < self.said[index] {
-                return Err("S1: a flush is over although the other end does not have everything".to_owned());
+                return Err("SE1: a flush is over although the other end does not have everything".to_owned());
             }
         }
         Ok(())

@@ -31,7 +31,7 @@ impl World {
         }
         let reader = &mut frame.readers[at];
         if index != reader.taken + 1 {
-            fail("S1", format!("{task:?}: item {index} is next after {} were taken", reader.taken));
+            fail("ST1", format!("{task:?}: item {index} is next after {} were taken", reader.taken));
         }
         match slot.outcome().as_deref() {
             None => {
@@ -42,7 +42,7 @@ impl World {
                 let complete = Some(reader.taken) == self.oracle.facts[&task].items;
                 let (taken, has_failed) = (reader.taken, reader.has_failed || reader.has_lost);
                 if !complete && !has_failed && !self.oracle.is_cancelled(task) {
-                    fail("S1", format!("{task:?} ended after {taken} items"));
+                    fail("ST1", format!("{task:?} ended after {taken} items"));
                 }
                 let reader = frame.readers.swap_remove(at);
                 return self.leave_stream(number, &reader);
@@ -56,7 +56,7 @@ impl World {
             }
             Some(outcome) => {
                 if reader.has_failed {
-                    fail("S1", format!("{task:?} yielded item {index} after an error"));
+                    fail("ST1", format!("{task:?} yielded item {index} after an error"));
                 }
                 self.check_outcome(number, task.object(index), outcome);
             }
@@ -66,7 +66,7 @@ impl World {
         if !self.with_core(number, |core, out| core.take_item(task, index, out))
             && self.process(number).is_running()
         {
-            fail("S1", format!("{task:?}: item {index} was there, and was not given to its only reader"));
+            fail("ST1", format!("{task:?}: item {index} was there, and was not given to its only reader"));
         }
         frame.locals.push(reference);
     }

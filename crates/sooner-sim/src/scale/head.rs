@@ -168,7 +168,7 @@ impl World {
 
     fn write(&mut self, batch: Batch, writes: Vec<Write>) {
         if !self.disk.submit(batch, writes) {
-            fail("S6", "the queue of the disk is full");
+            fail("FL6", "the queue of the disk is full");
         }
         self.begin_writing();
     }

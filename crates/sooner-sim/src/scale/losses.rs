@@ -85,7 +85,7 @@ impl World {
         let is_whole =
             block.is_some_and(|block| block.object == object && block.bytes == place.location.length);
         if !is_whole {
-            fail("S7", format!("{object:?} is to be at {place:?}, where {block:?} is"));
+            fail("FL7", format!("{object:?} is to be at {place:?}, where {block:?} is"));
         }
     }
 
@@ -103,7 +103,7 @@ impl World {
                 since.is_some_and(|since| self.now.since(since) > KNOWN_NANOS)
             };
             if let Some((block, _)) = node.blocks.iter().find(|(_, block)| is_known(block)) {
-                fail("S7", format!("{object:?} is lost, and all of it is in {block} of {:?}", node.id));
+                fail("FL7", format!("{object:?} is lost, and all of it is in {block} of {:?}", node.id));
             }
         }
     }

@@ -167,7 +167,7 @@ impl World {
             Message::Infeasible(infeasible) => {
                 if infeasible.closed.is_some() {
                     crate::violation::fail(
-                        "S2",
+                        "FL2",
                         format!("{driver:?} asked for what cannot be: {infeasible:?}"),
                     );
                 }

@@ -1,13 +1,13 @@
 //! What is so, and what the nodes and the head may not say then.
 //!
-//! - S1: when nothing goes wrong any more, the head and all nodes know the nodes that run, and no others.
-//! - S2: every lease and every actor that somebody asks for, and that a node could have, comes; and all is given back in the end.
-//! - S3: a worker is leased to one driver at a time, and the workers that are leased or hold actors have no more processors than
+//! - FL1: when nothing goes wrong any more, the head and all nodes know the nodes that run, and no others.
+//! - FL2: every lease and every actor that somebody asks for, and that a node could have, comes; and all is given back in the end.
+//! - FL3: a worker is leased to one driver at a time, and the workers that are leased or hold actors have no more processors than
 //!   their node.
-//! - S4: a value that somebody asks for arrives whole while its owner lives.
-//! - S5: a sender sends an object that is not small to one receiver, and nobody receives what comes from itself.
-//! - S6: what the head and a node keep is bounded by what there is.
-//! - S7: a value is lost only if no node has all of it ([`super::losses`]); where a copy has become the value all of it is.
+//! - FL4: a value that somebody asks for arrives whole while its owner lives.
+//! - FL5: a sender sends an object that is not small to one receiver, and nobody receives what comes from itself.
+//! - FL6: what the head and a node keep is bounded by what there is.
+//! - FL7: a value is lost only if no node has all of it ([`super::losses`]); where a copy has become the value all of it is.
 
 use std::collections::BTreeSet;
 
@@ -59,14 +59,14 @@ impl World {
     pub(super) fn judge_lease(&mut self, driver: WorkerId, worker: WorkerId, shape: ShapeId) {
         let cpus = resources_of(shape.0).amount("CPU") / 10_000;
         if let Some((other, _)) = self.truth.leased.insert(worker, (driver, cpus)) {
-            fail("S3", format!("{worker:?} is leased to {driver:?}, and to {other:?}"));
+            fail("FL3", format!("{worker:?} is leased to {driver:?}, and to {other:?}"));
         }
         let node = worker.node();
         let of_node = self.truth.leased.iter().filter(|(worker, _)| worker.node() == node);
         let used: u64 = of_node.map(|(_, (_, cpus))| *cpus).sum();
-        let Some(at) = self.index_of(node) else { fail("S3", format!("{worker:?} is of no node")) };
+        let Some(at) = self.index_of(node) else { fail("FL3", format!("{worker:?} is of no node")) };
         if used > self.nodes[at].cpus {
-            fail("S3", format!("{node:?} has {} processors, and {used} are leased", self.nodes[at].cpus));
+            fail("FL3", format!("{node:?} has {} processors, and {used} are leased", self.nodes[at].cpus));
         }
     }
 
@@ -76,7 +76,7 @@ impl World {
         let block = self.nodes[at].blocks.get(&location.offset);
         let is_whole = block.is_some_and(|block| block.object == object && block.bytes == location.length);
         if !is_whole {
-            fail("S4", format!("{driver:?} is told that {object:?} is at {location:?}, where {block:?} is"));
+            fail("FL4", format!("{driver:?} is told that {object:?} is at {location:?}, where {block:?} is"));
         }
     }
 
@@ -97,7 +97,7 @@ impl World {
         let its = all.filter(|one| one.sender == sender && one.fetching.object == object);
         let receivers: BTreeSet<usize> = its.map(|transfer| transfer.receiver).collect();
         if receivers.len() > most {
-            fail("S5", format!("{:?} sends {object:?} to {receivers:?}", self.nodes[sender].id));
+            fail("FL5", format!("{:?} sends {object:?} to {receivers:?}", self.nodes[sender].id));
         }
         let from = |receiver: usize| {
             let mut all = self.transfers.values();
@@ -114,26 +114,26 @@ impl World {
             }
             at = next;
         }
-        fail("S5", format!("{object:?} comes to {:?} from itself", self.nodes[sender].id));
+        fail("FL5", format!("{object:?} comes to {:?} from itself", self.nodes[sender].id));
     }
 
     /// Nothing has gone wrong for a while.
     pub(super) fn judge_end(&mut self) {
-        let Some(head) = &self.head else { fail("S1", "there is no head") };
+        let Some(head) = &self.head else { fail("FL1", "there is no head") };
         let running: Vec<usize> = (0..self.nodes.len()).filter(|at| self.nodes[*at].runs()).collect();
         let truth: BTreeSet<NodeId> = running.iter().map(|at| self.nodes[*at].id).collect();
         let known: BTreeSet<NodeId> = head.core.nodes().rows().map(|row| row.node).collect();
         if known != truth || !head.core.nodes().is_complete() {
-            fail("S1", format!("the head knows {}", difference(&known, &truth)));
+            fail("FL1", format!("the head knows {}", difference(&known, &truth)));
         }
         if running.len() != self.plan.nodes {
-            fail("S1", format!("{} of {} machines have a node", running.len(), self.plan.nodes));
+            fail("FL1", format!("{} of {} machines have a node", running.len(), self.plan.nodes));
         }
         for at in &running {
             let node = &self.nodes[*at];
             if node.link != Link::Up || node.known != truth {
                 let what = difference(&node.known, &truth);
-                fail("S1", format!("{:?} ({:?}) knows {what}", node.id, node.link));
+                fail("FL1", format!("{:?} ({:?}) knows {what}", node.id, node.link));
             }
         }
         self.judge_drivers();
@@ -146,13 +146,13 @@ impl World {
         for (driver, process) in &self.processes {
             let Some(script) = &process.script else { continue };
             if script.wanted > 0 || !script.held.is_empty() || !script.actors.is_empty() {
-                fail("S2", format!("{driver:?} waits since {:?}: {script:?}", script.since));
+                fail("FL2", format!("{driver:?} waits since {:?}: {script:?}", script.since));
             }
             if script.rounds.1 == 0 && has_load {
-                fail("S2", format!("{driver:?} was never served"));
+                fail("FL2", format!("{driver:?} was never served"));
             }
             if let Some(object) = script.pulls.keys().find(|it| self.processes.contains_key(&it.owner())) {
-                fail("S4", format!("{driver:?} waits for {object:?}"));
+                fail("FL4", format!("{driver:?} waits for {object:?}"));
             }
         }
     }
@@ -163,7 +163,7 @@ impl World {
             let Some(core) = &node.core else { continue };
             core.check();
             if !core.is_quiet() {
-                fail("S2", format!("{:?} is not at rest: {:?}", node.id, core.resources_now()));
+                fail("FL2", format!("{:?} is not at rest: {:?}", node.id, core.resources_now()));
             }
         }
         for process in self.processes.values() {
@@ -176,13 +176,13 @@ impl World {
         let nodes = running.len();
         let bytes = format!("{:?}", head.core).len();
         if bytes > HEAD_BYTES.0 * nodes + HEAD_BYTES.1 {
-            fail("S6", format!("the head's tables take {bytes} bytes for {nodes} nodes"));
+            fail("FL6", format!("the head's tables take {bytes} bytes for {nodes} nodes"));
         }
         for at in running.iter().take(3) {
             let Some(core) = &self.nodes[*at].core else { continue };
             let bytes = format!("{core:?}").len();
             if bytes > NODE_BYTES.0 * nodes + NODE_BYTES.1 {
-                fail("S6", format!("the tables of a node take {bytes} bytes for {nodes} nodes"));
+                fail("FL6", format!("the tables of a node take {bytes} bytes for {nodes} nodes"));
             }
         }
     }

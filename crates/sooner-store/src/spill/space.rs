@@ -8,10 +8,10 @@
 //! ([`GROWN_PART`]), so that their number grows with the logarithm of it, and where the most there may be are there, open files just grow.
 //!
 //! Invariants (checked by the property test):
-//! - P1: records of one file do not overlap, and what was placed is where it was placed until it is released.
-//! - P2: `used` is the sum of the files' lengths, `live` that of what was placed and not released; `used` never passes `max_spill_bytes`.
-//! - P3: every file has something alive in it, and there are no more than `files_max`.
-//! - P4: rewriting ends: each file rewritten gives back what was dead in it, and is offered again only when more has died.
+//! - SP1: records of one file do not overlap, and what was placed is where it was placed until it is released.
+//! - SP2: `used` is the sum of the files' lengths, `live` that of what was placed and not released; `used` never passes `max_spill_bytes`.
+//! - SP3: every file has something alive in it, and there are no more than `files_max`.
+//! - SP4: rewriting ends: each file rewritten gives back what was dead in it, and is offered again only when more has died.
 
 use std::collections::BTreeMap;
 
@@ -270,7 +270,7 @@ impl SpillSpace {
     }
 
     /// What is placed next begins other files, for those who write files whole. They have no descriptors, so the bound on the number of files
-    /// (P3) does not hold for them.
+    /// (SP3) does not hold for them.
     pub fn close_open(&mut self) {
         self.open.fill(None);
     }

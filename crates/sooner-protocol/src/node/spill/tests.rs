@@ -761,7 +761,7 @@ impl World {
         for node in &self.nodes {
             for demand in node.askers.values().flat_map(|asker| asker.demands.values()) {
                 let lent: u32 = demand.lent.iter().map(|lent| lent.count).sum();
-                assert!(lent <= demand.count, "P1: {demand:?}");
+                assert!(lent <= demand.count, "SB1: {demand:?}");
             }
         }
     }

@@ -4,7 +4,7 @@
 //! value goes, which its owner says (or the end of its place on this node's disk, for what was brought back from there), and when there
 //! is no room: the one that was needed last longest ago goes first, before anything is written to disk.
 //!
-//! Invariant P7: a copy is in the table of those that may go if and only if this node holds its block for that alone.
+//! Invariant PU7: a copy is in the table of those that may go if and only if this node holds its block for that alone.
 
 use sooner_wire::ObjectId;
 
@@ -25,7 +25,7 @@ impl Pulls {
         mark!("a copy that nobody needed stayed");
         self.made += 1;
         let before = copy.cached.replace(self.made);
-        assert_eq!(before, None, "P7: nobody but this node held it");
+        assert_eq!(before, None, "PU7: nobody but this node held it");
         self.cached.insert(self.made, object);
         out.push(PullAction::Hold(copy.location.offset));
         true
@@ -45,7 +45,7 @@ impl Pulls {
             && let Some((_, object)) = self.cached.pop_first()
         {
             mark!("a copy that nobody needed went for want of room");
-            let copy = self.here.get_mut(&object).expect("P7: it is here");
+            let copy = self.here.get_mut(&object).expect("PU7: it is here");
             copy.cached = None;
             let location = copy.location;
             left = left.saturating_sub(location.length);
@@ -86,18 +86,18 @@ impl Pulls {
         source.map(|spilled| self.restored.swap_remove(&spilled));
     }
 
-    /// Asserts P7; for tests and the simulator.
+    /// Asserts PU7; for tests and the simulator.
     pub(super) fn check_cached(&self) {
         let ages = self.here.values().filter_map(|copy| copy.cached);
-        assert_eq!(ages.count(), self.cached.len(), "P7: each of them is here");
+        assert_eq!(ages.count(), self.cached.len(), "PU7: each of them is here");
         for (age, object) in &self.cached {
-            assert_eq!(self.here.get(object).and_then(|copy| copy.cached), Some(*age), "P7: {object:?}");
+            assert_eq!(self.here.get(object).and_then(|copy| copy.cached), Some(*age), "PU7: {object:?}");
         }
         for (spilled, object) in &self.restored {
             assert_eq!(
                 self.here.get(object).and_then(|copy| copy.restored),
                 Some(*spilled),
-                "P7: {object:?}"
+                "PU7: {object:?}"
             );
         }
     }

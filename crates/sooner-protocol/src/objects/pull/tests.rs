@@ -360,7 +360,7 @@ impl Shell {
                 PullAction::Allocate { object, bytes } => self.allocating.push((object, bytes)),
                 PullAction::Fetch(fetching) => {
                     let before = self.streams.iter().position(|s| s.object == fetching.object);
-                    assert!(before.is_none(), "P1: one stream per object");
+                    assert!(before.is_none(), "PU1: one stream per object");
                     assert!(self.blocks.contains(&fetching.block));
                     self.streams.push(fetching);
                 }
@@ -390,7 +390,7 @@ impl Shell {
 
     fn answered(&mut self, to: WorkerId, object: ObjectId) {
         let at = self.asked.iter().position(|asked| *asked == (to, object));
-        self.asked.swap_remove(at.expect("P3: who asked is answered once"));
+        self.asked.swap_remove(at.expect("PU3: who asked is answered once"));
     }
 
     fn step(&mut self, finishes: bool) {
@@ -511,7 +511,7 @@ fn random_events_leave_nobody_without_an_answer() {
         for _ in 0..2000 {
             shell.step(true);
         }
-        assert_eq!(shell.asked, [], "P3: seed {seed}");
+        assert_eq!(shell.asked, [], "PU3: seed {seed}");
         assert_eq!(shell.pulls.len(), 0, "seed {seed}");
         assert!(shell.blocks.is_empty(), "seed {seed}: blocks are left");
         assert!(shell.pulls.is_empty(), "seed {seed}");

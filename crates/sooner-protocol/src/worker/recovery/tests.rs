@@ -120,7 +120,7 @@ fn the_owner_executes_the_creating_task_again() {
     assert_eq!(owner.core.lineage().0, 1);
     assert_eq!(pushes(&owner.lose(&[64])), [1]);
     assert_eq!(slot.outcome().as_deref(), None);
-    assert_eq!(owner.core.lineage().0, 0, "R2: a pending task is not kept");
+    assert_eq!(owner.core.lineage().0, 0, "RC2: a pending task is not kept");
     owner.finish(1, 128);
     assert_eq!(slot.outcome().as_deref(), Some(&stored(128)));
     // The lost block goes back with the record, not for reuse here; the other one may be kept.

@@ -249,7 +249,7 @@ struct Model {
 impl Model {
     fn placed(&mut self, place: SpillPlace) {
         let end = self.files.entry(place.file).or_default();
-        assert!(place.offset >= *end, "P1: nothing is written over, dead or alive");
+        assert!(place.offset >= *end, "SP1: nothing is written over, dead or alive");
         assert!(place.offset.is_multiple_of(BLOCK_BYTES));
         *end = place.offset + record_bytes(place.length);
         self.alive.push(place);
@@ -258,7 +258,7 @@ impl Model {
     fn removed(&mut self, place: SpillPlace, deleted: Option<u64>) {
         self.alive.retain(|other| *other != place);
         let is_last = !self.alive.iter().any(|other| other.file == place.file);
-        assert_eq!(deleted, is_last.then_some(place.file), "P3: a file goes with its last object");
+        assert_eq!(deleted, is_last.then_some(place.file), "SP3: a file goes with its last object");
         if is_last {
             self.files.remove(&place.file);
         }
@@ -269,8 +269,8 @@ impl Model {
         assert_eq!(space.live(), self.alive.iter().map(|place| record_bytes(place.length)).sum::<u64>());
         assert_eq!(space.used(), self.files.values().sum::<u64>());
         assert_eq!(space.files(), self.files.len());
-        assert!(space.files() <= limits.files_max, "P3");
-        assert!(limits.max_spill_bytes.is_none_or(|max| space.used() <= max), "P2");
+        assert!(space.files() <= limits.files_max, "SP3");
+        assert!(limits.max_spill_bytes.is_none_or(|max| space.used() <= max), "SP2");
     }
 }
 
@@ -308,7 +308,7 @@ proptest! {
             }
             model.check(&space);
         }
-        // P4, with nobody who gives up: afterwards no closed file is half dead.
+        // SP4, with nobody who gives up: afterwards no closed file is half dead.
         rewrite_all(&mut space, &mut model, usize::MAX);
         for place in std::mem::take(&mut model.alive) {
             let _ = space.release(place);
@@ -338,9 +338,9 @@ fn rewrite_all(space: &mut SpillSpace, model: &mut Model, until: usize) {
             model.check(space);
         }
         if is_done {
-            assert!(space.used() - space.live() < dead, "P4: what was dead is given back");
+            assert!(space.used() - space.live() < dead, "SP4: what was dead is given back");
         }
         rounds += 1;
-        assert!(rounds < 1000, "P4: rewriting ends");
+        assert!(rounds < 1000, "SP4: rewriting ends");
     }
 }

@@ -95,7 +95,7 @@ fn finished() -> (Owner, Vec<Arc<Slot>>) {
 fn a_generator_is_executed_again_for_the_items_that_are_lost_and_no_further() {
     let (mut owner, items) = finished();
     assert_eq!(pushes(&owner.lose(&[LARGE, 2 * LARGE])), [1]);
-    assert_eq!(owner.core.lineage().0, 0, "R2: a pending task is not kept");
+    assert_eq!(owner.core.lineage().0, 0, "RC2: a pending task is not kept");
     assert!(!stops(&owner.yields(1, 11 * LARGE)));
     assert!(stops(&owner.yields(2, 12 * LARGE)), "nothing else is missing");
     // What is there stays; the other value goes.

@@ -1,0 +1,1 @@
+"""What tasks and actors of the rows do: one module for each family of rows."""

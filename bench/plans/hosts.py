@@ -1,0 +1,93 @@
+"""Which probes on shaped hosts a run makes, on which systems, and what is left out and why.
+
+The runner reads this; `rows/hosts.py` has the probes. Systems take turns in a random order.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+
+from harness.runner import Runner
+from plans.catalog import HOSTS_KEYS, PROBE_KEYS
+from rows import hosts as rows_hosts
+from systems import gloo, shaped
+
+TURNS = 5
+# A peer that takes a whole collective's time for each repetition has fewer within its time limit.
+PEER_TURNS = 3
+QUICK_TURNS = 2
+QUICK_PROBES = ("hosts_2", "hosts_4")
+LIMIT_S = 150.0
+# What is measured of each peer; its systems are told apart in the table.
+SYSTEMS = {
+    "sooner": ("sooner",),
+    "ray": ("ray",),
+    "dask": ("dask",),
+    "openmpi": ("openmpi", "openmpi_default"),
+    "gloo": ("gloo",),
+}
+_CAST = ("hosts_4", "hosts_8", "hosts_16")
+_PROBES = {
+    "sooner": tuple(rows_hosts.PROBES),
+    "ray": ("hosts_2", "hosts_4", "hosts_8"),
+    "dask": ("hosts_2", *_CAST),
+    "openmpi": ("hosts_2", *_CAST),
+    "openmpi_default": _CAST,
+    "gloo": _CAST,
+}
+_WHOLE = "a collective begins when the last one has come"
+_ABORTS = "a collective ends with any of its processes"
+_STAR = "sent to one host after the other, which the rows before show"
+_NOT = {
+    "ray": {
+        "hosts_16": "sixteen nodes of Ray keep the processors of this machine busy by themselves",
+        "hosts_late": _STAR,
+        "hosts_killed": _STAR,
+    },
+    "dask": {"hosts_late": _STAR, "hosts_killed": _STAR},
+    "openmpi": {"hosts_late": _WHOLE, "hosts_killed": _ABORTS},
+    "openmpi_default": {
+        "hosts_2": "nothing is chosen between two",
+        "hosts_late": _WHOLE,
+        "hosts_killed": _ABORTS,
+    },
+    "gloo": {
+        "hosts_2": "it has no driver here for that",
+        "hosts_late": _WHOLE,
+        "hosts_killed": _ABORTS,
+    },
+}
+_SLOW = "a quarter to half a minute for each repetition; as a multiple it is that of 32 MB"
+
+
+def measure_all(runner: Runner, peers: list[str], quick: bool) -> None:
+    """Run the probes once on each system."""
+    if not runner.wanted.intersection(HOSTS_KEYS):
+        return
+    systems = [system for peer in peers for system in SYSTEMS.get(peer, ())]
+    obstacle = shaped.obstacle()
+    if obstacle is None and "gloo" in systems and not quick:
+        without = gloo.obstacle()
+        if without is not None:
+            _skip(runner, "gloo", HOSTS_KEYS, without)
+            systems.remove("gloo")
+    for name in rows_hosts.PROBES:
+        for system in random.sample(systems, len(systems)):
+            keys = PROBE_KEYS[name]
+            if obstacle is not None:
+                _skip(runner, system, keys, obstacle)
+            elif quick and not (system == "sooner" and name in QUICK_PROBES):
+                _skip(runner, system, keys, "left out with --quick")
+            elif name not in _PROBES[system]:
+                _skip(runner, system, keys, _NOT[system][name])
+            else:
+                slow = set(keys) - set(rows_hosts.keys(name, system).values())
+                _skip(runner, system, slow, _SLOW)
+                turns = TURNS if system == "sooner" else PEER_TURNS
+                runner.probe(name, system, QUICK_TURNS if quick else turns, LIMIT_S)
+
+
+def _skip(runner: Runner, system: str, keys: Iterable[str], reason: str) -> None:
+    for key in sorted(runner.wanted.intersection(keys)):
+        runner.results.skip(system, key, reason)

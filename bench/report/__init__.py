@@ -1,0 +1,1 @@
+"""What a run has found, as a table, a page and a picture."""

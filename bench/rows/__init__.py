@@ -1,0 +1,1 @@
+"""The rows: what is measured, one module for each family."""

@@ -1,0 +1,115 @@
+"""Rows on shaped hosts: values there and back, broadcasts, late receivers, a sender that is killed.
+
+Each is a probe of `harness/probes.py` that makes a network of its own, has raw streams measured in
+it, and then starts one system there: `systems/hosts_systems.py` says how. A figure is a multiple of
+the optimum, the time that a raw stream takes for as many bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from bodies.hosts import Plan
+from systems import hosts_systems
+from systems.shaped import MEGABYTE, Bed
+
+Tell = Callable[..., None]
+
+# How far apart receivers arrive, in multiples of the optimum: hoplite.md, section 4.2.
+GAP = 0.23
+# So that a chain is in the order of the hosts when one of them is killed.
+ORDER_GAP_S = 0.02
+HALF = 0.5
+WARM = 2
+# A slow system has fewer repetitions.
+SIZE_LIMIT_S = 15.0
+# These repetitions last several times as long.
+LONG_LIMIT_S = 45.0
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What a probe measures.
+
+    Attributes:
+        kind: Of the plan.
+        hosts: How many, the one with the value included.
+        megabits: The rate of their links.
+        keys: What it reports, by the size of the value (MB).
+        gap: How far apart receivers arrive (multiples of the optimum).
+        limit_s: After this time with one size of values no further repetition begins.
+    """
+
+    kind: str
+    hosts: int
+    megabits: int
+    keys: dict[int, str]
+    gap: float = 0.0
+    limit_s: float = SIZE_LIMIT_S
+
+
+PROBES = {
+    "hosts_2": Probe("back", 2, 500, {64: "hosts_back"}),
+    "hosts_4": Probe("cast", 4, 500, {32: "cast_4_32_mb", 64: "cast_4_64_mb"}),
+    "hosts_8": Probe("cast", 8, 250, {32: "cast_8_32_mb", 64: "cast_8_64_mb"}),
+    "hosts_16": Probe("cast", 16, 250, {32: "cast_16_32_mb", 64: "cast_16_64_mb"}),
+    "hosts_late": Probe("cast", 8, 250, {64: "cast_late"}, GAP, LONG_LIMIT_S),
+    "hosts_killed": Probe("killed", 8, 250, {64: "cast_killed"}, limit_s=LONG_LIMIT_S),
+}
+# These send a value from the first host several times, so that a repetition of the large one takes
+# a quarter to half a minute with that many hosts; as a multiple it is that of the small one.
+SLOW_SYSTEMS = ("openmpi_default", "gloo", "dask", "ray")
+MANY_HOSTS = 8
+
+
+def keys(name: str, system: str) -> dict[int, str]:
+    """What a probe reports of a system, by the size of the value (bytes)."""
+    probe = PROBES[name]
+    sizes = sorted(probe.keys)
+    if probe.hosts >= MANY_HOSTS and system in SLOW_SYSTEMS:
+        sizes = sizes[:1]
+    return {size * MEGABYTE: probe.keys[size] for size in sizes}
+
+
+def run(name: str, system: str, turns: int, tell: Tell) -> None:
+    """Run one probe on one system."""
+    probe, wanted = PROBES[name], keys(name, system)
+    with Bed(probe.hosts, probe.megabits) as bed:
+        best = bed.link.optimum(max(wanted))
+        plan = Plan(
+            kind=probe.kind,
+            hosts=probe.hosts,
+            sizes=list(wanted),
+            warm=min(WARM, turns - 1),
+            turns=turns,
+            limit_s=probe.limit_s,
+            gap_s=ORDER_GAP_S if probe.kind == "killed" else probe.gap * best,
+            kill_after_s=HALF * best,
+        )
+        windows: dict[int, list[tuple[float, float]]] = {size: [] for size in wanted}
+        took: dict[int, list[float]] = {size: [] for size in wanted}
+        for event in hosts_systems.run(system, bed, plan):
+            if event["event"] == "started":
+                tell(event="started", version=event["version"])
+            elif event["event"] == "turn":
+                size = event["size"]
+                windows[size].append((event["begin"], event["end"]))
+                took[size].append(_multiple(probe, event) / bed.link.optimum(size))
+        for size, key in wanted.items():
+            conditions = bed.conditions(windows[size])
+            tell(event="row", key=key, samples=took[size], conditions=conditions)
+        rate = bed.link.goodput / 1e6
+        tell(event="row", key=f"goodput_{probe.megabits}", peer="limits", samples=[rate])
+
+
+def _multiple(probe: Probe, event: dict[str, Any]) -> float:
+    """The time that counts of a repetition (seconds)."""
+    seconds: float = event["end"] - event["begin"]
+    if probe.kind == "back":
+        return seconds / 2
+    if probe.kind == "killed":
+        # What is lost, beside a repetition in which no sender ended.
+        return seconds - float(event["calm"])
+    return seconds

@@ -1,0 +1,1 @@
+"""The systems that are measured: how each is started, and the programs that run there."""

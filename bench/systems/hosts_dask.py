@@ -1,0 +1,88 @@
+"""The rows on shaped hosts under Dask: a client on the first host.
+
+python -m systems.hosts_dask <plan>
+
+The value lies on the worker of the first host. A task on each of the others has it as its argument;
+that it begins says that all is there.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+import distributed
+
+from bodies import hosts as bodies_hosts
+from bodies.hosts import Plan, tell
+
+READY_S = 60.0
+DONE_S = 120.0
+
+
+def came(_value: Any) -> float:
+    """Return when the argument was there."""
+    return time.monotonic()
+
+
+def same(value: Any) -> Any:
+    """Return the argument as a value of its own."""
+    return value.copy()
+
+
+class Cast:
+    """A client, and the workers' addresses in the order of the hosts."""
+
+    def __init__(self, client: Any, given: Plan) -> None:
+        self.client = client
+        client.wait_for_workers(given.hosts, timeout=READY_S)
+        named = {
+            int(worker["name"]): address
+            for address, worker in client.scheduler_info(n_workers=-1)["workers"].items()
+        }
+        self.workers = [named[number] for number in range(given.hosts)]
+
+    def _at(self, number: int, task: Any, value: Any) -> Any:
+        return self.client.submit(task, value, workers=[self.workers[number]], pure=False)
+
+    def _value(self, size: int, seed: int) -> tuple[Any, int]:
+        """A value on the first host, and what its bytes come to."""
+        array = bodies_hosts.content(size, seed)
+        ref = self.client.scatter(array, workers=[self.workers[0]], direct=True, hash=False)
+        return ref, bodies_hosts.checksum(array)
+
+    def once(self, size: int, seed: int) -> tuple[float, float]:
+        """Have the value brought to all: when that was begun, and when the last one had it."""
+        ref, expected = self._value(size, seed)
+        others = range(1, len(self.workers))
+        begin = time.monotonic()
+        ends = self.client.gather([self._at(number, came, ref) for number in others])
+        # The value is still where it was brought.
+        checks = [self._at(number, bodies_hosts.checksum, ref) for number in others]
+        assert self.client.gather(checks) == [expected] * len(others), "a worker has other bytes"
+        return begin, max(ends)
+
+    def back(self, size: int, seed: int) -> tuple[float, float]:
+        """Have the value brought to the second host and the result brought from there."""
+        ref, expected = self._value(size, seed)
+        begin = time.monotonic()
+        returned = self._at(1, same, ref)
+        end = self._at(0, came, returned).result(timeout=DONE_S)
+        check = self._at(0, bodies_hosts.checksum, returned).result(timeout=DONE_S)
+        assert check == expected, "other bytes came back"
+        return begin, end
+
+
+def main() -> None:
+    """Run the plan."""
+    given = bodies_hosts.plan(sys.argv[1])
+    tell(event="started", version=distributed.__version__)
+    with distributed.Client(given.address, timeout=READY_S) as client:
+        cast = Cast(client, given)
+        bodies_hosts.repeat(given, cast.back if given.kind == "back" else cast.once)
+    tell(event="done")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""The rows on shaped hosts under sooner and under Ray: a program on the first host.
+
+python -m systems.hosts_objects <plan>
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+from bodies import hosts as bodies_hosts
+from bodies.hosts import AHEAD_S, Plan, tell
+
+READY_S = 60.0
+# Long enough for a value to be sent to one receiver after the other on the slowest links.
+DONE_S = 120.0
+
+
+class Cast:
+    """A driver on the first host, and an actor on each of the others."""
+
+    def __init__(self, api: Any, given: Plan) -> None:
+        self.api, self.plan = api, given
+        self.receivers = {number: self._receiver(number) for number in range(1, given.hosts)}
+        self.ready()
+
+    def _receiver(self, number: int) -> Any:
+        made = self.api.remote(bodies_hosts.Receiver)
+        return made.options(num_cpus=0, resources={f"host{number}": 1}).remote()
+
+    def ready(self) -> None:
+        """Wait until all receivers answer."""
+        answers = [receiver.ready.remote() for receiver in self.receivers.values()]
+        assert all(self.api.get(answers, timeout=READY_S)), "a receiver is not ready"
+
+    def once(self, size: int, seed: int) -> tuple[float, float]:
+        """Have all receivers fetch one value: when the last began, and when the last had it."""
+        value = bodies_hosts.content(size, seed)
+        ref = self.api.put(value)
+        begin = time.monotonic() + AHEAD_S
+        calls = self._calls(ref, begin)
+        end = max(self.api.get(list(calls.values()), timeout=DONE_S))
+        self._verify(value, list(calls))
+        return begin + self.plan.gap_s * (len(calls) - 1), end
+
+    def _calls(self, ref: Any, begin: float) -> dict[int, Any]:
+        return {
+            number: receiver.receive.remote([ref], begin + self.plan.gap_s * place)
+            for place, (number, receiver) in enumerate(self.receivers.items())
+        }
+
+    def _verify(self, value: Any, numbers: list[int]) -> None:
+        expected = bodies_hosts.checksum(value)
+        checks = [self.receivers[number].check.remote() for number in numbers]
+        got = self.api.get(checks, timeout=DONE_S)
+        assert got == [expected] * len(numbers), "a receiver has other bytes"
+
+    def back(self, size: int, seed: int) -> tuple[float, float]:
+        """Have a value fetched by the second host and the result fetched from there."""
+        value = bodies_hosts.content(size, seed)
+        ref = self.api.put(value)
+        begin = time.monotonic() + AHEAD_S
+        came = self.api.get(self.receivers[1].back.remote([ref], begin), timeout=DONE_S)
+        end = time.monotonic()
+        assert bodies_hosts.checksum(came) == bodies_hosts.checksum(value), "other bytes came back"
+        return begin, end
+
+    def killed(self, size: int, seed: int, victim: int) -> tuple[float, float]:
+        """Kill the node of one host half-way: when it began, and when the last other had all."""
+        value = bodies_hosts.content(size, seed)
+        ref = self.api.put(value)
+        begin = time.monotonic() + AHEAD_S
+        calls = self._calls(ref, begin)
+        lost = calls.pop(victim)
+        bodies_hosts.wait_until(begin + self.plan.kill_after_s)
+        os.kill(self.plan.pids[victim], signal.SIGKILL)
+        end = max(self.api.get(list(calls.values()), timeout=DONE_S))
+        try:
+            self.api.get(lost, timeout=DONE_S)
+        except self.api.exceptions.ActorDiedError:
+            self._verify(value, list(calls))
+            return begin, end
+        raise AssertionError("the value was there before its node was killed")
+
+
+def kill_senders(cast: Cast) -> None:
+    """Cast with and without the end of one host's node in the middle of it, in turns.
+
+    What is lost counts from the shortest time that a cast without it has taken.
+    """
+    given = cast.plan
+    size, calm_s = given.sizes[0], math.inf
+    for counts, seed in given.repetitions(size):
+        first, calm_end = cast.once(size, seed)
+        begin = first - given.gap_s * (given.hosts - 2)
+        calm_s = min(calm_s, calm_end - begin)
+        if not counts:
+            continue
+        # The last one sends to nobody.
+        victim = 1 + seed % (given.hosts - 2)
+        killed, end = cast.killed(size, seed + 500, victim)
+        tell(event="turn", size=size, begin=killed, end=end, calm=calm_s, victim=victim)
+        tell(event="killed", host=victim)
+        pids = list(given.pids)
+        pids[victim] = int(sys.stdin.readline())
+        cast.plan = given = Plan(**{**given.__dict__, "pids": pids})
+        cast.receivers[victim] = cast._receiver(victim)
+        cast.ready()
+
+
+def main() -> None:
+    """Run the plan."""
+    given = bodies_hosts.plan(sys.argv[1])
+    api = importlib.import_module(os.environ["BENCH_API"])
+    options: dict[str, Any] = {"log_to_driver": False}
+    api.init(address=given.address, **options)
+    tell(event="started", version=api.__version__)
+    cast = Cast(api, given)
+    if given.kind == "killed":
+        kill_senders(cast)
+    else:
+        bodies_hosts.repeat(given, cast.back if given.kind == "back" else cast.once)
+    api.shutdown()
+    tell(event="done")
+
+
+if __name__ == "__main__":
+    main()
