@@ -15,22 +15,18 @@
 //!
 //! Production, the simulator and the tests run the same code.
 
-pub mod action;
-pub mod actors;
 pub mod control;
 pub mod engine;
-pub mod execution;
+mod failures;
 pub mod member;
 pub mod node;
 pub mod objects;
-pub mod ownership;
 mod pace;
 pub mod probes;
 pub mod scheduling;
 pub mod session;
 pub mod solo;
 pub mod table;
-pub mod tasks;
 pub mod time;
 pub mod worker;
 

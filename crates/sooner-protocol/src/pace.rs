@@ -4,8 +4,8 @@
 
 use sooner_wire::limits::START_PAUSE_NANOS_MAX;
 
-use crate::tasks::pause_after;
 use crate::time::Instant;
+use crate::worker::tasks::pause_after;
 
 /// A process that lived for so long (nanoseconds) was well: what counts begins anew.
 const WELL_NANOS: u64 = 1_000_000_000;

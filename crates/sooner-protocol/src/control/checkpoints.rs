@@ -14,7 +14,7 @@ use sooner_wire::{ActorId, NodeId, ObjectId, TaskId, WorkerId};
 
 use super::actors::{Actor, Phase};
 use super::{Directory, DirectoryAction, DirectoryActions, End, ToNode};
-use crate::actors::gone_failure;
+use crate::failures::gone_failure;
 use crate::table::{Map, Set};
 
 /// What is known of one actor's checkpoints.

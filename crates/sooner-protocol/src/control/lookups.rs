@@ -8,7 +8,7 @@ use sooner_wire::message::{ActorDead, ForgetLost};
 use sooner_wire::{ActorId, WorkerId};
 
 use super::{Directory, DirectoryActions};
-use crate::actors::gone_failure;
+use crate::failures::gone_failure;
 use crate::table::Map;
 
 /// Rounds from here on are lookups; those below are a node's, and ask about blocks.

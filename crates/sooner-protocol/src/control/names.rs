@@ -3,8 +3,10 @@
 use sooner_wire::WorkerId;
 use sooner_wire::message::{Answer, FindName, ListNames, ReserveName};
 
+use super::actors::Actor;
 use super::durable::{Held, Subject};
-use super::{Actor, ActorId, Directory, DirectoryActions};
+use super::{Directory, DirectoryActions};
+use sooner_wire::ActorId;
 
 impl Directory {
     pub(super) fn on_reserve_name(

@@ -10,11 +10,11 @@ use super::durable::{Held, Subject};
 use super::groups::{GroupAction, Groups};
 use super::recalling::Needs;
 use super::{BundleAnswer, BundleOrder, Directory, DirectoryAction, DirectoryActions, ToNode, actor_died};
+use crate::failures::removed_failure;
 use crate::node::{unschedulable, unstartable};
 use crate::scheduling::policy::{Asked, Choice, NodeRow, choose, queue};
 use crate::table::Set;
 use crate::time::Instant;
-use crate::worker::groups::removed_failure;
 
 /// Where an actor goes.
 pub(super) enum Target {

@@ -5,8 +5,9 @@ use sooner_wire::message::{BundleStep, Closed, Failure, FailureCode, FindGroup, 
 use sooner_wire::{GroupId, NodeId, ResourceSet, ShapeId, Strategy, WorkerId};
 
 use super::unable::unstartable;
-use super::{NodeAction, NodeActions, NodeCore, Placement, Pools, send};
+use super::{NodeAction, NodeActions, NodeCore, Placement, send};
 use crate::control::{BundleAnswer, BundleOrder, ToControl};
+use crate::scheduling::Pools;
 use crate::scheduling::policy::{Asked, Choice, NodeRow, choose};
 use crate::time::Instant;
 

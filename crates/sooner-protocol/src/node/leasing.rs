@@ -10,8 +10,9 @@ use super::lending::refuse;
 use sooner_wire::message::{LeaseGranted, RequestLease};
 use sooner_wire::{LeaseId, ShapeId, Strategy, WorkerId};
 
-use super::{Grant, LeaseState, NodeAction, NodeActions, NodeCore, Placement, Pools, WorkerState};
+use super::{LeaseState, NodeAction, NodeActions, NodeCore, Placement, WorkerState};
 use crate::probes::{bug, mark};
+use crate::scheduling::{Grant, Pools};
 use crate::time::Instant;
 
 impl Demand {

@@ -16,9 +16,10 @@ use sooner_wire::{ActorId, ResourceSet, WorkerId};
 use super::here::Memo;
 use super::suspending::Suspended;
 use super::unable::refused_place;
-use super::{Grant, NodeAction, NodeActions, NodeCore, Placement, WorkerState, send};
+use super::{NodeAction, NodeActions, NodeCore, Placement, WorkerState, send};
 use crate::control::{End, PlaceActor, ToControl, title};
 use crate::probes::mark;
+use crate::scheduling::Grant;
 use crate::table::Map;
 
 /// The more urgent before the less urgent, and of equals who began to wait first.

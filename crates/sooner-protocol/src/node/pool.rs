@@ -4,10 +4,11 @@ use sooner_wire::WorkerId;
 use sooner_wire::limits::{WORKER_IDLE_NANOS, WORKERS_MAX, WORKERS_STARTING_MAX};
 use sooner_wire::message::{EndIdle, Shutdown};
 
-use super::{LeaseId, NodeAction, NodeActions, NodeCore, Placement, Worker, WorkerState, send};
+use super::{NodeAction, NodeActions, NodeCore, Placement, Worker, WorkerState, send};
 use crate::probes::{bug, mark};
 use crate::table::Map;
 use crate::time::Instant;
+use sooner_wire::LeaseId;
 
 impl NodeCore {
     /// Whether this id is that of a worker that is being started.

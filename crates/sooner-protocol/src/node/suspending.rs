@@ -5,7 +5,8 @@ use sooner_wire::message::Resumed;
 use sooner_wire::strategy::InGroup;
 use sooner_wire::{ActorId, ResourceSet, Strategy, WorkerId};
 
-use super::{Grant, NodeActions, NodeCore, send};
+use super::{NodeActions, NodeCore, send};
+use crate::scheduling::Grant;
 
 /// What an actor needs that gave it back.
 #[derive(Debug)]

@@ -17,7 +17,6 @@ use sooner_wire::message::{ReadersOf, StillRead, is_spilled};
 use sooner_wire::{ObjectId, TaskId, WorkerId};
 
 use super::orphans::Orphans;
-
 use crate::table::{Map, Set};
 
 /// See the module.

@@ -1,6 +1,5 @@
 //! Objects as a node sees them: blocks of shared memory and who holds them.
 
-mod broadcast;
 mod holders;
 mod lost;
 mod orphans;
@@ -8,7 +7,6 @@ mod pull;
 mod residency;
 mod stuck;
 
-pub use broadcast::{Assigned, ChainAction, ChainLimits, Chains};
 pub use holders::{Holders, Serves};
 pub use lost::Lost;
 pub use pull::{CopyAt, Fetching, PullAction, Pulls, StreamEnd};

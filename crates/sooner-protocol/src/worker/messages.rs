@@ -2,7 +2,8 @@
 
 use sooner_wire::message::{LeaseGranted, Message, ReadersOf, ReturnLease, StillRead};
 
-use super::{Actions, Peer, WorkerCore, send};
+use super::WorkerCore;
+use super::action::{Actions, Peer, send};
 use crate::probes::{bug, mark};
 use crate::time::Instant;
 
@@ -145,8 +146,8 @@ mod tests {
     use sooner_wire::message::{Closed, Failure, FailureCode, Infeasible};
     use sooner_wire::{LeaseId, ResourceSet, ShapeId};
 
-    use super::super::testing::{HERE, core};
     use super::*;
+    use crate::worker::testing::{HERE, core};
 
     const UNKNOWN: ShapeId = ShapeId(77);
 

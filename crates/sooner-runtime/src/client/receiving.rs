@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use rustix::event::epoll;
-use sooner_protocol::action::Peer;
 use sooner_protocol::time::Instant;
+use sooner_protocol::worker::action::Peer;
 use sooner_wire::WorkerId;
 use sooner_wire::frame::FrameError;
 use sooner_wire::message::{Message, PeerConnected, Refused};

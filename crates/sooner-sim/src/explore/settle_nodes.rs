@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use sooner_protocol::control::settling::Settling as Control;
 use sooner_protocol::node::settling::Settling;
 use sooner_protocol::node::watches::Watches;
-use sooner_protocol::ownership::Borrowers;
 use sooner_protocol::probes::{Bug, switch};
+use sooner_protocol::worker::ownership::Borrowers;
 use sooner_wire::message::Held;
 use sooner_wire::{NodeId, ObjectId, TaskId, WorkerId};
 

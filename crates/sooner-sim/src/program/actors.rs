@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use sooner_protocol::execution::Incoming;
-use sooner_protocol::ownership::Slot;
 use sooner_protocol::probes::hit;
 use sooner_protocol::worker::ActorDemand;
+use sooner_protocol::worker::execution::Incoming;
+use sooner_protocol::worker::ownership::Slot;
 use sooner_wire::message::{Failure, FailureCode, FindName, Message, ReserveName, Streaming, TaskKind};
 use sooner_wire::{ActorId, Blob, ResourceSet, TaskId};
 

@@ -1,8 +1,8 @@
 //! What cores want is carried out as the shell does it: actions in their order, buffers, timers.
 
-use sooner_protocol::action::{Action, Actions, Peer};
 use sooner_protocol::probes::hit;
 use sooner_protocol::worker::WorkerCore;
+use sooner_protocol::worker::action::{Action, Actions, Peer};
 use sooner_wire::WorkerId;
 use sooner_wire::message::{Checkpoint, Connect, FreeBlocks, Message, Outcome, Return};
 

@@ -7,7 +7,8 @@ use sooner_wire::message::{
 use sooner_wire::record::{BundleRecord, GroupRecord};
 use sooner_wire::{GroupId, NodeId, ResourceSet, WorkerId};
 
-use super::{BundleOrder, GroupAction};
+use super::GroupAction;
+use crate::control::messages::BundleOrder;
 use crate::scheduling::policy::NodeRow;
 use crate::scheduling::{Unplaced, place_bundles};
 use crate::table::{Map, Set};

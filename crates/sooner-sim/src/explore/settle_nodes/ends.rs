@@ -2,7 +2,7 @@
 
 use sooner_protocol::control::settling::Saying;
 use sooner_protocol::node::settling::Step;
-use sooner_protocol::ownership::Return;
+use sooner_protocol::worker::ownership::Return;
 use sooner_wire::message::HeldFrom;
 use sooner_wire::{NodeId, WorkerId};
 

@@ -2,8 +2,8 @@
 
 use sooner_wire::message::FailureCode;
 
-use super::super::tests::{A, B, allocate, here, moving, object, on, pull};
 use super::*;
+use crate::objects::pull::tests::{A, B, allocate, here, moving, object, on, pull};
 
 const CAPACITY: u64 = 1000;
 
