@@ -1,7 +1,7 @@
 //! The control service, and its directory: which actors and names there are, on whatever node.
 //!
 //! [`ControlCore`] is the whole of it, where nodes join over connections; [`Directory`] by itself serves where everything runs on one
-//! machine ([`crate::solo`]).
+//! machine ([`crate::engine::solo`]).
 //!
 //! It decides where an actor gets a process, counts its restarts, and tells the nodes whose processes want to know; it
 //! keeps names, and which checkpoint of an actor stands. Nodes say what their processes ask and what became of what they
@@ -50,7 +50,6 @@ mod placing;
 mod recalling;
 mod reconcile;
 mod report;
-pub mod reporting;
 mod rows;
 pub mod settling;
 pub mod view;

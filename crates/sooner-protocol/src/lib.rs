@@ -18,14 +18,11 @@
 pub mod control;
 pub mod engine;
 mod failures;
-pub mod member;
 pub mod node;
-pub mod objects;
 mod pace;
 pub mod probes;
 pub mod scheduling;
 pub mod session;
-pub mod solo;
 pub mod table;
 pub mod time;
 pub mod worker;

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use sooner_protocol::objects::{CopyAt, Fetching, PullAction, Pulls, StreamEnd};
+use sooner_protocol::node::objects::{CopyAt, Fetching, PullAction, Pulls, StreamEnd};
 use sooner_protocol::time::Instant;
 use sooner_protocol::worker::WorkerCore;
 use sooner_protocol::worker::action::{Action, Actions, Peer};

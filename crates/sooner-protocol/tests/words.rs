@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use sooner_protocol::control::{BundleOrder, Directory, DirectoryActions, End, ToControl, ToNode};
-use sooner_protocol::member::Member;
+use sooner_protocol::node::uplink::Member;
 use sooner_protocol::node::{NodeAction, NodeActions};
 use sooner_protocol::time::Instant;
 use sooner_wire::message::{

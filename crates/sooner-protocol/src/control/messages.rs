@@ -1,6 +1,6 @@
 //! What nodes and the control service say to each other.
 //!
-//! These are values: where both cores are in one thread ([`crate::solo`]) nothing is encoded. Between machines they are
+//! These are values: where both cores are in one thread ([`crate::engine::solo`]) nothing is encoded. Between machines they are
 //! messages ([`super::wire`]): each owns what it says, names processes and actors by ids that mean the same everywhere,
 //! and can be late. Whatever concerns a process of an actor carries the number of its takeover, so that news of an
 //! earlier process is told from that of the present one.

@@ -11,8 +11,7 @@ use super::groups::{GroupAction, Groups};
 use super::recalling::Needs;
 use super::{BundleAnswer, BundleOrder, Directory, DirectoryAction, DirectoryActions, ToNode, actor_died};
 use crate::failures::removed_failure;
-use crate::node::{unschedulable, unstartable};
-use crate::scheduling::policy::{Asked, Choice, NodeRow, choose, queue};
+use crate::scheduling::policy::{Asked, Choice, NodeRow, choose, queue, unschedulable, unstartable};
 use crate::table::Set;
 use crate::time::Instant;
 

@@ -4,7 +4,8 @@
 use sooner_wire::message::{Answer, Query, QueryKind};
 use sooner_wire::{ResourceSet, WorkerId};
 
-use super::{NodeActions, NodeCore, WorkerState, send};
+use super::core::{WorkerState, send};
+use super::{NodeActions, NodeCore};
 
 impl NodeCore {
     fn describe_own(&self, from: WorkerId, reply: &mut Answer) {

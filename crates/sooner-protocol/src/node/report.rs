@@ -6,9 +6,10 @@ use sooner_wire::message::is_spilled;
 use sooner_wire::message::state::{DemandRow, MemoryRow, NodeReport, WorkerRow};
 use sooner_wire::{ResourceSet, WorkerId};
 
-use super::bundles::Place;
-use super::{NodeCore, Worker, WorkerState};
-use crate::control::reporting::Spare;
+use super::NodeCore;
+use super::core::{Worker, WorkerState};
+use super::uplink::reporter::Spare;
+use super::workers::bundles::Place;
 use crate::table::Set;
 
 impl NodeCore {

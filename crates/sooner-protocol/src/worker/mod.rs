@@ -23,5 +23,5 @@ pub mod tasks;
 #[cfg(test)]
 mod testing;
 
-pub use self::core::WorkerCore;
 pub use calls::ActorDemand;
+pub use core::WorkerCore;

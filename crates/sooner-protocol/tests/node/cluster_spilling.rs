@@ -1,7 +1,7 @@
 //! A node of a cluster without room: it asks owners here and at other nodes, and lets other nodes read what it has written.
 
+use sooner_protocol::node::objects::Serves;
 use sooner_protocol::node::{NodeAction, NodeActions, NodeCore, ServedSpill};
-use sooner_protocol::objects::Serves;
 use sooner_wire::message::{
     AboutNode, FreeBlocks, GiveBlock, HandOver, HeldFrom, Location, Message, NodeRow, Priority, Pull,
     Relinquish, Relinquished, Relinquishing, Remote, SPILLED, WorkerGone, kind, node_state,

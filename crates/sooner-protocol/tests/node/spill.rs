@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use sooner_protocol::control::{Directory, DirectoryAction, ToControl, ToNode};
-use sooner_protocol::member::Member;
+use sooner_protocol::node::uplink::Member;
 use sooner_protocol::scheduling::policy::NodeRow;
 use sooner_wire::message::{
     self, AboutNode, Connect, JobConfig, LeaseGranted, ResourceView, ReturnLease, Routed, ViewRow,

@@ -2,7 +2,7 @@
 //! makes of that: the last checkpoint is not lost between two of them.
 
 use sooner_protocol::control::{Directory, DirectoryAction, DirectoryActions, End, Found, ToControl, ToNode};
-use sooner_protocol::member::Member;
+use sooner_protocol::node::uplink::Member;
 use sooner_protocol::node::{NodeAction, NodeActions, NodeCore};
 use sooner_protocol::time::Instant;
 use sooner_wire::message::{

@@ -2,7 +2,7 @@
 //! of the node, and nothing is settled before somebody can (`docs/adr/0095-two-deaths-at-once.md`).
 
 use sooner_protocol::control::{Directory, DirectoryAction, DirectoryActions, Found, ToControl, ToNode};
-use sooner_protocol::member::Member;
+use sooner_protocol::node::uplink::Member;
 use sooner_protocol::node::{NodeAction, NodeActions, NodeCore};
 use sooner_protocol::time::Instant;
 use sooner_wire::limits::CONTROL_AWAY_NANOS;

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use sooner_protocol::objects::{Fetching, Holders, PullAction, Pulls, Serves, StreamEnd};
+use sooner_protocol::node::objects::{Fetching, Holders, PullAction, Pulls, Serves, StreamEnd};
 use sooner_protocol::time::Instant;
 use sooner_protocol::worker::WorkerCore;
 use sooner_protocol::worker::action::{Action, Actions, Peer};

@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use sooner_protocol::engine::Solo;
 use sooner_protocol::node::{NodeAction, NodeActions};
-use sooner_protocol::solo::Solo;
 use sooner_protocol::time::Instant;
 use sooner_protocol::worker::action::{Action, Actions, Peer};
 use sooner_protocol::worker::execution::Incoming;

@@ -22,8 +22,8 @@ use std::sync::Arc;
 
 use rustix::event::epoll::{self, EventFlags};
 use sooner_protocol::control::ToNode;
-use sooner_protocol::control::reporting::{Reporter, Spare};
 use sooner_protocol::control::wire::{Misplaced, is_word};
+use sooner_protocol::node::uplink::reporter::{Reporter, Spare};
 use sooner_protocol::session::hello::Me;
 use sooner_protocol::time::Instant;
 use sooner_wire::message::state::ClusterRow;

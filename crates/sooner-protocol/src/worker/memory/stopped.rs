@@ -1,4 +1,4 @@
-//! Tasks whose worker their node stopped because memory ran out ([`crate::node::memory`]).
+//! Tasks whose worker their node stopped because memory ran out ([`crate::node::workers::memory`]).
 //!
 //! They did nothing wrong, or not alone: those that may be retried are, after a pause that doubles, with a budget of their
 //! own. So that the same does not happen again, the retry reserves half as much again as the task was seen to hold: then as
@@ -9,7 +9,7 @@
 //! those in a placement group, whose bundles are what they are.
 //!
 //! Those whose reservation it does raise are asked for in a shape of their own: a node may hold them to what they reserved, since
-//! being ended costs them time, and nothing else ([`crate::node::memory`]).
+//! being ended costs them time, and nothing else ([`crate::node::workers::memory`]).
 
 use std::sync::Arc;
 
