@@ -1,4 +1,4 @@
-//! Failures that more than one core gives: whoever finds out says it in the same words.
+//! Failures that more than one core gives, and what an actor is called in them: whoever finds out says it in the same words.
 
 use sooner_wire::GroupId;
 use sooner_wire::message::{Failure, FailureCode};
@@ -17,4 +17,13 @@ pub(crate) fn removed_failure(group: GroupId, reason: Option<&str>, code: Failur
         group.owner.0, group.number
     );
     Failure::new(code, text)
+}
+
+/// What an actor is called, for people. `name` has its namespace.
+pub(crate) fn title(name: Option<&(String, String)>, class: &str) -> String {
+    match (name, class) {
+        (Some((_, name)), class) => format!("actor {name:?} ({class})"),
+        (None, "") => "the actor".to_owned(),
+        (None, class) => format!("actor {class}"),
+    }
 }

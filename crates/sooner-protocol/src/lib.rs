@@ -25,6 +25,7 @@ pub mod scheduling;
 pub mod session;
 pub mod table;
 pub mod time;
+pub mod uplink;
 pub mod worker;
 
 pub use sooner_wire as wire;

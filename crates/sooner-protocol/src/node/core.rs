@@ -27,13 +27,13 @@ use sooner_wire::{ActorId, LeaseId, NodeId, ObjectId, ResourceSet, ShapeId, Star
 use super::objects::{Fetching, Holders, Lost, Pulls, Residency};
 use super::peers::departed::Departed;
 use super::workers::requesters::{Asker, Askers, OpenJobs};
-use crate::control::{FIRST_ROUND, ToControl, ToNode};
 use crate::pace::Pace;
 use crate::scheduling::policy::NodeRow;
 use crate::scheduling::view::View;
 use crate::scheduling::{Grant, Pools};
 use crate::table::{Map, Set};
 use crate::time::Instant;
+use crate::uplink::{FIRST_ROUND, ToControl, ToNode};
 
 /// An effect the node asks for. Messages to one client stay in order.
 #[derive(Debug, Clone, PartialEq)]

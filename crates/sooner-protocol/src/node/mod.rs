@@ -21,7 +21,7 @@ pub mod uplink;
 mod values;
 pub mod workers;
 
-pub use self::core::{NodeAction, NodeActions, NodeCore};
 pub(crate) use actors::local_actors::{ended_unbegun, given_back};
+pub use core::{NodeAction, NodeActions, NodeCore};
 pub use values::directions::ServedCopy;
 pub use values::spilling::ServedSpill;

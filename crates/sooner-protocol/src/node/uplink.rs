@@ -19,10 +19,10 @@ use sooner_wire::message::{ActorsHere, AlsoHere, Job, JobConfig, JobState, Messa
 use sooner_wire::{NodeId, ResourceSet, Started, WorkerId};
 
 use super::{NodeAction, NodeActions, NodeCore};
-use crate::control::wire::Misplaced;
-use crate::control::{ToControl, ToNode};
 use crate::table::Map;
 use crate::time::Instant;
+use crate::uplink::wire::Misplaced;
+use crate::uplink::{ToControl, ToNode};
 use checkpoint_pins::Keepers;
 use cut_off::CutOff;
 use remote_jobs::Guests;

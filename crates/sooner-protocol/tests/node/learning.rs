@@ -1,9 +1,10 @@
 //! A control service that has started again, and what several nodes tell it.
 
-use sooner_protocol::control::{Directory, DirectoryAction, DirectoryActions, End, Found, ToControl, ToNode};
+use sooner_protocol::control::{Directory, DirectoryAction, DirectoryActions, Found};
 use sooner_protocol::node::uplink::Member;
 use sooner_protocol::node::{NodeAction, NodeActions, NodeCore};
 use sooner_protocol::time::Instant;
+use sooner_protocol::uplink::{End, ToControl, ToNode};
 use sooner_wire::message::{
     ActorHere, ActorStarted, ActorsHere, AlsoHere, FindName, KeepObjects, Location, Message, Outcome,
     PlaceActor, Restore, Return, SubscribeActor, Watch, WorkerGone,

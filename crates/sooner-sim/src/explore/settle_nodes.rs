@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sooner_protocol::control::settling::Settling as Control;
+use sooner_protocol::control::deaths::Settling as Control;
 use sooner_protocol::node::peers::deaths::Settling;
 use sooner_protocol::node::peers::watches::Watches;
 use sooner_protocol::probes::{Bug, switch};

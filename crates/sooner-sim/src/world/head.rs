@@ -1,17 +1,18 @@
 //! The control service where there are several nodes: the core by itself, with a channel from and to each node.
 //!
 //! Its links are as sessions make them: first said is first heard, and nothing is lost while both ends live. What is said is
-//! encoded as in production ([`sooner_protocol::control::wire`]).
+//! encoded as in production ([`sooner_protocol::uplink::wire`]).
 
 use std::collections::{BTreeMap, VecDeque};
 
 use sooner_protocol::control::persist::{BatchId, Write};
 use sooner_protocol::control::view::View;
-use sooner_protocol::control::{Directory, DirectoryAction, DirectoryActions, Found, ToControl, ToNode};
+use sooner_protocol::control::{Directory, DirectoryAction, DirectoryActions, Found};
 use sooner_protocol::node::NodeCore;
 use sooner_protocol::probes::hit;
 use sooner_protocol::scheduling::policy;
 use sooner_protocol::time::Instant;
+use sooner_protocol::uplink::{ToControl, ToNode};
 use sooner_wire::message::{AboutNode, Message, NodeRow, kind, node_state};
 
 use super::describe::{brief, name};

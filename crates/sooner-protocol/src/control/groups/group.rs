@@ -8,11 +8,11 @@ use sooner_wire::record::{BundleRecord, GroupRecord};
 use sooner_wire::{GroupId, NodeId, ResourceSet, WorkerId};
 
 use super::GroupAction;
-use crate::control::messages::BundleOrder;
 use crate::scheduling::policy::NodeRow;
 use crate::scheduling::{Unplaced, place_bundles};
 use crate::table::{Map, Set};
 use crate::time::Instant;
+use crate::uplink::BundleOrder;
 
 /// Where a bundle is, and by which attempt it was reserved there.
 pub(super) type Place = (NodeId, u64);

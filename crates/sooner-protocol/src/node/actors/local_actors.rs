@@ -1,7 +1,7 @@
 //! The actors that have a process on this node, or are to get one.
 //!
 //! The control service says which (it has the directory: [`crate::control`]); the node waits for room, gives the actor a
-//! worker, and says what became of it. An actor is known here from [`ToNode::PlaceActor`](crate::control::ToNode) until
+//! worker, and says what became of it. An actor is known here from [`ToNode::PlaceActor`](crate::uplink::ToNode) until
 //! its process is gone, or until it is ended before it got one.
 
 use std::cmp::Reverse;
@@ -15,13 +15,14 @@ use sooner_wire::{ActorId, ResourceSet, WorkerId};
 
 use super::snapshot::Memo;
 use super::suspending::Suspended;
-use crate::control::{End, PlaceActor, ToControl, title};
+use crate::failures::title;
 use crate::node::core::{Placement, WorkerState, send};
 use crate::node::workers::unable::refused_place;
 use crate::node::{NodeAction, NodeActions, NodeCore};
 use crate::probes::mark;
 use crate::scheduling::Grant;
 use crate::table::Map;
+use crate::uplink::{End, PlaceActor, ToControl};
 
 /// The more urgent before the less urgent, and of equals who began to wait first.
 type Rank = (Reverse<i32>, u64);

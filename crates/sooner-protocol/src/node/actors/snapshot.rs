@@ -10,8 +10,8 @@ use sooner_wire::message::{
 use sooner_wire::{ActorId, Blob, GroupId, ResourceSet, Strategy, TaskId, WorkerId};
 
 use super::local_actors::{LocalActor, LocalActors};
-use crate::control::{ToControl, takes_checkpoints};
 use crate::node::{NodeAction, NodeActions, NodeCore};
+use crate::uplink::{ToControl, takes_checkpoints};
 
 /// Ends of actors that are told again: later ones than a control service can have missed.
 const ENDS_MAX: usize = 1024;

@@ -16,11 +16,11 @@ use sooner_wire::limits::{DEATHS_MAX, HELD_MAX};
 use sooner_wire::message::{Held, HeldFrom, Settled, WorkerGone};
 use sooner_wire::{NodeId, ObjectId, WorkerId};
 
-use crate::control::ToControl;
 use crate::node::values::transfers::address;
 use crate::node::{NodeAction, NodeActions, NodeCore};
 use crate::probes::mark;
 use crate::table::{Map, Set};
+use crate::uplink::ToControl;
 
 /// Who settles a death.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -4,9 +4,9 @@
 use sooner_wire::message::Message;
 use sooner_wire::{ActorId, WorkerId};
 
-use crate::control::ToNode;
 use crate::node::NodeCore;
 use crate::table::Set;
+use crate::uplink::ToNode;
 
 /// See the module.
 #[derive(Debug, Default)]

@@ -8,10 +8,10 @@ use sooner_wire::limits::{GUEST_JOB_NANOS, GUEST_ORDERS_MAX};
 use sooner_wire::message::{Job, JobState, LeaseRefused, Message};
 use sooner_wire::{NodeId, WorkerId};
 
-use crate::control::{End, ToControl, ToNode};
 use crate::node::{NodeAction, NodeActions, NodeCore, ended_unbegun, given_back};
 use crate::table::Map;
 use crate::time::Instant;
+use crate::uplink::{End, ToControl, ToNode};
 
 /// How long the control service is waited for before the driver's node is asked, too (nanoseconds). It answers at once, unless
 /// it stands still, and that does not show in its connection.

@@ -18,10 +18,10 @@ use sooner_wire::message::{
 };
 use sooner_wire::{ActorId, GroupId, NodeId, WorkerId};
 
-use crate::control::{ToControl, ToNode};
 use crate::node::{NodeAction, NodeActions};
 use crate::table::{Map, Set};
 use crate::time::Instant;
+use crate::uplink::{ToControl, ToNode};
 
 /// The number of a name's reservation that was answered before: its answer is not passed on.
 const AGAIN: u64 = u64::MAX;

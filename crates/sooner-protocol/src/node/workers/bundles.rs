@@ -4,12 +4,12 @@
 use sooner_wire::message::{BundleStep, Closed, Failure, FailureCode, FindGroup, Infeasible, Prepared};
 use sooner_wire::{GroupId, NodeId, ResourceSet, ShapeId, Strategy, WorkerId};
 
-use crate::control::{BundleAnswer, BundleOrder, ToControl};
 use crate::node::core::{Placement, send};
 use crate::node::{NodeAction, NodeActions, NodeCore};
 use crate::scheduling::Pools;
 use crate::scheduling::policy::{Asked, Choice, NodeRow, choose, unschedulable, unstartable};
 use crate::time::Instant;
+use crate::uplink::{BundleAnswer, BundleOrder, ToControl};
 
 /// What decides whether something may run on this node.
 pub(in crate::node) struct Place<'a> {

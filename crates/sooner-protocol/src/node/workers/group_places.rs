@@ -11,13 +11,13 @@ use super::bundles::Objection;
 use super::requesters::Demand;
 use super::spillback::Step;
 use super::unable::Unable;
-use crate::control::ToControl;
 use crate::node::values::transfers::address;
 use crate::node::{NodeAction, NodeActions, NodeCore};
 use crate::scheduling::Pools;
 use crate::scheduling::view::View;
 use crate::table::Map;
 use crate::time::Instant;
+use crate::uplink::ToControl;
 
 /// See the module.
 #[derive(Debug, Default)]

@@ -6,10 +6,10 @@
 
 use sooner_wire::WorkerId;
 
-use crate::control::ToControl;
 use crate::node::core::{Placement, Worker, WorkerState};
 use crate::node::{NodeAction, NodeActions, NodeCore};
 use crate::table::Set;
+use crate::uplink::ToControl;
 
 impl NodeCore {
     /// The driver whose job a process belongs to: itself, if it is one.

@@ -14,12 +14,12 @@ use sooner_wire::limits::START_PATIENCE_NANOS;
 use sooner_wire::{LeaseId, NodeId, ShapeId, WorkerId};
 
 use super::remote_leases::refuse_for_now;
-use crate::control::ToControl;
 use crate::node::core::{Placement, WorkerState};
 use crate::node::{NodeAction, NodeActions, NodeCore};
 use crate::probes::mark;
 use crate::table::{Map, Set};
 use crate::time::Instant;
+use crate::uplink::ToControl;
 
 /// What begins to wait so soon after the last that waited meets the same lack (nanoseconds).
 const SPELL_GAP_NANOS: u64 = 10_000_000_000;

@@ -18,10 +18,10 @@ use sooner_wire::{NodeId, WorkerId};
 use super::bundles::Objection;
 use super::remote_leases::refuse_for_good;
 use super::requesters::Demand;
-use crate::control::ToControl;
 use crate::node::core::Placement;
 use crate::node::{NodeAction, NodeActions, NodeCore};
 use crate::table::Map;
+use crate::uplink::ToControl;
 
 /// See the module.
 #[derive(Debug, Default)]

@@ -1,6 +1,6 @@
 //! What each end does with what it hears. The rest is above.
 
-use sooner_protocol::control::settling::Saying;
+use sooner_protocol::control::deaths::Saying;
 use sooner_protocol::node::peers::deaths::Step;
 use sooner_protocol::worker::ownership::Return;
 use sooner_wire::message::HeldFrom;

@@ -14,7 +14,7 @@ use sooner_wire::strategy::{InGroup, LabelTerm, LabelTest, NodeAffinity, NodeLab
 use sooner_wire::{GroupId, Strategy, TaskId};
 
 use super::*;
-use crate::control::{BundleOrder, ToControl, ToNode};
+use crate::uplink::{BundleOrder, ToControl, ToNode};
 
 mod choices;
 mod unable;

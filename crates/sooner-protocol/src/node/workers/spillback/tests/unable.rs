@@ -4,8 +4,8 @@ use sooner_wire::message::{CreateActor, Define, Push, TaskKind, TaskSpec};
 use sooner_wire::{Blob, FunctionId, Name};
 
 use super::*;
-use crate::control::PlaceActor;
 use crate::node::core::WorkerState;
+use crate::uplink::PlaceActor;
 
 const WHY: &str = "node b: there is no such program";
 

@@ -20,29 +20,30 @@ use sooner_wire::{ActorId, GroupId, NodeId, ResourceSet, Strategy};
 use super::actors::Phase;
 use super::placing::Target;
 use super::rows::Load;
-use super::{Directory, DirectoryAction, DirectoryActions, End, ToNode};
+use crate::control::{Directory, DirectoryAction, DirectoryActions};
 use crate::scheduling::policy::holder_of_most;
 use crate::table::{Map, Set};
 use crate::time::Instant;
+use crate::uplink::{End, ToNode};
 
 /// Different kinds of actors of which was found in one look that no node has room for them: further ones are looked at each.
 const KINDS_MAX: usize = 16;
 
 /// What decides where an actor may go.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Needs<'a> {
+pub(in crate::control) struct Needs<'a> {
     /// What must be free.
-    pub(super) placement: &'a ResourceSet,
+    pub(in crate::control) placement: &'a ResourceSet,
     /// What it holds while it lives.
-    pub(super) lifetime: &'a ResourceSet,
-    pub(super) strategy: Option<&'a Strategy>,
+    pub(in crate::control) lifetime: &'a ResourceSet,
+    pub(in crate::control) strategy: Option<&'a Strategy>,
     /// The node that holds most bytes of its constructor's arguments.
-    pub(super) prefer: Option<NodeId>,
-    pub(super) priority: i32,
+    pub(in crate::control) prefer: Option<NodeId>,
+    pub(in crate::control) priority: i32,
 }
 
 impl<'a> Needs<'a> {
-    pub(super) fn of(create: &'a CreateActor) -> Self {
+    pub(in crate::control) fn of(create: &'a CreateActor) -> Self {
         let home = create.actor.owner.node();
         let values = create.constructor.dependencies.iter().filter_map(|value| match &value.outcome {
             Outcome::Stored(location) => Some((home, location.length)),
@@ -63,7 +64,7 @@ impl<'a> Needs<'a> {
     }
 
     /// What a node has less when it was sent there.
-    pub(super) fn load(&self) -> Load<'a> {
+    pub(in crate::control) fn load(&self) -> Load<'a> {
         Load { takes: self.placement, holds: self.lifetime, group: self.group() }
     }
 }
@@ -100,7 +101,7 @@ impl Sent {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Recalls {
+pub(in crate::control) struct Recalls {
     sent: Map<ActorId, Sent>,
     /// How many of them each node has.
     counts: Map<NodeId, u32>,
@@ -114,7 +115,14 @@ pub(super) struct Recalls {
 
 impl Recalls {
     /// An actor is sent to a node. One that is to wait there goes as soon as there is room elsewhere.
-    pub(super) fn send(&mut self, id: ActorId, turn: u64, needs: &Needs<'_>, node: NodeId, from: Instant) {
+    pub(in crate::control) fn send(
+        &mut self,
+        id: ActorId,
+        turn: u64,
+        needs: &Needs<'_>,
+        node: NodeId,
+        from: Instant,
+    ) {
         self.forget(id);
         *self.counts.entry(node).or_default() += 1;
         let sent = Sent {
@@ -133,7 +141,7 @@ impl Recalls {
     }
 
     /// It has begun, is given back, or is gone.
-    pub(super) fn forget(&mut self, id: ActorId) {
+    pub(in crate::control) fn forget(&mut self, id: ActorId) {
         self.asked.swap_remove(&id);
         let Some(sent) = self.sent.swap_remove(&id) else { return };
         if let Some(count) = self.counts.get_mut(&sent.node) {
@@ -145,28 +153,28 @@ impl Recalls {
     }
 
     /// Whether an actor was asked back of the node that it was sent to.
-    pub(super) fn is_recalled(&self, id: ActorId) -> bool {
+    pub(in crate::control) fn is_recalled(&self, id: ActorId) -> bool {
         self.asked.contains(&id) || self.sent.get(&id).is_some_and(|sent| sent.is_recalled)
     }
 
     /// How many actors without a process a node has.
-    pub(super) fn waiting_at(&self, node: NodeId) -> u32 {
+    pub(in crate::control) fn waiting_at(&self, node: NodeId) -> u32 {
         self.counts.get(&node).copied().unwrap_or(0)
     }
 
     /// An earlier control service has sent an actor to a node, where it waits.
-    pub(super) fn learn(&mut self, id: ActorId, node: NodeId) {
+    pub(in crate::control) fn learn(&mut self, id: ActorId, node: NodeId) {
         self.unknown.push((id, node));
     }
 
-    pub(super) fn next_deadline(&self) -> Option<Instant> {
+    pub(in crate::control) fn next_deadline(&self) -> Option<Instant> {
         self.due
     }
 }
 
 impl Directory {
     /// A node was chosen for an actor: there now, or when there is room.
-    pub(super) fn note_sent(&mut self, id: ActorId, node: NodeId, waits: bool, now: Instant) {
+    pub(in crate::control) fn note_sent(&mut self, id: ActorId, node: NodeId, waits: bool, now: Instant) {
         let Some(actor) = self.actors.get(&id) else { return };
         let Phase::Pending(create) = &actor.phase else { return };
         let needs = Needs::of(create);
@@ -182,18 +190,18 @@ impl Directory {
     }
 
     /// Looks for room elsewhere no later than then.
-    pub(super) fn recall_at(&mut self, at: Instant) {
+    pub(in crate::control) fn recall_at(&mut self, at: Instant) {
         self.recalls.due = Some(self.recalls.due.map_or(at, |due| due.min(at)));
     }
 
     /// It has begun, is given back, or is gone.
-    pub(super) fn forget_sent(&mut self, id: ActorId) {
+    pub(in crate::control) fn forget_sent(&mut self, id: ActorId) {
         self.recalls.forget(id);
         self.rows.forget(id);
     }
 
     /// Asks back what has room elsewhere.
-    pub(super) fn recall(&mut self, now: Instant, out: &mut DirectoryActions) {
+    pub(in crate::control) fn recall(&mut self, now: Instant, out: &mut DirectoryActions) {
         self.recall_unknown(out);
         let is_due = self.recalls.due.is_some_and(|due| due <= now);
         if !(self.rows.has_more() || is_due) {

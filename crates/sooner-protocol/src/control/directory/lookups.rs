@@ -7,30 +7,28 @@
 use sooner_wire::message::{ActorDead, ForgetLost};
 use sooner_wire::{ActorId, WorkerId};
 
-use super::{Directory, DirectoryActions};
+use crate::control::{Directory, DirectoryActions};
 use crate::failures::gone_failure;
 use crate::table::Map;
-
-/// Rounds from here on are lookups; those below are a node's, and ask about blocks.
-pub(crate) const FIRST_ROUND: u64 = 1 << 63;
+use crate::uplink::FIRST_ROUND;
 
 /// See the module. At most one per handle whose first call is on its way.
 #[derive(Debug, Default)]
-pub(super) struct Lookups {
+pub(in crate::control) struct Lookups {
     made: u64,
     open: Map<u64, (ActorId, WorkerId)>,
 }
 
 impl Lookups {
     /// Owners that are asked, and those who want to know.
-    pub(super) fn processes(&self) -> impl Iterator<Item = WorkerId> {
+    pub(in crate::control) fn processes(&self) -> impl Iterator<Item = WorkerId> {
         self.open.values().flat_map(|(actor, from)| [actor.owner, *from])
     }
 }
 
 impl Directory {
     /// A caller asks for an actor that is not known.
-    pub(super) fn look_up(&mut self, actor: ActorId, from: WorkerId, out: &mut DirectoryActions) {
+    pub(in crate::control) fn look_up(&mut self, actor: ActorId, from: WorkerId, out: &mut DirectoryActions) {
         let owner = actor.owner;
         if from == owner || !self.nodes.contains_key(&owner.node()) {
             return self.tell_gone(actor, from, out);
@@ -42,7 +40,7 @@ impl Directory {
     }
 
     /// The owner has answered: whatever it said before is known by now.
-    pub(super) fn on_looked_up(&mut self, round: u64, out: &mut DirectoryActions) {
+    pub(in crate::control) fn on_looked_up(&mut self, round: u64, out: &mut DirectoryActions) {
         let Some((actor, from)) = self.lookups.open.swap_remove(&round) else { return };
         if self.actors.contains_key(&actor) {
             self.on_subscribe(from, actor, out);
@@ -52,7 +50,7 @@ impl Directory {
     }
 
     /// An owner that is gone answers nothing any more.
-    pub(super) fn end_lookups_of(&mut self, gone: WorkerId, out: &mut DirectoryActions) {
+    pub(in crate::control) fn end_lookups_of(&mut self, gone: WorkerId, out: &mut DirectoryActions) {
         let rounds = self.lookups.open.iter().filter(|(_, (actor, _))| actor.owner == gone);
         for round in rounds.map(|(round, _)| *round).collect::<Vec<_>>() {
             self.on_looked_up(round, out);
@@ -60,7 +58,7 @@ impl Directory {
         self.lookups.open.retain(|_, (_, from)| *from != gone);
     }
 
-    pub(super) fn tell_gone(&self, actor: ActorId, to: WorkerId, out: &mut DirectoryActions) {
+    pub(in crate::control) fn tell_gone(&self, actor: ActorId, to: WorkerId, out: &mut DirectoryActions) {
         self.say(to, ActorDead { actor, failure: gone_failure() }, out);
     }
 }

@@ -12,11 +12,16 @@ use std::collections::VecDeque;
 use sooner_wire::message::{ActorDead, ActorHere, ActorsHere, AlsoHere, Checkpoint, WorkerGone};
 use sooner_wire::{ActorId, NodeId, TaskId, WorkerId};
 
-use super::actors::{Actor, Phase};
-use super::checkpoints::{Keeping, takes_checkpoints};
-use super::{Directory, DirectoryAction, DirectoryActions, End, ToControl, ToNode};
+use super::directory::actors::{Actor, Phase};
+use super::directory::checkpoints::Keeping;
+use super::{Directory, DirectoryAction, DirectoryActions};
 use crate::table::Set;
 use crate::time::Instant;
+use crate::uplink::{End, ToControl, ToNode, takes_checkpoints};
+
+mod reconcile;
+
+pub use reconcile::Found;
 
 /// Words that wait at most: beyond, what did not come is given up.
 const WORDS_MAX: usize = 1 << 16;

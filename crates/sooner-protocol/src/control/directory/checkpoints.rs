@@ -7,21 +7,21 @@
 //! in one order with it (`docs/adr/0013-checkpointed-actors.md`).
 
 use sooner_wire::message::{
-    ActorDead, ActorHere, ActorsHere, AddBorrow, Checkpoint, Checkpointed, KeepObjects, Outcome, Restore,
-    Return,
+    ActorDead, ActorsHere, AddBorrow, Checkpoint, Checkpointed, KeepObjects, Outcome, Restore, Return,
 };
 use sooner_wire::{ActorId, NodeId, ObjectId, TaskId, WorkerId};
 
 use super::actors::{Actor, Phase};
-use super::{Directory, DirectoryAction, DirectoryActions, End, ToNode};
+use crate::control::{Directory, DirectoryAction, DirectoryActions};
 use crate::failures::gone_failure;
 use crate::table::{Map, Set};
+use crate::uplink::{End, ToNode};
 
 /// What is known of one actor's checkpoints.
 #[derive(Debug, Default)]
-pub(super) struct Checkpoints {
+pub(in crate::control) struct Checkpoints {
     /// How many were taken.
-    pub(super) taken: u64,
+    pub(in crate::control) taken: u64,
     last: Option<Last>,
     /// Owners that keep something for the last one or, before a control service has heard of that, for an earlier one.
     keepers: Set<WorkerId>,
@@ -55,7 +55,7 @@ struct Last {
 
 /// What is kept for an actor, as a node tells.
 #[derive(Debug)]
-pub(super) struct Keeping {
+pub(in crate::control) struct Keeping {
     actor: ActorId,
     by: Keeper,
 }
@@ -72,7 +72,10 @@ enum Keeper {
 
 impl Keeping {
     /// By a node and its processes.
-    pub(super) fn all_of(node: NodeId, here: &mut ActorsHere) -> impl Iterator<Item = Self> + use<> {
+    pub(in crate::control) fn all_of(
+        node: NodeId,
+        here: &mut ActorsHere,
+    ) -> impl Iterator<Item = Self> + use<> {
         let owners = here.keepers.take().into_iter().flatten();
         let owners = owners.map(|(actor, owner)| Self { actor, by: Keeper::Owner(owner) });
         let blocks = here.kept.take().into_iter().flatten().map(move |(actor, block)| {
@@ -93,7 +96,7 @@ impl Last {
 impl Checkpoints {
     /// A node tells of the last one, which is there or on the node that it names. Whether all owners of references inside
     /// were told to keep the objects is not known: see [`Directory::keep_again`].
-    pub(super) fn learn(&mut self, state: Return, node: NodeId, taker: WorkerId, takeover: u32) {
+    pub(in crate::control) fn learn(&mut self, state: Return, node: NodeId, taker: WorkerId, takeover: u32) {
         if self.last.as_ref().is_some_and(|last| last.takeover > takeover) {
             return;
         }
@@ -103,24 +106,24 @@ impl Checkpoints {
     }
 
     /// A process is not the actor's latest. Its node tells of it until [`Directory::let_earlier_go`].
-    pub(super) fn note_earlier(&mut self, process: WorkerId, takeover: u32, had_begun: bool) {
+    pub(in crate::control) fn note_earlier(&mut self, process: WorkerId, takeover: u32, had_begun: bool) {
         if process != WorkerId::default() {
             self.earlier.insert(process, Earlier { takeover, had_begun });
         }
     }
 
     /// The actor has another process. Whether that has its state.
-    pub(super) fn begins(&mut self, has_begun: bool) {
+    pub(in crate::control) fn begins(&mut self, has_begun: bool) {
         self.has_begun = has_begun;
     }
 
     /// Whether the latest process has the state that it begins with.
-    pub(super) fn has_begun(&self) -> bool {
+    pub(in crate::control) fn has_begun(&self) -> bool {
         self.has_begun
     }
 
     /// Nodes that tell of earlier processes.
-    pub(super) fn nodes_of_earlier(&self) -> impl Iterator<Item = NodeId> {
+    pub(in crate::control) fn nodes_of_earlier(&self) -> impl Iterator<Item = NodeId> {
         self.earlier.keys().map(|process| process.node())
     }
 
@@ -175,16 +178,10 @@ impl Actor {
     }
 
     /// Whether the state is known that its latest process is to begin with.
-    pub(super) fn knows_what_came_before(&self) -> bool {
+    pub(in crate::control) fn knows_what_came_before(&self) -> bool {
         let knows = |checkpoints: &Checkpoints| checkpoints.knows_all_before(self.takeovers);
         self.checkpoints.as_ref().is_none_or(knows)
     }
-}
-
-/// Whether it is an actor whose next process begins with the state of the one before.
-pub(crate) fn takes_checkpoints(here: &ActorHere) -> bool {
-    here.checkpoint.is_some()
-        || here.create.as_ref().is_some_and(|create| create.constructor.spec.checkpoint_every.is_some())
 }
 
 /// Where the block of a state begins, and on which node if it says so.
@@ -198,7 +195,7 @@ fn holder(outcome: &Outcome) -> Option<(Option<NodeId>, u64)> {
 
 impl Directory {
     /// An actor's process has taken a checkpoint. Its node keeps the block of the state.
-    pub(super) fn on_checkpoint(
+    pub(in crate::control) fn on_checkpoint(
         &mut self,
         from: WorkerId,
         checkpoint: Checkpoint,
@@ -236,7 +233,7 @@ impl Directory {
 
     /// After a new start: callers were perhaps not told of these, which the checkpoints of an actor cover. The process that took
     /// those was.
-    pub(super) fn cover_again(
+    pub(in crate::control) fn cover_again(
         &self,
         actor: ActorId,
         taker: WorkerId,
@@ -249,7 +246,7 @@ impl Directory {
     }
 
     /// A process takes the actor over. Nothing to do for the actor's first process.
-    pub(super) fn restore(
+    pub(in crate::control) fn restore(
         &mut self,
         id: ActorId,
         node: NodeId,
@@ -269,7 +266,7 @@ impl Directory {
     }
 
     /// A process of an actor is gone that was not the latest.
-    pub(super) fn note_earlier(
+    pub(in crate::control) fn note_earlier(
         &mut self,
         id: ActorId,
         process: WorkerId,
@@ -291,7 +288,7 @@ impl Directory {
     }
 
     /// The latest process of an actor has its state: nodes need not tell of those before.
-    pub(super) fn let_earlier_go(&mut self, id: ActorId, out: &mut DirectoryActions) {
+    pub(in crate::control) fn let_earlier_go(&mut self, id: ActorId, out: &mut DirectoryActions) {
         let checkpoints = self.actors.get_mut(&id).and_then(|actor| actor.checkpoints.as_mut());
         let Some(checkpoints) = checkpoints.filter(|checkpoints| checkpoints.has_begun) else { return };
         for (process, Earlier { takeover, .. }) in std::mem::take(&mut checkpoints.earlier) {
@@ -301,7 +298,7 @@ impl Directory {
     }
 
     /// The actor is gone for good.
-    pub(super) fn drop_checkpoint(&mut self, id: ActorId, out: &mut DirectoryActions) {
+    pub(in crate::control) fn drop_checkpoint(&mut self, id: ActorId, out: &mut DirectoryActions) {
         let checkpoints = self.actors.get_mut(&id).and_then(|actor| actor.checkpoints.as_mut());
         let Some(checkpoints) = checkpoints else { return };
         let last = checkpoints.last.take();
@@ -317,7 +314,7 @@ impl Directory {
     /// After a new start: these keep something for these actors, and owners were perhaps not told of the last checkpoint. What
     /// was kept for one that is gone is let go; for others it stays until there is another checkpoint, because one that was
     /// taken before may still be heard of.
-    pub(super) fn keep_again(&mut self, keeping: Vec<Keeping>, out: &mut DirectoryActions) {
+    pub(in crate::control) fn keep_again(&mut self, keeping: Vec<Keeping>, out: &mut DirectoryActions) {
         for Keeping { actor: id, by } in keeping {
             let living = self.actors.get_mut(&id).filter(|actor| !actor.has_ended());
             match (by, living.map(|actor| actor.checkpoints.as_mut())) {

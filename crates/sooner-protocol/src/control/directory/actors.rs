@@ -4,76 +4,79 @@
 //! process, placing while one was, placed when it has one, and dead for good after that. A process that ends while there
 //! are restarts makes it pending again, with the number of the next takeover.
 
+use crate::failures::title;
 use crate::probes::{bug, mark};
 use sooner_wire::limits::ENDED_MAX;
 use sooner_wire::message::{ActorDead, ActorRestarting, ActorStarted, CreateActor, Failure, WorkerGone};
 use sooner_wire::{ActorId, GroupId, NodeId, Strategy, WorkerId};
 
+use super::actor_died;
 use super::checkpoints::Checkpoints;
 use super::durable::{Held, Subject};
 use super::placing::Target;
 use super::recalling::Needs;
-use super::{Directory, DirectoryAction, DirectoryActions, End, PlaceActor, ToNode, actor_died};
+use crate::control::{Directory, DirectoryAction, DirectoryActions};
 use crate::pace::Pace;
 use crate::table::Set;
 use crate::time::Instant;
+use crate::uplink::{End, PlaceActor, ToNode};
 
 /// So many processes in a row that end before anything of an actor has begun in them are no lives of it. One more is: what it is told
 /// may be what ends them.
 const UNBEGUN_ENDS_MAX: u32 = 8;
 
 #[derive(Debug)]
-pub(super) struct Actor {
-    pub(super) owner: WorkerId,
+pub(in crate::control) struct Actor {
+    pub(in crate::control) owner: WorkerId,
     /// The job whose workers may be its process.
-    pub(super) job: WorkerId,
-    pub(super) concurrency: u32,
-    pub(super) phase: Phase,
+    pub(in crate::control) job: WorkerId,
+    pub(in crate::control) concurrency: u32,
+    pub(in crate::control) phase: Phase,
     /// Processes that hear of it.
-    pub(super) subscribers: Set<WorkerId>,
-    pub(super) name: Option<(String, String)>,
-    pub(super) class: String,
+    pub(in crate::control) subscribers: Set<WorkerId>,
+    pub(in crate::control) name: Option<(String, String)>,
+    pub(in crate::control) class: String,
     /// Its constructor has returned.
-    pub(super) is_ready: bool,
+    pub(in crate::control) is_ready: bool,
     /// How many processes took over so far.
-    pub(super) takeovers: u32,
+    pub(in crate::control) takeovers: u32,
     /// Why it is being ended, for the message its callers get.
-    pub(super) ending: Option<Failure>,
+    pub(in crate::control) ending: Option<Failure>,
     /// How often a new process may still take over; -1 for ever.
-    pub(super) restarts: i32,
+    pub(in crate::control) restarts: i32,
     /// What a new process is told: kept while there are restarts.
-    pub(super) creation: Option<Box<CreateActor>>,
+    pub(in crate::control) creation: Option<Box<CreateActor>>,
     /// The same of one without restarts, until its constructor has returned: its process may end before it has begun.
     unbegun: Option<Box<CreateActor>>,
     /// Processes in a row that ended before anything of it had begun in them.
     unbegun_ends: u32,
     /// How many of its takeovers followed such an end: they are no restarts.
     spared: u32,
-    pub(super) detached: bool,
+    pub(in crate::control) detached: bool,
     /// The placement group that it runs in.
-    pub(super) group: Option<GroupId>,
+    pub(in crate::control) group: Option<GroupId>,
     /// Its owner has no reference to it any more, or never told of one.
     is_dropped: bool,
     /// Where its latest process is or was.
-    pub(super) last_node: Option<NodeId>,
+    pub(in crate::control) last_node: Option<NodeId>,
     /// How soon its next process may begin.
-    pub(super) pace: Pace,
+    pub(in crate::control) pace: Pace,
     /// Nodes that could start no worker for it for long, and why: they are left out until it has a process.
-    pub(super) refusals: Vec<(NodeId, String)>,
+    pub(in crate::control) refusals: Vec<(NodeId, String)>,
     /// When the last of them came.
-    pub(super) refused_at: Instant,
+    pub(in crate::control) refused_at: Instant,
     /// Its place among those that wait.
-    pub(super) turn: u64,
+    pub(in crate::control) turn: u64,
     /// Of an actor that takes checkpoints.
-    pub(super) checkpoints: Option<Checkpoints>,
+    pub(in crate::control) checkpoints: Option<Checkpoints>,
     /// Its process ends because its node leaves.
-    pub(super) is_moving: bool,
+    pub(in crate::control) is_moving: bool,
     /// The node that is to give it a process has been told so, and has not answered.
-    pub(super) is_asked: bool,
+    pub(in crate::control) is_asked: bool,
 }
 
 #[derive(Debug)]
-pub(super) enum Phase {
+pub(in crate::control) enum Phase {
     /// A name was reserved; the creation has not come.
     Reserved,
     /// Waits for a node, or for its next process to be allowed.
@@ -87,7 +90,7 @@ pub(super) enum Phase {
 }
 
 impl Directory {
-    pub(super) fn on_create_actor(
+    pub(in crate::control) fn on_create_actor(
         &mut self,
         from: WorkerId,
         create: CreateActor,
@@ -131,7 +134,7 @@ impl Directory {
     }
 
     /// An actor waits for a process.
-    pub(super) fn wait(&mut self, id: ActorId, create: Box<CreateActor>) {
+    pub(in crate::control) fn wait(&mut self, id: ActorId, create: Box<CreateActor>) {
         self.forget_sent(id);
         let Some(actor) = self.actors.get_mut(&id) else { return };
         actor.is_asked = false;
@@ -142,7 +145,7 @@ impl Directory {
     }
 
     /// Asks nodes to give processes to those that wait and may begin.
-    pub(super) fn place_actors(&mut self, now: Instant, out: &mut DirectoryActions) {
+    pub(in crate::control) fn place_actors(&mut self, now: Instant, out: &mut DirectoryActions) {
         for id in std::mem::take(&mut self.pending) {
             let Some(actor) = self.actors.get_mut(&id) else { continue };
             let may_begin = actor.pace.may_begin(now);
@@ -165,7 +168,7 @@ impl Directory {
     }
 
     /// A node is asked to give an actor a process. What that is told goes there, and stays here only for the next one.
-    pub(super) fn place_on(&mut self, id: ActorId, node: NodeId, out: &mut DirectoryActions) {
+    pub(in crate::control) fn place_on(&mut self, id: ActorId, node: NodeId, out: &mut DirectoryActions) {
         let Some(actor) = self.actors.get_mut(&id) else { return };
         let phase = std::mem::replace(&mut actor.phase, Phase::Placing { node });
         let Phase::Pending(create) = phase else { return };
@@ -190,7 +193,7 @@ impl Directory {
     }
 
     /// A node hears that it is to give an actor a process.
-    pub(super) fn ask_for_process(
+    pub(in crate::control) fn ask_for_process(
         &mut self,
         node: NodeId,
         place: Box<PlaceActor>,
@@ -203,7 +206,7 @@ impl Directory {
     }
 
     /// A node gave an actor a process.
-    pub(super) fn on_actor_placed(
+    pub(in crate::control) fn on_actor_placed(
         &mut self,
         id: ActorId,
         takeover: u32,
@@ -242,7 +245,7 @@ impl Directory {
     }
 
     /// A node will not give an actor a process, and no other is asked: its job has ended meanwhile, or too much waits there.
-    pub(super) fn on_place_refused(
+    pub(in crate::control) fn on_place_refused(
         &mut self,
         node: NodeId,
         id: ActorId,
@@ -258,7 +261,12 @@ impl Directory {
         }
     }
 
-    pub(super) fn on_subscribe(&mut self, from: WorkerId, id: ActorId, out: &mut DirectoryActions) {
+    pub(in crate::control) fn on_subscribe(
+        &mut self,
+        from: WorkerId,
+        id: ActorId,
+        out: &mut DirectoryActions,
+    ) {
         if from == id.owner {
             // Its creator says that it will come: its constructor waits for arguments.
             self.actors.entry(id).or_insert_with(|| Actor::new(from));
@@ -296,7 +304,7 @@ impl Directory {
         out.extend(nodes.into_iter().map(|node| DirectoryAction::Send(node, Box::new(news.clone()))));
     }
 
-    pub(super) fn on_actor_ready(
+    pub(in crate::control) fn on_actor_ready(
         &mut self,
         id: ActorId,
         failure: Option<Failure>,
@@ -324,7 +332,7 @@ impl Directory {
     }
 
     /// Ends the process of an actor, or what is to become one.
-    pub(super) fn end_process(&self, id: ActorId, end: End, out: &mut DirectoryActions) {
+    pub(in crate::control) fn end_process(&self, id: ActorId, end: End, out: &mut DirectoryActions) {
         let Some(actor) = self.actors.get(&id) else { return };
         if let Phase::Placed { node, .. } | Phase::Placing { node } = actor.phase {
             let end = ToNode::EndActor { actor: id, takeover: actor.takeovers, end };
@@ -332,7 +340,12 @@ impl Directory {
         }
     }
 
-    pub(super) fn on_kill_actor(&mut self, id: ActorId, may_restart: bool, out: &mut DirectoryActions) {
+    pub(in crate::control) fn on_kill_actor(
+        &mut self,
+        id: ActorId,
+        may_restart: bool,
+        out: &mut DirectoryActions,
+    ) {
         if may_restart && self.actors.get(&id).is_none_or(Actor::has_no_process_to_kill) {
             // It has begun to start, or starts again: what is killed is a process, and that comes.
             return;
@@ -374,7 +387,7 @@ impl Directory {
     }
 
     /// A node says that an actor has no process there and will have none. True if that was waited for.
-    pub(super) fn has_ended_unbegun(
+    pub(in crate::control) fn has_ended_unbegun(
         &mut self,
         node: NodeId,
         id: ActorId,
@@ -388,7 +401,7 @@ impl Directory {
         true
     }
 
-    pub(super) fn on_out_of_scope(&mut self, id: ActorId, out: &mut DirectoryActions) {
+    pub(in crate::control) fn on_out_of_scope(&mut self, id: ActorId, out: &mut DirectoryActions) {
         let Some(actor) = self.actors.get_mut(&id) else { return };
         actor.is_dropped = true;
         let failure = actor_died(format!("{} ended because its last handle was dropped", actor.title()));
@@ -410,7 +423,7 @@ impl Directory {
         }
     }
 
-    pub(super) fn on_actor_process_gone(
+    pub(in crate::control) fn on_actor_process_gone(
         &mut self,
         id: ActorId,
         takeover: u32,
@@ -475,7 +488,7 @@ impl Directory {
     }
 
     /// An actor is gone for good, unless its process is still to end.
-    pub(super) fn bury(&mut self, id: ActorId, failure: Failure, out: &mut DirectoryActions) {
+    pub(in crate::control) fn bury(&mut self, id: ActorId, failure: Failure, out: &mut DirectoryActions) {
         self.forget_sent(id);
         self.drop_checkpoint(id, out);
         if self.actors.get(&id).is_some_and(Actor::is_waiting) {
@@ -502,20 +515,25 @@ impl Directory {
     }
 
     /// An actor that nobody else has spoken of is gone for good.
-    pub(super) fn bury_unknown(&mut self, id: ActorId, failure: Failure) {
+    pub(in crate::control) fn bury_unknown(&mut self, id: ActorId, failure: Failure) {
         let phase = Phase::Dead(failure);
         self.actors.insert(id, Actor { phase, is_dropped: true, ..Actor::new(id.owner) });
         self.retire(id);
     }
 
     /// Actors in a placement group.
-    pub(super) fn actors_in(&self, group: GroupId) -> Vec<ActorId> {
+    pub(in crate::control) fn actors_in(&self, group: GroupId) -> Vec<ActorId> {
         let is_in = |actor: &Actor| actor.group == Some(group) && !matches!(actor.phase, Phase::Dead(_));
         self.actors.iter().filter(|(_, actor)| is_in(actor)).map(|(id, _)| *id).collect()
     }
 
     /// Ends an actor for good, with a process or without.
-    pub(super) fn end_actor(&mut self, id: ActorId, failure: Failure, out: &mut DirectoryActions) {
+    pub(in crate::control) fn end_actor(
+        &mut self,
+        id: ActorId,
+        failure: Failure,
+        out: &mut DirectoryActions,
+    ) {
         let Some(actor) = self.actors.get_mut(&id) else { return };
         match &actor.phase {
             Phase::Placed { .. } => {
@@ -545,7 +563,7 @@ impl Directory {
     }
 
     /// What an actor is called, for people.
-    pub(super) fn title_of(&self, id: ActorId) -> String {
+    pub(in crate::control) fn title_of(&self, id: ActorId) -> String {
         self.actors.get(&id).map_or_else(|| title(None, ""), Actor::title)
     }
 
@@ -556,7 +574,12 @@ impl Directory {
     }
 
     /// Actors share their owner's fate.
-    pub(super) fn end_actors_of(&mut self, owner: WorkerId, end: End, out: &mut DirectoryActions) {
+    pub(in crate::control) fn end_actors_of(
+        &mut self,
+        owner: WorkerId,
+        end: End,
+        out: &mut DirectoryActions,
+    ) {
         let owned: Vec<ActorId> =
             self.actors.iter().filter(|(_, a)| a.owner == owner && !a.detached).map(|(id, _)| *id).collect();
         for id in owned {
@@ -577,7 +600,7 @@ impl Directory {
 }
 
 impl Actor {
-    pub(super) fn new(owner: WorkerId) -> Self {
+    pub(in crate::control) fn new(owner: WorkerId) -> Self {
         Self {
             owner,
             job: owner,
@@ -614,12 +637,12 @@ impl Actor {
     }
 
     /// How often another process has taken over from one in which it had begun.
-    pub(super) fn restarted(&self) -> u32 {
+    pub(in crate::control) fn restarted(&self) -> u32 {
         self.takeovers.saturating_sub(self.spared)
     }
 
     /// It has a process, and another one may take over.
-    pub(super) fn may_move(&self) -> bool {
+    pub(in crate::control) fn may_move(&self) -> bool {
         self.restarts != 0 && self.ending.is_none() && self.group.is_none()
     }
 
@@ -635,12 +658,12 @@ impl Actor {
     }
 
     /// Its next process begins with the state of the one before.
-    pub(super) fn restores(&self) -> bool {
+    pub(in crate::control) fn restores(&self) -> bool {
         self.takeovers > 0 && self.checkpoints.is_some()
     }
 
     /// Where its process is, or is to be.
-    pub(super) fn place(&self) -> Option<(NodeId, Option<WorkerId>)> {
+    pub(in crate::control) fn place(&self) -> Option<(NodeId, Option<WorkerId>)> {
         match self.phase {
             Phase::Placing { node } => Some((node, None)),
             Phase::Placed { node, worker } => Some((node, Some(worker))),
@@ -649,16 +672,16 @@ impl Actor {
     }
 
     /// More is known of it than that it is to come.
-    pub(super) fn is_known(&self) -> bool {
+    pub(in crate::control) fn is_known(&self) -> bool {
         !matches!(self.phase, Phase::Reserved)
     }
 
     /// It is there after the control service has started again, whatever its nodes know.
-    pub(super) fn outlives_control(&self) -> bool {
+    pub(in crate::control) fn outlives_control(&self) -> bool {
         self.detached || self.name.is_some()
     }
 
-    pub(super) fn has_ended(&self) -> bool {
+    pub(in crate::control) fn has_ended(&self) -> bool {
         matches!(self.phase, Phase::Dead(_))
     }
 
@@ -667,16 +690,7 @@ impl Actor {
         ActorStarted { actor, worker, concurrency: self.concurrency, replays }
     }
 
-    pub(super) fn title(&self) -> String {
+    pub(in crate::control) fn title(&self) -> String {
         title(self.name.as_ref(), &self.class)
-    }
-}
-
-/// What an actor is called, for people. `name` has its namespace.
-pub(crate) fn title(name: Option<&(String, String)>, class: &str) -> String {
-    match (name, class) {
-        (Some((_, name)), class) => format!("actor {name:?} ({class})"),
-        (None, "") => "the actor".to_owned(),
-        (None, class) => format!("actor {class}"),
     }
 }

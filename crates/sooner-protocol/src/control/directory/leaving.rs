@@ -4,7 +4,7 @@ use sooner_wire::message::WorkerGone;
 use sooner_wire::{ActorId, NodeId, ResourceSet, WorkerId};
 
 use super::actors::Phase;
-use super::{Directory, DirectoryActions};
+use crate::control::{Directory, DirectoryActions};
 use crate::scheduling::policy::NodeRow;
 use crate::table::Set;
 

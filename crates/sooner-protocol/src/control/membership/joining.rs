@@ -36,7 +36,7 @@ impl From<NameError> for Refusal {
 }
 
 /// Reads what a node says; `python` is the version that this cluster runs.
-pub(super) fn read(node: NodeId, register: Register, python: &str) -> Result<NodeRow, Refusal> {
+pub(in crate::control) fn read(node: NodeId, register: Register, python: &str) -> Result<NodeRow, Refusal> {
     let mut about = *register.about;
     if WorkerId(node.0).node() != node || node == NodeId(0) {
         return refuse(format!("{:x} is not the id of a node: the last six digits of one are zero", node.0));
@@ -90,13 +90,13 @@ fn refuse<T>(reason: String) -> Result<T, Refusal> {
 }
 
 /// What is written of a node.
-pub(super) fn record(row: &NodeRow) -> NodeRecord {
+pub(in crate::control) fn record(row: &NodeRow) -> NodeRecord {
     let about = &row.about;
     NodeRecord { node: row.node, kind: about.kind, name: about.name.clone(), address: about.address.clone() }
 }
 
 /// A node of which only its record is known, until it comes back.
-pub(super) fn from_record(record: NodeRecord) -> NodeRow {
+pub(in crate::control) fn from_record(record: NodeRecord) -> NodeRow {
     let about = AboutNode {
         kind: record.kind,
         name: record.name,

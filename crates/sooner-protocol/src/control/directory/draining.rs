@@ -8,7 +8,8 @@ use sooner_wire::message::CreateActor;
 use sooner_wire::{ActorId, NodeId};
 
 use super::actors::{Actor, Phase};
-use super::{Directory, DirectoryActions, End};
+use crate::control::{Directory, DirectoryActions};
+use crate::uplink::End;
 
 impl Directory {
     /// A node is about to leave. Whoever tells it so does it after what follows from this.
@@ -25,7 +26,12 @@ impl Directory {
     }
 
     /// An actor has got a process; its node may have been told to leave meanwhile.
-    pub(super) fn leave_if_draining(&mut self, id: ActorId, node: NodeId, out: &mut DirectoryActions) {
+    pub(in crate::control) fn leave_if_draining(
+        &mut self,
+        id: ActorId,
+        node: NodeId,
+        out: &mut DirectoryActions,
+    ) {
         if self.draining.contains(&node) {
             self.move_away(id, out);
         }
@@ -42,7 +48,7 @@ impl Directory {
     }
 
     /// A node that leaves has not begun an actor that it was asked for: another one will.
-    pub(super) fn on_place_given_back(
+    pub(in crate::control) fn on_place_given_back(
         &mut self,
         node: NodeId,
         id: ActorId,
@@ -74,7 +80,7 @@ impl Directory {
     }
 
     /// An actor that a node was asked for begins on another one.
-    pub(super) fn place_elsewhere(
+    pub(in crate::control) fn place_elsewhere(
         &mut self,
         node: NodeId,
         id: ActorId,
@@ -89,13 +95,13 @@ impl Directory {
     }
 
     /// Whether this node was asked for this process of an actor, and has not answered.
-    pub(super) fn is_placing(&self, id: ActorId, takeover: u32, node: NodeId) -> bool {
+    pub(in crate::control) fn is_placing(&self, id: ActorId, takeover: u32, node: NodeId) -> bool {
         let is_asked = |phase: &Phase| matches!(phase, Phase::Placing { node: asked } if *asked == node);
         self.actors.get(&id).is_some_and(|actor| actor.takeovers == takeover && is_asked(&actor.phase))
     }
 
     /// Whether something may begin on a node, as far as that is known here.
-    pub(super) fn is_open(&self, node: NodeId) -> bool {
+    pub(in crate::control) fn is_open(&self, node: NodeId) -> bool {
         !self.draining.contains(&node) && !self.program_nodes.contains(&node)
     }
 }

@@ -16,13 +16,14 @@ use sooner_wire::{ActorId, NodeId, WorkerId};
 
 use super::actors::Phase;
 use super::durable::Subject;
-use super::{Directory, DirectoryAction, DirectoryActions, ToNode};
+use crate::control::{Directory, DirectoryAction, DirectoryActions};
 use crate::table::{Map, Set};
 use crate::time::Instant;
+use crate::uplink::ToNode;
 
 /// See the module. Where one node is all there is, nothing is ever in it.
 #[derive(Debug, Default)]
-pub(super) struct Jobs {
+pub(in crate::control) struct Jobs {
     open: Map<WorkerId, Known>,
     /// Nodes that asked for a job before its driver's node spoke of it.
     asked: Map<WorkerId, Set<NodeId>>,
@@ -52,22 +53,22 @@ impl Known {
 
 impl Jobs {
     /// Nodes that can start no workers for a job, and why.
-    pub(super) fn unable(&self, job: WorkerId) -> Option<&Map<NodeId, String>> {
+    pub(in crate::control) fn unable(&self, job: WorkerId) -> Option<&Map<NodeId, String>> {
         self.open.get(&job).map(|known| &known.unable).filter(|unable| !unable.is_empty())
     }
 
     /// Something has ended that may have been the last of a job.
-    pub(super) fn note_end(&mut self) {
+    pub(in crate::control) fn note_end(&mut self) {
         self.has_ends = !self.open.is_empty();
     }
 
     /// What is written of a job that is not over: what its workers need, and whether its driver is gone.
-    pub(super) fn known(&self, job: WorkerId) -> Option<(&JobConfig, bool)> {
+    pub(in crate::control) fn known(&self, job: WorkerId) -> Option<(&JobConfig, bool)> {
         self.open.get(&job).map(|known| (&*known.config, known.is_gone))
     }
 
     /// A job of which a record was found.
-    pub(super) fn restore(&mut self, record: JobRecord) {
+    pub(in crate::control) fn restore(&mut self, record: JobRecord) {
         let JobRecord { job, config, is_gone } = record;
         let nodes = Set::from_iter([job.node()]);
         self.open.insert(job, Known { is_gone, ..Known::new(config, nodes) });
@@ -75,7 +76,7 @@ impl Jobs {
     }
 
     /// Drivers of jobs that are not over.
-    pub(super) fn drivers(&self) -> impl Iterator<Item = WorkerId> {
+    pub(in crate::control) fn drivers(&self) -> impl Iterator<Item = WorkerId> {
         self.open.keys().copied()
     }
 
@@ -92,7 +93,7 @@ fn tell(node: NodeId, job: WorkerId, state: JobState, config: Option<Box<JobConf
 }
 
 impl Directory {
-    pub(super) fn on_job(&mut self, node: NodeId, job: Job, out: &mut DirectoryActions) {
+    pub(in crate::control) fn on_job(&mut self, node: NodeId, job: Job, out: &mut DirectoryActions) {
         let Job { job, state, config } = job;
         match (state, config) {
             (JobState::Started, Some(config)) => self.on_job_started(job, config, out),
@@ -128,7 +129,7 @@ impl Directory {
     }
 
     /// A driver is about to end in order: other nodes end what works for it.
-    pub(super) fn on_job_leaves(&mut self, driver: WorkerId, out: &mut DirectoryActions) {
+    pub(in crate::control) fn on_job_leaves(&mut self, driver: WorkerId, out: &mut DirectoryActions) {
         let Some(known) = self.jobs.open.get_mut(&driver) else { return };
         known.is_leaving = true;
         let others = known.nodes.iter().filter(|node| **node != driver.node());
@@ -136,7 +137,7 @@ impl Directory {
     }
 
     /// A process is gone: its job, if it had one, lasts only as long as its actors.
-    pub(super) fn on_driver_gone(&mut self, process: WorkerId, out: &mut DirectoryActions) {
+    pub(in crate::control) fn on_driver_gone(&mut self, process: WorkerId, out: &mut DirectoryActions) {
         if let Some(known) = self.jobs.open.get_mut(&process) {
             known.is_gone = true;
             self.jobs.has_ends = true;
@@ -149,7 +150,7 @@ impl Directory {
     }
 
     /// A node can start no workers for the job of an actor. Whether the job is known: otherwise the node would be asked again.
-    pub(super) fn note_unable(&mut self, node: NodeId, id: ActorId, why: &str) -> bool {
+    pub(in crate::control) fn note_unable(&mut self, node: NodeId, id: ActorId, why: &str) -> bool {
         let job = self.actors.get(&id).map(|actor| actor.job);
         let Some(known) = job.and_then(|job| self.jobs.open.get_mut(&job)) else { return false };
         known.unable.insert(node, why.to_owned());
@@ -157,7 +158,7 @@ impl Directory {
     }
 
     /// A node could start no worker for an actor for long: another one is asked, as long as there is one.
-    pub(super) fn on_place_refused_for_now(
+    pub(in crate::control) fn on_place_refused_for_now(
         &mut self,
         node: NodeId,
         (id, takeover): (ActorId, u32),
@@ -176,7 +177,7 @@ impl Directory {
     }
 
     /// Nodes that could start no workers for an actor may be asked again when none has refused it for long.
-    pub(super) fn lapse_refusals(&mut self, now: Instant) {
+    pub(in crate::control) fn lapse_refusals(&mut self, now: Instant) {
         if self.refusals_lapse_at().is_none_or(|at| now < at) {
             return;
         }
@@ -195,7 +196,7 @@ impl Directory {
     }
 
     /// When [`Self::lapse_refusals`] has something to do.
-    pub(super) fn refusals_lapse_at(&self) -> Option<Instant> {
+    pub(in crate::control) fn refusals_lapse_at(&self) -> Option<Instant> {
         let actors = self.refused.iter().filter_map(|id| self.actors.get(id));
         actors.map(|actor| actor.refused_at.plus(REFUSAL_NANOS)).min()
     }
@@ -208,7 +209,7 @@ impl Directory {
     }
 
     /// A node is gone, and with it the drivers there.
-    pub(super) fn end_jobs_on(&mut self, node: NodeId, out: &mut DirectoryActions) {
+    pub(in crate::control) fn end_jobs_on(&mut self, node: NodeId, out: &mut DirectoryActions) {
         for (job, known) in &mut self.jobs.open {
             known.nodes.swap_remove(&node);
             known.unable.swap_remove(&node);
@@ -224,7 +225,7 @@ impl Directory {
     }
 
     /// Says which jobs are over.
-    pub(super) fn end_jobs(&mut self, out: &mut DirectoryActions) {
+    pub(in crate::control) fn end_jobs(&mut self, out: &mut DirectoryActions) {
         if !std::mem::take(&mut self.jobs.has_ends) {
             return;
         }

@@ -5,11 +5,11 @@ use sooner_wire::message::{Answer, FindName, ListNames, ReserveName};
 
 use super::actors::Actor;
 use super::durable::{Held, Subject};
-use super::{Directory, DirectoryActions};
+use crate::control::{Directory, DirectoryActions};
 use sooner_wire::ActorId;
 
 impl Directory {
-    pub(super) fn on_reserve_name(
+    pub(in crate::control) fn on_reserve_name(
         &mut self,
         from: WorkerId,
         reserve: ReserveName,
@@ -35,7 +35,12 @@ impl Directory {
         self.say(from, reply, out);
     }
 
-    pub(super) fn on_find_name(&mut self, from: WorkerId, find: &FindName, out: &mut DirectoryActions) {
+    pub(in crate::control) fn on_find_name(
+        &mut self,
+        from: WorkerId,
+        find: &FindName,
+        out: &mut DirectoryActions,
+    ) {
         let mut reply = Answer { request: find.request, ..Answer::default() };
         match self.names.get(&(find.namespace.clone(), find.name.clone())) {
             Some((actor, description)) => {
@@ -50,13 +55,18 @@ impl Directory {
         self.say(from, reply, out);
     }
 
-    pub(super) fn on_list_names(&mut self, from: WorkerId, list: &ListNames, out: &mut DirectoryActions) {
+    pub(in crate::control) fn on_list_names(
+        &mut self,
+        from: WorkerId,
+        list: &ListNames,
+        out: &mut DirectoryActions,
+    ) {
         let wanted = |namespace: &str| list.namespace.as_deref().is_none_or(|n| n == namespace);
         let names = self.names.keys().filter(|(namespace, _)| wanted(namespace)).cloned().collect();
         self.say(from, Answer { request: list.request, names: Some(names), ..Answer::default() }, out);
     }
 
-    pub(super) fn free_name(&mut self, id: ActorId) {
+    pub(in crate::control) fn free_name(&mut self, id: ActorId) {
         if let Some(name) = self.actors.get_mut(&id).and_then(|actor| actor.name.take())
             && self.names.get(&name).is_some_and(|(owner, _)| *owner == id)
         {

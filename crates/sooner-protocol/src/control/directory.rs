@@ -1,7 +1,7 @@
-//! The control service, and its directory: which actors and names there are, on whatever node.
+//! The directory of the control service: which actors and names there are, on whatever node.
 //!
-//! [`ControlCore`] is the whole of it, where nodes join over connections; [`Directory`] by itself serves where everything runs on one
-//! machine ([`crate::engine::solo`]).
+//! [`super::ControlCore`] carries it where nodes join over connections; by itself it serves where everything runs on one machine
+//! ([`crate::engine::Solo`]).
 //!
 //! It decides where an actor gets a process, counts its restarts, and tells the nodes whose processes want to know; it
 //! keeps names, and which checkpoint of an actor stands. Nodes say what their processes ask and what became of what they
@@ -12,12 +12,6 @@
 //!   takeover and changes nothing.
 //! - C2: a name belongs to one actor, which is not dead.
 //! - C3: all that the processes of a node hear about one actor they hear in the order in which it was decided here.
-//!
-//! It is not on the path of tasks, calls or values, and never looks into them: leases, workers and blocks of memory are
-//! the nodes' own ([`crate::node`]).
-//!
-//! Beside it are machines of their own, with actions of their own: [`nodes`] says who has joined and who lives, [`view`] who
-//! could serve a request, [`reporting`] is a node's half of that.
 
 use std::collections::VecDeque;
 
@@ -26,41 +20,21 @@ use sooner_wire::{ActorId, Blob, NodeId, ResourceSet, WorkerId};
 
 use crate::table::{Map, Set};
 use crate::time::Instant;
+use crate::uplink::{End, ToControl, ToNode};
 use actors::Actor;
-pub use messages::{BundleAnswer, BundleOrder, End, PlaceActor, ToControl, ToNode};
 
-mod actors;
-mod checkpoints;
-mod core;
+pub(super) mod actors;
+pub(super) mod checkpoints;
 mod draining;
-mod durable;
-mod gone;
-pub mod groups;
-mod health;
+pub(super) mod durable;
 mod jobs;
-mod joining;
-mod learning;
 mod leaving;
 mod lookups;
-mod messages;
 mod names;
-pub mod nodes;
-pub mod persist;
 mod placing;
 mod recalling;
-mod reconcile;
 mod report;
 mod rows;
-pub mod settling;
-pub mod view;
-pub mod wire;
-
-pub(crate) use actors::title;
-pub(crate) use checkpoints::takes_checkpoints;
-pub use core::{Batch, Beginning, ControlAction, ControlActions, ControlCore};
-pub use health::Probed;
-pub(crate) use lookups::FIRST_ROUND;
-pub use reconcile::Found;
 
 /// An effect the directory asks for. Messages to one node stay in order.
 #[derive(Debug, Clone, PartialEq)]
@@ -68,7 +42,7 @@ pub enum DirectoryAction {
     /// Tell a node.
     Send(NodeId, Box<ToNode>),
     /// Write, and say with [`Directory::on_persisted`] how it went. Only a core with records asks for that.
-    Persist(persist::BatchId, Vec<persist::Write>),
+    Persist(super::persist::BatchId, Vec<super::persist::Write>),
     /// Tell the user.
     Warn(String),
 }
@@ -80,11 +54,11 @@ pub type DirectoryActions = Vec<DirectoryAction>;
 #[derive(Debug, Default)]
 pub struct Directory {
     /// What each node has.
-    nodes: Map<NodeId, ResourceSet>,
+    pub(super) nodes: Map<NodeId, ResourceSet>,
     /// Nodes of programs: they run nothing, also not what needs nothing.
     program_nodes: Set<NodeId>,
-    actors: Map<ActorId, Actor>,
-    names: Map<(String, String), (ActorId, Blob)>,
+    pub(super) actors: Map<ActorId, Actor>,
+    pub(super) names: Map<(String, String), (ActorId, Blob)>,
     /// Actors that wait for a node, or for their next process to be allowed.
     pending: VecDeque<ActorId>,
     /// How many actors began to wait so far.
@@ -92,21 +66,21 @@ pub struct Directory {
     /// Actors that ended and that nobody refers to, the latest last: for those who look at the state.
     ended_actors: VecDeque<ActorId>,
     lookups: lookups::Lookups,
-    groups: groups::Groups,
+    pub(super) groups: super::groups::Groups,
     /// What nodes have free, and their labels, as far as they said.
     rows: rows::Rows,
-    recalls: recalling::Recalls,
-    jobs: jobs::Jobs,
+    pub(super) recalls: recalling::Recalls,
+    pub(super) jobs: jobs::Jobs,
     /// Not all that an earlier control service knew is known yet.
-    learning: Option<learning::Learning>,
-    unheard_ends: Vec<learning::UnheardEnd>,
-    settling: settling::Settling,
+    pub(super) learning: Option<super::rejoin::Learning>,
+    pub(super) unheard_ends: Vec<super::rejoin::UnheardEnd>,
+    pub(super) settling: super::deaths::Settling,
     /// Nodes that leave: nothing begins there.
     draining: Set<NodeId>,
     /// Actors that nodes could start no workers for.
     refused: Set<ActorId>,
     /// What outlives it; `None` where nothing does.
-    durable: Option<Box<durable::Durable>>,
+    pub(super) durable: Option<Box<durable::Durable>>,
 }
 
 impl Directory {
@@ -251,6 +225,6 @@ impl Directory {
     }
 }
 
-fn actor_died(message: impl Into<String>) -> Failure {
+pub(super) fn actor_died(message: impl Into<String>) -> Failure {
     Failure::new(FailureCode::ActorDied, message)
 }

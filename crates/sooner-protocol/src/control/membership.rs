@@ -24,14 +24,19 @@ use sooner_wire::message::{
 };
 use sooner_wire::record::{NodeRecord, node_key};
 
-use super::gone::GoneNodes;
-use super::health::{Health, Probed};
-use super::joining::{self, from_record, record};
 use super::persist::{BatchId, Write};
 use crate::table::{Map, Set};
 use crate::time::Instant;
+use gone::GoneNodes;
+use health::Health;
+use joining::{from_record, record};
 
-pub use super::joining::Refusal;
+mod gone;
+mod health;
+mod joining;
+
+pub use health::Probed;
+pub use joining::Refusal;
 
 /// How long the news of a node that is gone waits for the disk (nanoseconds): a disk that hangs must not keep others waiting
 /// for a node that is not there.

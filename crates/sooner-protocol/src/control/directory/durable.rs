@@ -20,15 +20,15 @@ use sooner_wire::record::{
 use sooner_wire::{ActorId, GroupId, NodeId, WorkerId};
 
 use super::actors::{Actor, Phase};
-use super::messages::BundleOrder;
-use super::persist::{BatchId, Write};
-use super::{Directory, DirectoryAction, DirectoryActions, ToNode};
+use crate::control::persist::{BatchId, Write};
+use crate::control::{Directory, DirectoryAction, DirectoryActions};
 use crate::table::{Map, Set};
 use crate::time::Instant;
+use crate::uplink::{BundleOrder, ToNode};
 
 /// What a record is about.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum Subject {
+pub(in crate::control) enum Subject {
     Job(WorkerId),
     /// Namespace and name.
     Name((String, String)),
@@ -38,7 +38,7 @@ pub(super) enum Subject {
 
 /// What is not said before the record is on disk.
 #[derive(Debug)]
-pub(super) enum Held {
+pub(in crate::control) enum Held {
     /// A name is given.
     Answer(WorkerId, Box<Answer>),
     /// An actor is to have a process.
@@ -68,7 +68,7 @@ struct Batch {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Durable {
+pub(in crate::control) struct Durable {
     /// To be written at the end of this turn.
     dirty: Set<Subject>,
     held: Map<Subject, Vec<Held>>,
@@ -82,13 +82,13 @@ pub(super) struct Durable {
     batches: u64,
     pending: Map<BatchId, Batch>,
     /// What there is a record of, or will be when the disk has answered; and in how many pieces its creation is.
-    pub(super) recorded: Map<Subject, u32>,
+    pub(in crate::control) recorded: Map<Subject, u32>,
     /// Of actors whose records have no creation yet: what their processes are told. Kept until the disk has it.
     creations: Map<ActorId, Vec<Vec<u8>>>,
     /// Actors of which only the record is known, not what their nodes say.
-    pub(super) unconfirmed: Set<ActorId>,
+    pub(in crate::control) unconfirmed: Set<ActorId>,
     /// Nodes of an earlier control service that have neither come back nor gone.
-    pub(super) absent: Set<NodeId>,
+    pub(in crate::control) absent: Set<NodeId>,
 }
 
 impl Durable {
@@ -175,12 +175,12 @@ fn check(writes: &[Write]) -> Result<(), String> {
 
 impl Directory {
     /// Whether this is written down, and its news wait for that.
-    pub(super) fn is_durable(&self, actor: ActorId) -> bool {
+    pub(in crate::control) fn is_durable(&self, actor: ActorId) -> bool {
         self.durable.is_some() && self.actors.get(&actor).is_some_and(Actor::outlives_control)
     }
 
     /// A record is not as it should be.
-    pub(super) fn note(&mut self, subject: impl FnOnce() -> Subject) {
+    pub(in crate::control) fn note(&mut self, subject: impl FnOnce() -> Subject) {
         if let Some(durable) = &mut self.durable {
             let subject = subject();
             durable.failed.swap_remove(&subject);
@@ -189,7 +189,7 @@ impl Directory {
     }
 
     /// The actor may have a record, which is not as it should be.
-    pub(super) fn note_actor(&mut self, actor: ActorId) {
+    pub(in crate::control) fn note_actor(&mut self, actor: ActorId) {
         let Some(durable) = &self.durable else { return };
         if durable.recorded.contains_key(&Subject::Actor(actor)) || self.is_durable(actor) {
             self.note(|| Subject::Actor(actor));
@@ -200,7 +200,7 @@ impl Directory {
     ///
     /// # Errors
     /// Its size in bytes, if that is more than can be written.
-    pub(super) fn note_creation(&mut self, create: &CreateActor) -> Result<(), usize> {
+    pub(in crate::control) fn note_creation(&mut self, create: &CreateActor) -> Result<(), usize> {
         if !self.is_durable(create.actor) {
             return Ok(());
         }
@@ -214,7 +214,7 @@ impl Directory {
     }
 
     /// An actor is written down: its job is, too, from then on.
-    pub(super) fn note_job_of(&mut self, actor: ActorId) {
+    pub(in crate::control) fn note_job_of(&mut self, actor: ActorId) {
         let Some(job) = self.actors.get(&actor).map(|actor| Subject::Job(actor.job)) else { return };
         if self.durable.as_ref().is_some_and(|durable| !durable.recorded.contains_key(&job)) {
             self.note(|| job);
@@ -222,7 +222,7 @@ impl Directory {
     }
 
     /// Says something now, or when the record that it depends on is on disk.
-    pub(super) fn when_written(
+    pub(in crate::control) fn when_written(
         &mut self,
         subject: impl FnOnce() -> Subject,
         held: Held,
@@ -235,17 +235,17 @@ impl Directory {
     }
 
     /// Whether a group's record is as it should be.
-    pub(super) fn is_group_written(&self, group: GroupId) -> bool {
+    pub(in crate::control) fn is_group_written(&self, group: GroupId) -> bool {
         self.durable.as_ref().is_none_or(|durable| durable.is_on_disk(&Subject::Group(group)))
     }
 
     /// When [`Self::write_down`] has something to do although nothing happened.
-    pub(super) fn writes_at(&self) -> Option<Instant> {
+    pub(in crate::control) fn writes_at(&self) -> Option<Instant> {
         self.durable.as_ref().and_then(|durable| durable.next_deadline())
     }
 
     /// Asks for what this turn has changed to be written.
-    pub(super) fn write_down(&mut self, now: Instant, out: &mut DirectoryActions) {
+    pub(in crate::control) fn write_down(&mut self, now: Instant, out: &mut DirectoryActions) {
         self.wait_for_the_disk_no_longer(now, out);
         let Some(durable) = &mut self.durable else { return };
         let mut writes = Vec::new();
@@ -457,7 +457,7 @@ impl Directory {
     }
 
     /// What the next process of an actor is told is written with its record.
-    pub(super) fn note_pieces(&mut self, id: ActorId) {
+    pub(in crate::control) fn note_pieces(&mut self, id: ActorId) {
         let Some(actor) = self.actors.get(&id) else { return };
         let create = match &actor.phase {
             Phase::Pending(create) => Some(create),

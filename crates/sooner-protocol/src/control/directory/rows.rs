@@ -40,15 +40,15 @@ struct Sent {
 
 /// What is sent to a node with an actor.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Load<'a> {
-    pub(super) takes: &'a ResourceSet,
-    pub(super) holds: &'a ResourceSet,
-    pub(super) group: Option<GroupId>,
+pub(in crate::control) struct Load<'a> {
+    pub(in crate::control) takes: &'a ResourceSet,
+    pub(in crate::control) holds: &'a ResourceSet,
+    pub(in crate::control) group: Option<GroupId>,
 }
 
 /// See the module. Each row is that of another node, and `places` says which.
 #[derive(Debug, Default)]
-pub(super) struct Rows {
+pub(in crate::control) struct Rows {
     rows: Vec<NodeRow>,
     /// What the nodes in `rows` reported.
     said: Vec<Said>,
@@ -74,7 +74,7 @@ struct Said {
 
 impl Rows {
     /// A node says what it has.
-    pub(super) fn put(&mut self, row: NodeRow) {
+    pub(in crate::control) fn put(&mut self, row: NodeRow) {
         let node = row.node;
         let before = match self.places.get(&node) {
             Some(at) => {
@@ -99,7 +99,7 @@ impl Rows {
     }
 
     /// A node says what bundles of groups have free there.
-    pub(super) fn put_bundles(&mut self, node: NodeId, bundles: Vec<BundleFree>) {
+    pub(in crate::control) fn put_bundles(&mut self, node: NodeId, bundles: Vec<BundleFree>) {
         if let Some(at) = self.places.get(&node) {
             self.has_more |= self.said[*at].bundles != bundles;
             self.said[*at].bundles = bundles;
@@ -107,7 +107,7 @@ impl Rows {
     }
 
     /// Nothing begins there any more. This one costs as much as there are nodes: they do not go as often as they report.
-    pub(super) fn remove(&mut self, node: NodeId) {
+    pub(in crate::control) fn remove(&mut self, node: NodeId) {
         if let Some(at) = self.places.get(&node) {
             self.said.remove(*at);
             self.rows.remove(*at);
@@ -117,41 +117,50 @@ impl Rows {
     }
 
     /// All of them.
-    pub(super) fn all(&self) -> &[NodeRow] {
+    pub(in crate::control) fn all(&self) -> &[NodeRow] {
         &self.rows
     }
 
     /// How many actors that hold no CPU each node has.
-    pub(super) fn resting(&self) -> &Map<NodeId, u32> {
+    pub(in crate::control) fn resting(&self) -> &Map<NodeId, u32> {
         &self.resting
     }
 
     /// Whose turn it is to get what is spread.
-    pub(super) fn turns(&self) -> &Turns {
+    pub(in crate::control) fn turns(&self) -> &Turns {
         &self.turns
     }
 
     /// An actor with this strategy is placed on a node that has room.
-    pub(super) fn take_turn(&mut self, strategy: Option<&Strategy>, node: NodeId) {
+    pub(in crate::control) fn take_turn(&mut self, strategy: Option<&Strategy>, node: NodeId) {
         self.turns.note(strategy, node);
     }
 
     /// What a bundle has free, as far as its node has said.
-    pub(super) fn free_in_bundle(&self, node: NodeId, group: GroupId, bundle: u32) -> Option<ResourceSet> {
+    pub(in crate::control) fn free_in_bundle(
+        &self,
+        node: NodeId,
+        group: GroupId,
+        bundle: u32,
+    ) -> Option<ResourceSet> {
         let said = self.places.get(&node).map(|at| &self.said[*at])?;
         let is_it = |said: &&BundleFree| (said.group, said.bundle) == (group, bundle);
         said.bundles.iter().find(is_it).map(|said| said.free.clone())
     }
 
     /// What counts as taken of the bundles of a group on a node, one actor after the other.
-    pub(super) fn taken_in_group(&self, node: NodeId, group: GroupId) -> impl Iterator<Item = &ResourceSet> {
+    pub(in crate::control) fn taken_in_group(
+        &self,
+        node: NodeId,
+        group: GroupId,
+    ) -> impl Iterator<Item = &ResourceSet> {
         let counted = self.counted.get(&node).into_iter().flatten();
         let sent = counted.filter_map(|actor| self.sent.get(actor));
         sent.filter(move |sent| sent.group == Some(group)).map(|sent| &sent.takes)
     }
 
     /// An actor is sent to a node. One that `waits` there takes what becomes free.
-    pub(super) fn send(&mut self, actor: ActorId, node: NodeId, load: Load<'_>, waits: bool) {
+    pub(in crate::control) fn send(&mut self, actor: ActorId, node: NodeId, load: Load<'_>, waits: bool) {
         self.forget(actor);
         let takes = if waits { ResourceSet::default() } else { load.takes.clone() };
         let rests = load.holds.amount("CPU") == 0;
@@ -169,7 +178,7 @@ impl Rows {
     }
 
     /// An actor has a process on a node.
-    pub(super) fn begun(&mut self, actor: ActorId, node: NodeId, now: Instant) {
+    pub(in crate::control) fn begun(&mut self, actor: ActorId, node: NodeId, now: Instant) {
         let Some(sent) = self.sent.get_mut(&actor) else { return };
         if sent.node != node {
             return self.forget(actor);
@@ -185,7 +194,7 @@ impl Rows {
     }
 
     /// An actor is gone, or is sent elsewhere.
-    pub(super) fn forget(&mut self, actor: ActorId) {
+    pub(in crate::control) fn forget(&mut self, actor: ActorId) {
         let Some(sent) = self.sent.swap_remove(&actor) else { return };
         if sent.rests
             && let Some(resting) = self.resting.get_mut(&sent.node)
@@ -201,7 +210,7 @@ impl Rows {
     }
 
     /// What has been placed for long is in the reports of its node.
-    pub(super) fn expire(&mut self, now: Instant) {
+    pub(in crate::control) fn expire(&mut self, now: Instant) {
         while let Some((_, actor)) = self.ending.pop_front_if(|(until, _)| *until <= now) {
             let Some(sent) = self.sent.get(&actor).filter(|sent| sent.until.is_some()) else { continue };
             let node = sent.node;
@@ -212,12 +221,12 @@ impl Rows {
     }
 
     /// When [`Self::expire`] is to be called.
-    pub(super) fn next_deadline(&self) -> Option<Instant> {
+    pub(in crate::control) fn next_deadline(&self) -> Option<Instant> {
         self.ending.front().map(|(until, _)| *until)
     }
 
     /// Whether some node may have more free than when this was asked last.
-    pub(super) fn has_more(&mut self) -> bool {
+    pub(in crate::control) fn has_more(&mut self) -> bool {
         std::mem::take(&mut self.has_more)
     }
 

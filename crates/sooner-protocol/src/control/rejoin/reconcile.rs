@@ -22,11 +22,12 @@ use sooner_wire::record::{
 };
 use sooner_wire::{ActorId, NodeId, Strategy, WorkerId};
 
-use super::actors::{Actor, Phase};
-use super::checkpoints::Checkpoints;
-use super::durable::{Durable, Subject};
-use super::groups::{Groups, Record};
-use super::{Directory, DirectoryActions, actor_died};
+use crate::control::directory::actor_died;
+use crate::control::directory::actors::{Actor, Phase};
+use crate::control::directory::checkpoints::Checkpoints;
+use crate::control::directory::durable::{Durable, Subject};
+use crate::control::groups::{Groups, Record};
+use crate::control::{Directory, DirectoryActions};
 use crate::table::{Map, Set};
 
 /// What an earlier control service left; nothing in a new cluster.
@@ -159,19 +160,19 @@ impl Directory {
     }
 
     /// Whether a node that was there is not, and will not come back.
-    pub(super) fn is_lost(&self, node: NodeId) -> bool {
+    pub(in crate::control) fn is_lost(&self, node: NodeId) -> bool {
         let is_absent = self.durable.as_ref().is_some_and(|durable| durable.absent.contains(&node));
         !self.nodes.contains_key(&node) && !is_absent
     }
 
     /// The nodes that are there, and those of an earlier control service that have neither come back nor gone.
-    pub(super) fn nodes_that_may_be(&self) -> impl Iterator<Item = NodeId> + '_ {
+    pub(in crate::control) fn nodes_that_may_be(&self) -> impl Iterator<Item = NodeId> + '_ {
         let absent = self.durable.iter().flat_map(|durable| &durable.absent);
         self.nodes.keys().chain(absent.filter(|node| !self.nodes.contains_key(*node))).copied()
     }
 
     /// A node has said what it has of an actor: the record is to say that, too.
-    pub(super) fn note_learnt(&mut self, id: ActorId) {
+    pub(in crate::control) fn note_learnt(&mut self, id: ActorId) {
         let Some(durable) = &mut self.durable else { return };
         if durable.unconfirmed.swap_remove(&id)
             && let Some(actor) = self.actors.get_mut(&id)
@@ -194,7 +195,7 @@ impl Directory {
     }
 
     /// All that are there have said what they have, but for the `silent`.
-    pub(super) fn reconcile(&mut self, silent: &Set<NodeId>, out: &mut DirectoryActions) {
+    pub(in crate::control) fn reconcile(&mut self, silent: &Set<NodeId>, out: &mut DirectoryActions) {
         if self.durable.is_none() {
             return;
         }
@@ -220,7 +221,7 @@ impl Directory {
     }
 
     /// A node has said what it has: what else it was asked for it does not know of.
-    pub(super) fn reconcile_with(&mut self, node: NodeId, out: &mut DirectoryActions) {
+    pub(in crate::control) fn reconcile_with(&mut self, node: NodeId, out: &mut DirectoryActions) {
         if self.durable.is_none() {
             return;
         }
@@ -244,7 +245,7 @@ impl Directory {
     }
 
     /// More is known of an actor than its record.
-    pub(super) fn confirm(&mut self, id: ActorId) {
+    pub(in crate::control) fn confirm(&mut self, id: ActorId) {
         if let Some(durable) = &mut self.durable {
             durable.unconfirmed.swap_remove(&id);
         }

@@ -7,16 +7,16 @@ use sooner_wire::limits::NODES_GONE_MAX;
 
 use crate::table::Map;
 
-/// The latest of them. An id that is older than that is not known, which says the same: see [`super::nodes`].
+/// The latest of them. An id that is older than that is not known, which says the same: see [`crate::control::membership`].
 #[derive(Debug, Default)]
-pub(super) struct GoneNodes {
+pub(in crate::control) struct GoneNodes {
     reasons: Map<NodeId, String>,
     order: VecDeque<NodeId>,
 }
 
 impl GoneNodes {
     /// A node is gone.
-    pub(super) fn insert(&mut self, node: NodeId, reason: String) {
+    pub(in crate::control) fn insert(&mut self, node: NodeId, reason: String) {
         if self.order.len() == NODES_GONE_MAX
             && let Some(oldest) = self.order.pop_front()
         {
@@ -28,7 +28,7 @@ impl GoneNodes {
     }
 
     /// Why a node is gone, if it is.
-    pub(super) fn reason(&self, node: NodeId) -> Option<&str> {
+    pub(in crate::control) fn reason(&self, node: NodeId) -> Option<&str> {
         self.reasons.get(&node).map(String::as_str)
     }
 }

@@ -4,7 +4,7 @@
 //! process that listened there; one that answers ends the doubt; one that does neither leaves the decision to silence. A node
 //! that nobody can dial gets some time to come back.
 //!
-//! It never says that a node is gone because the head itself stood still: [`super::nodes`] begins all silences anew then.
+//! It never says that a node is gone because the head itself stood still: [`crate::control::membership`] begins all silences anew then.
 
 use sooner_wire::NodeId;
 use sooner_wire::limits::{RESUME_GRACE_NANOS, SLOW_BEATS, SLOW_LAG_NANOS};
@@ -37,7 +37,7 @@ enum Doubt {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Health {
+pub(in crate::control) struct Health {
     heard: Instant,
     doubt: Doubt,
     probes: u32,
@@ -48,18 +48,18 @@ pub(super) struct Health {
 
 impl Health {
     /// Something was heard of it now.
-    pub(super) fn new(now: Instant) -> Self {
+    pub(in crate::control) fn new(now: Instant) -> Self {
         Self { heard: now, doubt: Doubt::No, probes: 0, streak: 0, is_slow: false }
     }
 
     /// A sign of life. Only the node itself can give one.
-    pub(super) fn on_heard(&mut self, now: Instant) {
+    pub(in crate::control) fn on_heard(&mut self, now: Instant) {
         self.heard = now;
         self.doubt = Doubt::No;
     }
 
     /// A heartbeat. Returns whether the node became slow or quick.
-    pub(super) fn on_heartbeat(&mut self, beat: Heartbeat, now: Instant) -> bool {
+    pub(in crate::control) fn on_heartbeat(&mut self, beat: Heartbeat, now: Instant) -> bool {
         self.on_heard(now);
         let lags = beat.node_lag.max(beat.data_lag) > SLOW_LAG_NANOS;
         self.streak = if lags == self.is_slow { 0 } else { self.streak + 1 };
@@ -72,7 +72,7 @@ impl Health {
     }
 
     /// A connection to it ended, or somebody else says so. Returns the number of the probe to be made, if one is.
-    pub(super) fn doubt(&mut self) -> Option<u32> {
+    pub(in crate::control) fn doubt(&mut self) -> Option<u32> {
         if let Doubt::Probing(_) = self.doubt {
             return None;
         }
@@ -82,7 +82,7 @@ impl Health {
     }
 
     /// A connection of a node that cannot be dialled ended.
-    pub(super) fn wait(&mut self, now: Instant) {
+    pub(in crate::control) fn wait(&mut self, now: Instant) {
         if self.doubt == Doubt::No {
             self.doubt = Doubt::Waiting(now);
         }
@@ -90,7 +90,7 @@ impl Health {
 
     /// A probe ended. Returns why the node is gone, if it is. An answer is a sign of life however late it comes, but only the
     /// last probe decides a doubt: it may be newer than that answer.
-    pub(super) fn on_probed(
+    pub(in crate::control) fn on_probed(
         &mut self,
         me: NodeId,
         number: u32,
@@ -120,12 +120,12 @@ impl Health {
     }
 
     /// Whether the last probe was not answered: another one may be.
-    pub(super) fn is_unanswered(&self) -> bool {
+    pub(in crate::control) fn is_unanswered(&self) -> bool {
         self.doubt == Doubt::Unanswered
     }
 
     /// Why the node is gone, if it has been silent for too long.
-    pub(super) fn silence(&self, timeout: u64, now: Instant) -> Option<String> {
+    pub(in crate::control) fn silence(&self, timeout: u64, now: Instant) -> Option<String> {
         let silent = now.since(self.heard);
         if silent >= timeout {
             return Some(format!("no heartbeat for {}", seconds(silent)));
@@ -140,7 +140,7 @@ impl Health {
     }
 
     /// Nobody listened: every silence begins anew.
-    pub(super) fn forgive(&mut self, now: Instant) {
+    pub(in crate::control) fn forgive(&mut self, now: Instant) {
         self.heard = now;
         if let Doubt::Waiting(_) = self.doubt {
             self.doubt = Doubt::Waiting(now);
@@ -148,12 +148,12 @@ impl Health {
     }
 
     /// Whether it says of itself that it lags behind.
-    pub(super) fn is_slow(&self) -> bool {
+    pub(in crate::control) fn is_slow(&self) -> bool {
         self.is_slow
     }
 
     /// Whether it is not certain that it lives.
-    pub(super) fn is_doubted(&self) -> bool {
+    pub(in crate::control) fn is_doubted(&self) -> bool {
         self.doubt != Doubt::No
     }
 }

@@ -1,16 +1,21 @@
 //! What nodes and the control service say to each other.
 //!
-//! These are values: where both cores are in one thread ([`crate::engine::solo`]) nothing is encoded. Between machines they are
-//! messages ([`super::wire`]): each owns what it says, names processes and actors by ids that mean the same everywhere,
+//! These are values: where both cores are in one thread ([`crate::engine::Solo`]) nothing is encoded. Between machines they are
+//! messages ([`wire`]): each owns what it says, names processes and actors by ids that mean the same everywhere,
 //! and can be late. Whatever concerns a process of an actor carries the number of its takeover, so that news of an
 //! earlier process is told from that of the present one.
 
 pub use sooner_wire::message::PlaceActor;
 use sooner_wire::message::{
-    ActorDead, ActorRestarting, ActorStarted, ActorsHere, Commit, CreateActor, FindGroup, Held, Job, Message,
-    Prepare, Prepared, Release, Restore, Settled, WorkerGone,
+    ActorDead, ActorHere, ActorRestarting, ActorStarted, ActorsHere, Commit, CreateActor, FindGroup, Held,
+    Job, Message, Prepare, Prepared, Release, Restore, Settled, WorkerGone,
 };
 use sooner_wire::{ActorId, NodeId, WorkerId};
+
+pub mod wire;
+
+/// Rounds from here on are lookups; those below are a node's, and ask about blocks.
+pub(crate) const FIRST_ROUND: u64 = 1 << 63;
 
 /// A node speaks.
 #[derive(Debug, Clone, PartialEq)]
@@ -182,4 +187,10 @@ pub enum End {
     Recalled,
     /// It has: a process after it has its state, and nothing need be told of it any more.
     Succeeded,
+}
+
+/// Whether it is an actor whose next process begins with the state of the one before.
+pub(crate) fn takes_checkpoints(here: &ActorHere) -> bool {
+    here.checkpoint.is_some()
+        || here.create.as_ref().is_some_and(|create| create.constructor.spec.checkpoint_every.is_some())
 }

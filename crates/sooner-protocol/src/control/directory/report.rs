@@ -4,8 +4,8 @@ use sooner_wire::message::GroupRow;
 use sooner_wire::message::state::ActorRow;
 use sooner_wire::{ActorId, ResourceSet};
 
-use super::Directory;
 use super::actors::{Actor, Phase};
+use crate::control::Directory;
 
 impl Directory {
     /// The actors. What only the node of each knows it adds ([`crate::node::NodeCore::complete`]).

@@ -6,17 +6,19 @@ use sooner_wire::message::{
 use sooner_wire::strategy::InGroup;
 use sooner_wire::{ActorId, GroupId, NodeId, Strategy, WorkerId};
 
+use super::actor_died;
 use super::durable::{Held, Subject};
-use super::groups::{GroupAction, Groups};
 use super::recalling::Needs;
-use super::{BundleAnswer, BundleOrder, Directory, DirectoryAction, DirectoryActions, ToNode, actor_died};
+use crate::control::groups::{GroupAction, Groups};
+use crate::control::{Directory, DirectoryAction, DirectoryActions};
 use crate::failures::removed_failure;
 use crate::scheduling::policy::{Asked, Choice, NodeRow, choose, queue, unschedulable, unstartable};
 use crate::table::Set;
 use crate::time::Instant;
+use crate::uplink::{BundleAnswer, BundleOrder, ToNode};
 
 /// Where an actor goes.
-pub(super) enum Target {
+pub(in crate::control) enum Target {
     /// There, now.
     Node(NodeId),
     /// There, when there is room, unless another node has room first.
@@ -47,7 +49,7 @@ impl Directory {
     }
 
     /// Runs something on the groups and carries out what they want.
-    pub(super) fn with_groups(
+    pub(in crate::control) fn with_groups(
         &mut self,
         out: &mut DirectoryActions,
         work: impl FnOnce(&mut Groups, &mut Vec<GroupAction>),
@@ -90,7 +92,7 @@ impl Directory {
         is_answer && !self.is_group_written(row.group)
     }
 
-    pub(super) fn on_bundles(
+    pub(in crate::control) fn on_bundles(
         &mut self,
         node: NodeId,
         answer: BundleAnswer,
@@ -103,7 +105,7 @@ impl Directory {
         });
     }
 
-    pub(super) fn place_groups(&mut self, now: Instant, out: &mut DirectoryActions) {
+    pub(in crate::control) fn place_groups(&mut self, now: Instant, out: &mut DirectoryActions) {
         if self.groups.is_waiting() {
             let rows = std::mem::take(&mut self.rows);
             self.with_groups(out, |groups, acts| groups.settle(rows.all(), now, acts));
@@ -112,13 +114,13 @@ impl Directory {
     }
 
     /// Ends a group with the actors in it; tasks end with their workers.
-    pub(super) fn remove_group(&mut self, group: GroupId, out: &mut DirectoryActions) {
+    pub(in crate::control) fn remove_group(&mut self, group: GroupId, out: &mut DirectoryActions) {
         self.end_actors_in(group, out);
         self.with_groups(out, |groups, acts| groups.on_remove(group, acts));
     }
 
     /// Groups end with their driver.
-    pub(super) fn end_groups_of(&mut self, process: WorkerId, out: &mut DirectoryActions) {
+    pub(in crate::control) fn end_groups_of(&mut self, process: WorkerId, out: &mut DirectoryActions) {
         for group in self.groups.of_driver(process) {
             self.remove_group(group, out);
         }
@@ -127,7 +129,12 @@ impl Directory {
 
     /// Where an actor goes: not to a node that can start no workers for its job, nor to the one that is to be left out. What only
     /// nodes without workers could have never runs.
-    pub(super) fn target_of(&self, id: ActorId, needs: &Needs<'_>, but: Option<NodeId>) -> Target {
+    pub(in crate::control) fn target_of(
+        &self,
+        id: ActorId,
+        needs: &Needs<'_>,
+        but: Option<NodeId>,
+    ) -> Target {
         let home = id.owner.node();
         let may = |node: NodeId| Some(node) != but;
         let Some(actor) = self.actors.get(&id) else { return self.target_among(home, needs, &may) };
@@ -217,7 +224,7 @@ impl Directory {
     }
 
     /// What is said of an actor for which no node has the labels.
-    pub(super) fn lacks_labels(&self, home: NodeId, create: &CreateActor) -> Option<Infeasible> {
+    pub(in crate::control) fn lacks_labels(&self, home: NodeId, create: &CreateActor) -> Option<Infeasible> {
         let needs = Needs::of(create);
         if !matches!(needs.strategy, Some(Strategy::Labels(_))) {
             return None;
@@ -232,7 +239,7 @@ impl Directory {
     }
 
     /// Whether there is a node for the next process of an actor that has one.
-    pub(super) fn has_place_for(&self, id: ActorId) -> bool {
+    pub(in crate::control) fn has_place_for(&self, id: ActorId) -> bool {
         let Some(create) = self.actors.get(&id).and_then(|actor| actor.creation.as_deref()) else {
             return false;
         };

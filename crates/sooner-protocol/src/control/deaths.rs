@@ -24,10 +24,11 @@ use sooner_wire::limits::DEATHS_MAX;
 use sooner_wire::message::{Held, Settled, WorkerGone};
 use sooner_wire::{NodeId, ObjectId, WorkerId};
 
-use super::actors::{Actor, Phase};
-use super::{Directory, DirectoryAction, DirectoryActions, ToNode};
+use super::directory::actors::{Actor, Phase};
+use super::{Directory, DirectoryAction, DirectoryActions};
 use crate::probes::{bug, mark};
 use crate::table::{Map, Set};
+use crate::uplink::ToNode;
 
 /// A process that is gone, or all processes of a node, under the id before theirs.
 #[derive(Debug, Default, Clone)]
