@@ -54,7 +54,7 @@ pub enum NodeAction {
     /// Kill a worker's process.
     KillWorker(WorkerId),
     /// A worker takes, beside what it holds now, no more memory than what it reserved (bytes) and an allowance
-    /// ([`memory::limit`]); `None`: as much as there is again.
+    /// ([`super::workers::memory::limit`]); `None`: as much as there is again.
     LimitMemory(WorkerId, Option<u64>),
     /// A block of shared memory is free.
     FreeBlock(u64),
@@ -193,7 +193,7 @@ pub struct NodeCore {
     pub(super) askers: Askers,
     /// The other nodes.
     pub(super) view: View,
-    pub(super) spill: super::workers::spillback::Spill,
+    pub(super) spillback: super::workers::spillback::Spillback,
     pub(super) group_places: super::workers::group_places::GroupPlaces,
     pub(super) unable: super::workers::unable::Unable,
     pub(super) starving: super::workers::starving::Starving,
@@ -264,7 +264,7 @@ impl NodeCore {
             clients: Map::default(),
             askers: Askers::default(),
             view: View::default(),
-            spill: super::workers::spillback::Spill::default(),
+            spillback: super::workers::spillback::Spillback::default(),
             group_places: super::workers::group_places::GroupPlaces::default(),
             unable: super::workers::unable::Unable::default(),
             starving: super::workers::starving::Starving::default(),

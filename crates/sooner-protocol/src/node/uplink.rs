@@ -3,13 +3,13 @@
 //! It has the calls of [`crate::engine::Solo`], so that whoever carries a node does not care which of the two it is. What the
 //! node says to the control service comes out as [`NodeAction::Control`], in order; what that says goes to
 //! [`Member::on_control`]. Nothing is answered from what was said before: questions to a control service that is away, or stands still,
-//! wait, and end with an error when that lasts ([`requests`]).
+//! wait, and end with an error when that lasts (`uplink/requests.rs`).
 //!
 //! The control service may have started again and know nothing: the node tells it what is here
 //! ([`Member::on_control_up`]), and says again what was not answered.
 //!
 //! Work of jobs whose driver is on another node waits until the control service has said what that job needs
-//! ([`remote_jobs`]).
+//! (`uplink/remote_jobs.rs`).
 
 use std::ops::{Deref, DerefMut};
 
@@ -23,9 +23,9 @@ use crate::table::Map;
 use crate::time::Instant;
 use crate::uplink::wire::Misplaced;
 use crate::uplink::{ToControl, ToNode};
-use checkpoint_pins::Keepers;
+use checkpoint_pins::CheckpointPins;
 use cut_off::CutOff;
-use remote_jobs::Guests;
+use remote_jobs::RemoteJobs;
 use requests::Requests;
 
 mod checkpoint_pins;
@@ -40,9 +40,9 @@ pub struct Member {
     node: NodeCore,
     /// The jobs of drivers here, until the control service says that they are over.
     jobs: Map<WorkerId, Box<JobConfig>>,
-    guests: Guests,
+    remote_jobs: RemoteJobs,
     requests: Requests,
-    keepers: Keepers,
+    checkpoint_pins: CheckpointPins,
     cut_off: CutOff,
 }
 
@@ -53,9 +53,16 @@ impl Member {
     pub fn new(total: ResourceSet, first_worker: u64, pool_size: usize) -> Self {
         let mut node = NodeCore::new(total, first_worker, pool_size);
         node.join_cluster();
-        node.keep_memos();
-        let (jobs, guests, requests) = (Map::default(), Guests::default(), Requests::default());
-        Self { node, jobs, guests, requests, keepers: Keepers::default(), cut_off: CutOff::default() }
+        node.keep_snapshots();
+        let (jobs, remote_jobs, requests) = (Map::default(), RemoteJobs::default(), Requests::default());
+        Self {
+            node,
+            jobs,
+            remote_jobs,
+            requests,
+            checkpoint_pins: CheckpointPins::default(),
+            cut_off: CutOff::default(),
+        }
     }
 
     /// The node is a part of a program, and runs no work.
@@ -65,7 +72,7 @@ impl Member {
         self
     }
 
-    /// A driver was admitted, with what its workers need. Follows [`Self::on_connected`].
+    /// A driver was admitted, with what its workers need. Follows [`NodeCore::on_connected`].
     pub fn on_job(&mut self, job: WorkerId, config: Box<JobConfig>, out: &mut NodeActions) {
         self.node.make_known(job);
         self.jobs.insert(job, config.clone());
@@ -85,13 +92,13 @@ impl Member {
         self.node.on_gone(client, reason, last_started, out);
         self.requests.on_said(&out[begin..]);
         self.requests.end(client);
-        self.keepers.end(client);
+        self.checkpoint_pins.end(client);
     }
 
     /// Whether nothing is left of a job: no driver, no worker here, and no actor anywhere.
     #[must_use]
     pub fn is_over(&self, job: WorkerId) -> bool {
-        self.node.is_over(job) && !self.jobs.contains_key(&job) && !self.guests.is_open(job)
+        self.node.is_over(job) && !self.jobs.contains_key(&job) && !self.remote_jobs.is_open(job)
     }
 
     /// A message came from a client. What the core does not handle (allocation) comes back.
@@ -124,11 +131,11 @@ impl Member {
         if let ToNode::LetGo { block } = word {
             self.requests.forget_checkpoint_in(block);
         }
-        self.keepers.on_control(&self.node, &word);
+        self.checkpoint_pins.on_control(&self.node, &word);
         if self.requests.is_stale(&word) {
             return;
         }
-        if let Some(word) = self.guests.admit(&self.node, word, now, out) {
+        if let Some(word) = self.remote_jobs.admit(&self.node, word, now, out) {
             self.node.on_control(word, out);
         }
     }
@@ -156,7 +163,7 @@ impl Member {
             self.on_job_of_node(link, job, now, out);
             return Ok(None);
         }
-        match self.guests.admit_routed(&self.node, (from, to), message, now, out) {
+        match self.remote_jobs.admit_routed(&self.node, (from, to), message, now, out) {
             Some(message) => self.node.on_routed(from, to, message, now, out),
             None => Ok(None),
         }
@@ -177,7 +184,7 @@ impl Member {
             actors: self.node.actors_here(),
             jobs: self.jobs.iter().map(|(job, config)| begun(*job, config.clone())).collect(),
             subscribers: self.node.subscribers_here(true),
-            keepers: Some(self.keepers.all()),
+            keepers: Some(self.checkpoint_pins.all()),
             kept: Some(self.node.kept_for_actors()),
             also,
         };
@@ -186,7 +193,7 @@ impl Member {
         self.node.say_deaths_again(out);
         self.node.say_placed_again(out);
         self.requests.say_again(&self.node.subscribers_here(false), out);
-        self.guests.ask_again(out);
+        self.remote_jobs.ask_again(out);
         self.node.ask_for_groups_again();
         // Behind what removes groups: those are asked about once, and are no more.
         self.node.ask_about_all_bundles(out);
@@ -200,14 +207,14 @@ impl Member {
     /// A node is gone for good. That its processes are is said by itself.
     pub fn on_node_gone(&mut self, node: NodeId, out: &mut NodeActions) {
         self.cut_off.on_node_gone(node);
-        self.guests.void(node);
+        self.remote_jobs.void(node);
         self.node.on_node_gone(node, out);
     }
 
     /// The session with another node is over, though that node may live.
     pub fn on_link_ended(&mut self, node: NodeId, out: &mut NodeActions) {
         self.on_unreached(node);
-        self.guests.void(node);
+        self.remote_jobs.void(node);
         self.node.on_link_ended(node, out);
     }
 
@@ -234,14 +241,14 @@ impl Member {
         match (news.state, news.config) {
             (JobState::Ended, _) if self.jobs.swap_remove(&job).is_some() => {}
             (JobState::Ended, _) => {
-                self.guests.end(job, &mut self.node, out);
+                self.remote_jobs.end(job, &mut self.node, out);
             }
             (JobState::Leaving, _) => {
                 self.node.on_guest_leaves(job);
                 out.push(NodeAction::JobLeaves(job));
             }
             (JobState::Started, Some(config)) => {
-                let Some(held) = self.guests.begin(job) else { return };
+                let Some(held) = self.remote_jobs.begin(job) else { return };
                 self.node.open_job(job);
                 out.push(NodeAction::BeginJob(job, config));
                 for order in held {
@@ -266,12 +273,12 @@ impl Member {
     /// Places what can be placed. Called once after each batch of events.
     pub fn settle(&mut self, now: Instant, out: &mut NodeActions) {
         self.requests.give_up(now, out);
-        self.guests.give_up(now, out);
+        self.remote_jobs.give_up(now, out);
         let away = self.requests.away_since();
         for node in self.cut_off.take(away, now) {
             self.give_up(node, out);
         }
-        self.guests.ask_drivers(self.node.id(), away.is_some(), now, out);
+        self.remote_jobs.ask_drivers(self.node.id(), away.is_some(), now, out);
         self.node.settle(now, out);
     }
 
@@ -279,7 +286,7 @@ impl Member {
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let cut_off = self.cut_off.next_deadline(self.requests.away_since());
-        let own = [self.requests.next_deadline(), self.guests.next_deadline(), cut_off];
+        let own = [self.requests.next_deadline(), self.remote_jobs.next_deadline(), cut_off];
         own.into_iter().chain([self.node.next_deadline()]).flatten().min()
     }
 

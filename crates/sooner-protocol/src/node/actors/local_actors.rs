@@ -13,7 +13,7 @@ use sooner_wire::message::{
 };
 use sooner_wire::{ActorId, ResourceSet, WorkerId};
 
-use super::snapshot::Memo;
+use super::snapshot::ActorSnapshot;
 use super::suspending::Suspended;
 use crate::failures::title;
 use crate::node::core::{Placement, WorkerState, send};
@@ -34,7 +34,7 @@ pub(in crate::node) struct LocalActors {
     /// Those that wait for resources, in order.
     waiting: VecDeque<(Rank, ActorId)>,
     /// The control service is elsewhere, and may start again.
-    pub(in crate::node) keeps_memos: bool,
+    pub(in crate::node) keeps_snapshots: bool,
     /// Those that wait for arguments and hold nothing.
     pub(in crate::node) suspended: Vec<ActorId>,
     /// The latest that ended, the last one last.
@@ -63,13 +63,13 @@ pub(in crate::node) struct LocalActor {
     /// It holds nothing for now.
     pub(in crate::node) suspended: Option<Suspended>,
     /// What a control service that starts again has to learn of it, where one may.
-    pub(in crate::node) memo: Option<Box<Memo>>,
+    pub(in crate::node) snapshot: Option<Box<ActorSnapshot>>,
 }
 
 impl LocalActors {
     fn insert(&mut self, place: PlaceActor) {
         let job = job_of(&place);
-        let memo = self.keeps_memos.then(|| Box::new(Memo::of(&place)));
+        let snapshot = self.keeps_snapshots.then(|| Box::new(ActorSnapshot::of(&place)));
         let PlaceActor { takeover, turn, name, restores, create, .. } = place;
         let id = create.actor;
         let rank = (Reverse(create.constructor.spec.priority.unwrap_or(0)), turn);
@@ -85,7 +85,7 @@ impl LocalActors {
             is_ending: false,
             process: None,
             suspended: None,
-            memo,
+            snapshot,
         };
         self.actors.insert(id, local);
         let at = self.waiting.partition_point(|(other, _)| *other < rank);
@@ -270,8 +270,8 @@ impl NodeCore {
             return self.local_actors.note_unread_state(id, takeover, restore.state);
         };
         let Some((worker, _)) = local.process else { return };
-        if let Some(memo) = &mut local.memo {
-            memo.checkpoint.clone_from(&restore.state);
+        if let Some(snapshot) = &mut local.snapshot {
+            snapshot.checkpoint.clone_from(&restore.state);
         }
         if let Some(Outcome::Stored(location)) = restore.state.as_ref().map(|state| &state.outcome) {
             self.holders.share(location.offset, worker);

@@ -20,7 +20,7 @@ const COVERED_MAX: usize = 1024;
 
 /// What is kept of an actor for that alone.
 #[derive(Debug)]
-pub(in crate::node) struct Memo {
+pub(in crate::node) struct ActorSnapshot {
     is_ready: bool,
     concurrency: u32,
     restarts: i32,
@@ -32,7 +32,7 @@ pub(in crate::node) struct Memo {
     covered: Vec<TaskId>,
 }
 
-impl Memo {
+impl ActorSnapshot {
     pub(in crate::node) fn of(place: &PlaceActor) -> Self {
         let spec = &place.create.constructor.spec;
         let restarts = place.restarts.unwrap_or(0);
@@ -51,50 +51,50 @@ impl Memo {
 }
 
 impl LocalActor {
-    fn row(&self, id: ActorId, memo: &Memo) -> ActorHere {
+    fn row(&self, id: ActorId, snapshot: &ActorSnapshot) -> ActorHere {
         ActorHere {
             actor: id,
             takeover: self.takeover,
             // One that waits for its state is not there yet: see [`NodeCore::say_placed_again`].
             worker: self.process.as_ref().filter(|_| self.has_begun()).map(|(worker, _)| *worker),
-            is_ready: memo.is_ready,
+            is_ready: snapshot.is_ready,
             job: self.job,
             name: self.name.clone(),
-            description: memo.description.clone(),
+            description: snapshot.description.clone(),
             class: self.class.clone(),
             detached: self.detached,
-            concurrency: memo.concurrency,
-            restarts: memo.restarts,
-            create: memo.create.clone(),
-            checkpoint: memo.checkpoint.clone(),
+            concurrency: snapshot.concurrency,
+            restarts: snapshot.restarts,
+            create: snapshot.create.clone(),
+            checkpoint: snapshot.checkpoint.clone(),
             gone: None,
-            group: memo.group,
-            covered: (!memo.covered.is_empty()).then(|| memo.covered.clone()),
+            group: snapshot.group,
+            covered: (!snapshot.covered.is_empty()).then(|| snapshot.covered.clone()),
         }
     }
 }
 
 impl LocalActors {
     /// From now on it is kept what a control service elsewhere may have to learn.
-    pub(in crate::node) fn keep_memos(&mut self) {
-        self.keeps_memos = true;
+    pub(in crate::node) fn keep_snapshots(&mut self) {
+        self.keeps_snapshots = true;
     }
 
     /// The constructor of an actor has returned.
     pub(in crate::node) fn note_ready(&mut self, id: ActorId) {
-        if let Some(memo) = self.actors.get_mut(&id).and_then(|local| local.memo.as_mut()) {
-            memo.is_ready = true;
+        if let Some(snapshot) = self.actors.get_mut(&id).and_then(|local| local.snapshot.as_mut()) {
+            snapshot.is_ready = true;
         }
     }
 
     /// The process of an actor is gone.
     pub(in crate::node) fn note_end(&mut self, id: ActorId, local: &LocalActor, gone: &WorkerGone) {
-        let Some(memo) = &local.memo else { return };
+        let Some(snapshot) = &local.snapshot else { return };
         if self.ended.len() == ENDS_MAX {
             self.ended.pop_front();
         }
         // Its process is named if it had begun: then what it began with is known, too.
-        self.ended.push_back(ActorHere { gone: Some(Box::new(gone.clone())), ..local.row(id, memo) });
+        self.ended.push_back(ActorHere { gone: Some(Box::new(gone.clone())), ..local.row(id, snapshot) });
     }
 
     /// An actor is dead: so much followed from the ends of its processes.
@@ -120,7 +120,7 @@ impl LocalActors {
 
     /// An actor is dead: neither of its process, which is about to end, nor of that end a later control service is told.
     pub(in crate::node) fn note_dead(&mut self, id: ActorId, failure: &Failure) {
-        if self.keeps_memos {
+        if self.keeps_snapshots {
             if self.dead.len() == ENDS_MAX {
                 self.dead.pop_front();
             }
@@ -128,7 +128,7 @@ impl LocalActors {
         }
         self.forget_ends(id);
         if let Some(local) = self.actors.get_mut(&id) {
-            local.memo = None;
+            local.snapshot = None;
         }
     }
 
@@ -139,15 +139,15 @@ impl LocalActors {
 
     /// A block is not kept any more: no state is in it.
     pub(in crate::node) fn forget_state(&mut self, block: u64) {
-        if !self.keeps_memos {
+        if !self.keeps_snapshots {
             return;
         }
         let lies_there = |state: &mut Option<Return>| {
             let outcome = state.as_ref().map(|state| &state.outcome);
             matches!(outcome, Some(Outcome::Stored(location)) if location.offset == block)
         };
-        let memos = self.actors.values_mut().filter_map(|local| local.memo.as_mut());
-        let states = memos.map(|memo| &mut memo.checkpoint);
+        let snapshots = self.actors.values_mut().filter_map(|local| local.snapshot.as_mut());
+        let states = snapshots.map(|snapshot| &mut snapshot.checkpoint);
         for state in states.chain(self.ended.iter_mut().map(|here| &mut here.checkpoint)) {
             if lies_there(state) {
                 *state = None;
@@ -159,10 +159,10 @@ impl LocalActors {
     fn note_checkpoint(&mut self, process: WorkerId, checkpoint: Checkpoint) {
         let Checkpoint { actor: id, state, calls } = checkpoint;
         let is_its = |local: &&mut LocalActor| local.process.as_ref().is_some_and(|(its, _)| *its == process);
-        let living = self.actors.get_mut(&id).filter(is_its).and_then(|local| local.memo.as_mut());
+        let living = self.actors.get_mut(&id).filter(is_its).and_then(|local| local.snapshot.as_mut());
         let is_end = |here: &&mut ActorHere| here.gone.as_ref().is_some_and(|gone| gone.worker == process);
         let ended = self.ended.iter_mut().filter(|here| here.actor == id).find(is_end);
-        let living = living.map(|memo| (&mut memo.checkpoint, &mut memo.covered));
+        let living = living.map(|snapshot| (&mut snapshot.checkpoint, &mut snapshot.covered));
         let ended = ended.map(|here| (&mut here.checkpoint, here.covered.get_or_insert_default()));
         let Some((its_state, covered)) = living.or(ended) else { return };
         *its_state = Some(state);
@@ -171,15 +171,16 @@ impl LocalActors {
     }
 
     fn rows(&self) -> impl Iterator<Item = ActorHere> {
-        let present = self.actors.iter().filter_map(|(id, local)| Some(local.row(*id, local.memo.as_ref()?)));
+        let present =
+            self.actors.iter().filter_map(|(id, local)| Some(local.row(*id, local.snapshot.as_ref()?)));
         self.ended.iter().cloned().chain(present)
     }
 }
 
 impl NodeCore {
     /// From now on it is kept what a control service elsewhere may have to learn.
-    pub(crate) fn keep_memos(&mut self) {
-        self.local_actors.keep_memos();
+    pub(crate) fn keep_snapshots(&mut self) {
+        self.local_actors.keep_snapshots();
     }
 
     /// Blocks that are kept here for actors: with a state, or, without the block, with arguments of one that has begun. One that

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::hash::{Hash, Hasher};
 
 use sooner_wire::limits::{DEATHS_MAX, HELD_MAX};
-use sooner_wire::message::{Held, HeldFrom, Settled, WorkerGone};
+use sooner_wire::message::{Held, HeldFrom, NodeGone, Settled, WorkerGone};
 use sooner_wire::{NodeId, ObjectId, WorkerId};
 
 use crate::node::values::transfers::address;
@@ -421,6 +421,19 @@ impl NodeCore {
         let shared = self.settling.on_gone_elsewhere(worker, self.clients.keys().copied());
         self.say_ends(shared, out);
         self.go_on_settling(out);
+    }
+
+    /// A node is gone for good. That its processes are is told by itself.
+    pub fn on_node_gone(&mut self, node: NodeId, out: &mut NodeActions) {
+        // Before anything that follows from it: whoever hears that a pull found nothing is not to look for it there again.
+        self.tell_all(&NodeGone { node, reason: String::new() }.into(), out);
+        self.view.on_gone(node);
+        self.spillback.turns.forget(node);
+        self.unable.forget_node(node);
+        self.forget_lines(|remote| remote.node() == node);
+        self.end_promotions_at(node);
+        self.on_link_ended(node, out);
+        self.end_pulls_from(node, out);
     }
 
     fn on_processes_gone(&mut self, gone: &WorkerGone, out: &mut NodeActions) {

@@ -10,9 +10,9 @@ use crate::uplink::ToNode;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Keepers(Set<(ActorId, WorkerId)>);
+pub(super) struct CheckpointPins(Set<(ActorId, WorkerId)>);
 
-impl Keepers {
+impl CheckpointPins {
     /// The control service says something.
     pub(super) fn on_control(&mut self, node: &NodeCore, word: &ToNode) {
         let ToNode::Routed { to, message } = word else { return };

@@ -51,12 +51,12 @@ enum Guest {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Guests {
+pub(super) struct RemoteJobs {
     jobs: Map<WorkerId, Guest>,
     waiting: usize,
 }
 
-impl Guests {
+impl RemoteJobs {
     /// Whether more may come for a job.
     pub(super) fn is_open(&self, job: WorkerId) -> bool {
         self.jobs.contains_key(&job)

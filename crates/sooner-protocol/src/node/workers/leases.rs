@@ -166,7 +166,7 @@ impl NodeCore {
             if let Some(grant) = demand.acquire(&mut self.resources) {
                 demand.count -= 1;
                 // All other nodes may have left since something was asked of them.
-                self.spill.note_placed(demand);
+                self.spillback.note_placed(demand);
                 self.placements.push_back(Placement::Lease { client: *id, shape: *shape, grant });
                 return true;
             }

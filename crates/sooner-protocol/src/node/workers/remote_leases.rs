@@ -11,8 +11,7 @@
 
 use sooner_wire::limits::ASKERS_MAX;
 use sooner_wire::message::{
-    LeaseAt, LeaseGranted, LeaseGrantedAt, LeaseRefused, NodeGone, ReclaimLease, ReclaimLeaseAt,
-    ReturnLeaseAt,
+    LeaseAt, LeaseGranted, LeaseGrantedAt, LeaseRefused, ReclaimLease, ReclaimLeaseAt, ReturnLeaseAt,
 };
 use sooner_wire::{LeaseId, NodeId, ShapeId, WorkerId};
 
@@ -165,19 +164,6 @@ impl NodeCore {
         for guest in guests.collect::<Vec<_>>() {
             self.end_remote(guest, out);
         }
-    }
-
-    /// A node is gone for good. That its processes are is told by itself.
-    pub fn on_node_gone(&mut self, node: NodeId, out: &mut NodeActions) {
-        // Before anything that follows from it: whoever hears that a pull found nothing is not to look for it there again.
-        self.tell_all(&NodeGone { node, reason: String::new() }.into(), out);
-        self.view.on_gone(node);
-        self.spill.turns.forget(node);
-        self.unable.forget_node(node);
-        self.forget_lines(|remote| remote.node() == node);
-        self.end_promotions_at(node);
-        self.on_link_ended(node, out);
-        self.end_pulls_from(node, out);
     }
 }
 

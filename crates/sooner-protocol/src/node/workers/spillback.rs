@@ -48,7 +48,7 @@ struct Alias {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(in crate::node) struct Spill {
+pub(in crate::node) struct Spillback {
     aliases: Map<LeaseId, Alias>,
     /// Whose turn it is to get what is spread.
     pub(in crate::node) turns: Turns,
@@ -141,7 +141,7 @@ impl Chooser<'_> {
     }
 }
 
-impl Spill {
+impl Spillback {
     /// A part of a demand was met here.
     pub(in crate::node) fn note_placed(&mut self, demand: &Demand) {
         self.is_unsaid |= !demand.lent.is_empty();
@@ -188,7 +188,7 @@ impl NodeCore {
                 self.view.take(lent.node, &demand.resources, lent.count);
             }
         }
-        for alias in self.spill.aliases.values() {
+        for alias in self.spillback.aliases.values() {
             if self.view.version(alias.node) != Some(alias.version) {
                 continue;
             }
@@ -222,7 +222,7 @@ impl NodeCore {
             let group = strategy.and_then(Strategy::group);
             let step = if let Some(place) = group {
                 let place_and_time = (here.node, self.now);
-                self.spill.is_unsaid = true;
+                self.spillback.is_unsaid = true;
                 let able = (&self.unable, job);
                 self.group_places.step(place, demand, &self.resources, &self.view, place_and_time, able)
             } else {
@@ -230,7 +230,7 @@ impl NodeCore {
                 if !self.resources.fits(&demand.resources, strategy) {
                     here.free = ResourceSet::default();
                 }
-                let (view, turns, now, unable) = (&self.view, &self.spill.turns, self.now, &self.unable);
+                let (view, turns, now, unable) = (&self.view, &self.spillback.turns, self.now, &self.unable);
                 let home = here.node;
                 let here = (!self.runs_nothing).then_some(&here);
                 Chooser { view, home, here, turns, now, job, unable }.step(demand)
@@ -241,8 +241,8 @@ impl NodeCore {
                 Step::There(node, count) => {
                     demand.lend(node, count, self.now);
                     self.view.take(node, &demand.resources, count);
-                    self.spill.turns.note(demand.strategy.as_deref(), node);
-                    self.spill.is_unsaid = true;
+                    self.spillback.turns.note(demand.strategy.as_deref(), node);
+                    self.spillback.is_unsaid = true;
                     return true;
                 }
                 Step::Moves(from, Some(to)) => {
@@ -250,19 +250,19 @@ impl NodeCore {
                     demand.take_back(from);
                     demand.lend(to, 1, self.now);
                     self.view.take(to, &demand.resources, 1);
-                    self.spill.turns.note(demand.strategy.as_deref(), to);
-                    self.spill.is_unsaid = true;
+                    self.spillback.turns.note(demand.strategy.as_deref(), to);
+                    self.spillback.is_unsaid = true;
                     return true;
                 }
                 Step::Waits => {
                     if self.view.must_ask() && group.is_none() && demand.must_find(self.now) {
-                        self.spill.questions += 1;
-                        out.push(find_nodes(self.spill.questions, demand));
+                        self.spillback.questions += 1;
+                        out.push(find_nodes(self.spillback.questions, demand));
                     }
                     continue;
                 }
                 Step::Never(objection) => {
-                    self.spill.is_unsaid |= objection.is_final();
+                    self.spillback.is_unsaid |= objection.is_final();
                     let total = || {
                         let mut total = here.total.clone();
                         self.view.add_sums(&mut total, &mut ResourceSet::default());
@@ -276,10 +276,10 @@ impl NodeCore {
                 if let Some(from) = taken {
                     mark!("what waited at another node ran here");
                     demand.take_back(from);
-                    self.spill.is_unsaid = true;
+                    self.spillback.is_unsaid = true;
                 }
                 demand.count -= 1;
-                self.spill.turns.note(demand.strategy.as_deref(), here.node);
+                self.spillback.turns.note(demand.strategy.as_deref(), here.node);
                 self.placements.push_back(Placement::Lease { client: *id, shape: *shape, grant });
                 return true;
             }
@@ -289,7 +289,7 @@ impl NodeCore {
 
     /// Tells other nodes what is asked of them, where that has changed.
     pub(in crate::node) fn say_lent(&mut self, out: &mut NodeActions) {
-        if !std::mem::take(&mut self.spill.is_unsaid) {
+        if !std::mem::take(&mut self.spillback.is_unsaid) {
             return;
         }
         self.ask_for_groups(out);
@@ -328,14 +328,14 @@ impl NodeCore {
         let demands = self.askers.values_mut().flat_map(|asker| asker.demands.values_mut());
         for lent in demands.flat_map(|demand| &mut demand.lent) {
             lent.count = 0;
-            self.spill.is_unsaid = true;
+            self.spillback.is_unsaid = true;
         }
         self.say_lent(out);
     }
 
     /// The demand of a client has changed.
     pub(in crate::node) fn note_demand(&mut self) {
-        self.spill.is_unsaid |= self.is_member;
+        self.spillback.is_unsaid |= self.is_member;
     }
 
     /// Another node grants a lease.
@@ -348,7 +348,7 @@ impl NodeCore {
         let is_wanted = match demand {
             None => false,
             Some(demand) => {
-                self.spill.is_unsaid = true;
+                self.spillback.is_unsaid = true;
                 let was_asked = demand.on_granted(node);
                 if !was_asked {
                     mark!("a node granted what was not asked of it any more");
@@ -368,7 +368,7 @@ impl NodeCore {
         self.next_lease += 1;
         let alias = LeaseId(self.next_lease);
         let version = self.view.version(node).unwrap_or(0);
-        self.spill.aliases.insert(alias, Alias { node, lease, worker, client, shape, version });
+        self.spillback.aliases.insert(alias, Alias { node, lease, worker, client, shape, version });
         out.push(send(client, LeaseGranted { shape, lease: alias, worker, gpus }));
     }
 
@@ -402,27 +402,27 @@ impl NodeCore {
         out: &mut NodeActions,
     ) {
         let is_it = |alias: &Alias| alias.node == node && alias.lease == reclaim.lease;
-        if let Some((id, alias)) = self.spill.aliases.iter().find(|(_, alias)| is_it(alias)) {
+        if let Some((id, alias)) = self.spillback.aliases.iter().find(|(_, alias)| is_it(alias)) {
             out.push(send(alias.client, ReclaimLease { count: 1, lease: Some(*id) }));
         }
     }
 
     /// A client gives back a lease that is none of this node's own.
     pub(in crate::node) fn return_alias(&mut self, from: WorkerId, lease: LeaseId, out: &mut NodeActions) {
-        if self.spill.aliases.get(&lease).is_some_and(|alias| alias.client == from) {
-            let alias = self.spill.aliases.swap_remove(&lease).expect("looked at above");
+        if self.spillback.aliases.get(&lease).is_some_and(|alias| alias.client == from) {
+            let alias = self.spillback.aliases.swap_remove(&lease).expect("looked at above");
             self.give_back_at(alias.node, alias.lease, out);
         }
     }
 
     /// Leases of other nodes end with their worker or client. Their nodes know of that.
     pub(in crate::node) fn end_aliases_of(&mut self, gone: WorkerId) {
-        self.spill.aliases.retain(|_, alias| alias.worker != gone && alias.client != gone);
+        self.spillback.aliases.retain(|_, alias| alias.worker != gone && alias.client != gone);
     }
 
     /// What another node was asked for and what it granted is void.
     pub(in crate::node) fn forget_lender(&mut self, node: NodeId) {
-        self.spill.aliases.retain(|_, alias| alias.node != node);
+        self.spillback.aliases.retain(|_, alias| alias.node != node);
         for demand in self.askers.values_mut().flat_map(|asker| asker.demands.values_mut()) {
             demand.forget_node(node);
         }
@@ -455,7 +455,7 @@ impl NodeCore {
     /// Leases of other nodes that clients here have.
     #[must_use]
     pub fn leases_elsewhere(&self) -> usize {
-        self.spill.aliases.len()
+        self.spillback.aliases.len()
     }
 }
 

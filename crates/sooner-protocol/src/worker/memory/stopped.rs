@@ -18,10 +18,11 @@ use sooner_wire::message::{Failure, FailureCode, MemoryEnd, TaskKind, TaskSpec};
 use sooner_wire::resources::{UNIT, size};
 use sooner_wire::{ResourceSet, ShapeId, Strategy, TaskId};
 
+use crate::pace::pause_after;
 use crate::worker::WorkerCore;
 use crate::worker::action::Actions;
+use crate::worker::tasks::State;
 use crate::worker::tasks::cancelling::cancelled_failure;
-use crate::worker::tasks::{State, pause_after};
 
 const MEMORY: &str = "memory";
 /// A task that the kernel ended so often is believed to be too large.

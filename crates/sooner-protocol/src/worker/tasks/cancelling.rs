@@ -1,5 +1,5 @@
 //! Cancelling tasks of ours, and asking others to cancel theirs. What a worker does with such a request is in
-//! [`crate::worker::execution::executing`].
+//! `worker/execution/executing.rs`.
 
 use sooner_wire::TaskId;
 use sooner_wire::message::{CancelTask, Failure, FailureCode, TaskKind, TaskSpec};

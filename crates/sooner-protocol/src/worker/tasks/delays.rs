@@ -3,20 +3,7 @@
 //! The first time at once: most crashes have nothing to do with the task. Then after a pause that doubles with each
 //! crash, so that a task which kills whoever runs it costs little beside the others, however often it may be retried.
 
-use sooner_wire::limits::{RETRY_PAUSE_NANOS, RETRY_PAUSE_NANOS_MAX};
-
 use crate::time::Instant;
-
-/// How long to wait (nanoseconds) after so many failures in a row.
-#[must_use]
-pub fn pause_after(failures: u32) -> u64 {
-    match failures.checked_sub(2) {
-        None => 0,
-        Some(doublings) => {
-            RETRY_PAUSE_NANOS.saturating_mul(1 << doublings.min(30)).min(RETRY_PAUSE_NANOS_MAX)
-        }
-    }
-}
 
 /// See the module. An entry stands until its time, also when its task has ended before.
 #[derive(Debug, Default)]
@@ -46,7 +33,10 @@ impl Delays {
 
 #[cfg(test)]
 mod tests {
+    use sooner_wire::limits::{RETRY_PAUSE_NANOS, RETRY_PAUSE_NANOS_MAX};
+
     use super::*;
+    use crate::pace::pause_after;
 
     #[test]
     fn the_first_retry_is_at_once_and_pauses_double_up_to_a_bound() {

@@ -17,7 +17,7 @@ pub(super) mod retrying;
 mod streaming;
 mod streams;
 
-pub use delays::{Delays, pause_after};
+pub use delays::Delays;
 pub use events::{Counts, Passed, RECORD_BYTES, Record, TaskEvents, code_of};
 pub use labels::Label;
 pub use leases::{Lease, Leases, PushTo, Replied, argument_bytes_max};

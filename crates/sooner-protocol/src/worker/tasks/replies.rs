@@ -6,7 +6,8 @@ use sooner_wire::message::{Outcome, Reply, Return, Returned, TaskKind};
 use sooner_wire::{FunctionId, WorkerId};
 
 use super::cancelling::cancelled_failure;
-use super::{Pending, Replied, State, Stream, pause_after};
+use super::{Pending, Replied, State, Stream};
+use crate::pace::pause_after;
 use crate::probes::mark;
 use crate::time::Instant;
 use crate::worker::WorkerCore;

@@ -2,7 +2,8 @@
 
 use sooner_wire::message::FailureCode;
 
-use super::{State, pause_after};
+use super::State;
+use crate::pace::pause_after;
 use crate::worker::WorkerCore;
 use crate::worker::action::Actions;
 use sooner_wire::message::{Failure, TaskKind, TaskSpec};

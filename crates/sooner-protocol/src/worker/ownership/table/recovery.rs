@@ -4,7 +4,7 @@
 //! it computed again, or says why that cannot be ([`super::Made`]). Between the node's word and its reuse of the memory
 //! a process may be told the old place by one that has not heard yet: such a message counts as no answer.
 //!
-//! It never decides whether a task is executed again: `worker/recovery.rs` does.
+//! It never decides whether a task is executed again: `worker/ownership/recovery.rs` does.
 
 use sooner_wire::message::{AddBorrow, Failure, FailureCode, Outcome};
 use sooner_wire::{ObjectId, TaskId};
