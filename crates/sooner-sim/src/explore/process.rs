@@ -396,16 +396,13 @@ impl Process {
                 };
                 self.act(effects, |core, out| core.cancel(task, false, true, out));
             }
-            Step::Executed(count) => {
-                assert_eq!(
-                    self.executed.len(),
-                    *count,
-                    "I8: the actor's state has other calls: {:?}",
-                    self.executed
-                );
-            }
+            Step::Executed(count) => self.check_executed(*count),
             Step::Get(_) => unreachable!("waits are the caller's"),
         }
+    }
+
+    fn check_executed(&self, count: usize) {
+        assert_eq!(self.executed.len(), count, "I8: the actor's state has other calls: {:?}", self.executed);
     }
 
     fn new_task(&mut self) -> TaskId {

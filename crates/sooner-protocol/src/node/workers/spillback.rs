@@ -141,7 +141,22 @@ impl Chooser<'_> {
     }
 }
 
+/// What all nodes have together, this one included.
+fn total_of(here: &NodeRow, view: &View) -> ResourceSet {
+    let mut total = here.total.clone();
+    view.add_sums(&mut total, &mut ResourceSet::default());
+    total
+}
+
 impl Spillback {
+    /// So many units of a demand go to another node.
+    fn lend(&mut self, demand: &mut Demand, (node, count): (NodeId, u32), view: &mut View, now: Instant) {
+        demand.lend(node, count, now);
+        view.take(node, &demand.resources, count);
+        self.turns.note(demand.strategy.as_deref(), node);
+        self.is_unsaid = true;
+    }
+
     /// A part of a demand was met here.
     pub(in crate::node) fn note_placed(&mut self, demand: &Demand) {
         self.is_unsaid |= !demand.lent.is_empty();
@@ -200,12 +215,7 @@ impl NodeCore {
     }
 
     /// Finds a place for one unit of what a client waits for, here or elsewhere. True if there is one.
-    pub(in crate::node) fn place_over_nodes(
-        &mut self,
-        at: usize,
-        priority: i32,
-        out: &mut NodeActions,
-    ) -> bool {
+    pub(super) fn place_over_nodes(&mut self, at: usize, priority: i32, out: &mut NodeActions) -> bool {
         let is_next = |demand: &Demand| demand.count > 0 && demand.priority == priority;
         let (_, asker) = self.askers.get_index(at).expect("below the count");
         if !asker.demands.values().any(is_next) {
@@ -239,19 +249,13 @@ impl NodeCore {
                 Step::Here => None,
                 Step::Moves(from, None) => Some(from),
                 Step::There(node, count) => {
-                    demand.lend(node, count, self.now);
-                    self.view.take(node, &demand.resources, count);
-                    self.spillback.turns.note(demand.strategy.as_deref(), node);
-                    self.spillback.is_unsaid = true;
+                    self.spillback.lend(demand, (node, count), &mut self.view, self.now);
                     return true;
                 }
                 Step::Moves(from, Some(to)) => {
                     mark!("what waited at one node went to another");
                     demand.take_back(from);
-                    demand.lend(to, 1, self.now);
-                    self.view.take(to, &demand.resources, 1);
-                    self.spillback.turns.note(demand.strategy.as_deref(), to);
-                    self.spillback.is_unsaid = true;
+                    self.spillback.lend(demand, (to, 1), &mut self.view, self.now);
                     return true;
                 }
                 Step::Waits => {
@@ -263,12 +267,7 @@ impl NodeCore {
                 }
                 Step::Never(objection) => {
                     self.spillback.is_unsaid |= objection.is_final();
-                    let total = || {
-                        let mut total = here.total.clone();
-                        self.view.add_sums(&mut total, &mut ResourceSet::default());
-                        total
-                    };
-                    out.extend(demand.object(objection, (*id, *shape), total));
+                    out.extend(demand.object(objection, (*id, *shape), || total_of(&here, &self.view)));
                     continue;
                 }
             };
