@@ -14,7 +14,6 @@ mod core;
 mod draining;
 pub mod objects;
 pub mod peers;
-mod questions;
 mod report;
 mod routed;
 pub mod uplink;

@@ -3,6 +3,5 @@
 pub(super) mod connections;
 pub mod deaths;
 pub(super) mod departed;
-mod given_up;
 mod severing;
 pub mod watches;

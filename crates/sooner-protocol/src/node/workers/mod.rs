@@ -6,7 +6,6 @@ mod jobs;
 mod leases;
 pub mod memory;
 mod pool;
-mod remote_jobs;
 pub(super) mod remote_leases;
 pub(super) mod requesters;
 pub(super) mod spillback;
