@@ -35,6 +35,16 @@ def test_this_tree_is_tidy(name: str) -> None:
     assert not findings, "\n" + "\n".join(findings)
 
 
+def long_rust(head: str, lines: int, indent: str = "") -> str:
+    return f"{head} long() {{\n" + "let x = 1;\n" * (lines - 2) + f"{indent}}}\n"
+
+
+def spread(crate: str, struct: str, files: int) -> dict[str, str]:
+    """A struct with an `impl` in its own file and in others."""
+    own = {f"crates/{crate}/src/lib.rs": f"pub struct {struct} {{}}\n\nimpl {struct} {{\n}}\n"}
+    return own | {f"crates/{crate}/src/a{n}.rs": f"impl {struct} {{\n}}\n" for n in range(files - 1)}
+
+
 # check, the files of a tree, a part of the finding that must be made
 PLANTED: list[tuple[Callable[[Path], list[str]], dict[str, str], str]] = [
     (
@@ -74,6 +84,46 @@ PLANTED: list[tuple[Callable[[Path], list[str]], dict[str, str], str]] = [
         },
         "rand: seeds come in as arguments",
     ),
+    (
+        tidy_rust.check_functions,
+        {"crates/a/src/lib.rs": long_rust("    pub(super) fn", 71, "    ")},
+        "a/src/lib.rs:1: crates/a/src/lib.rs::long has 71 lines",
+    ),
+    (
+        tidy_rust.check_functions,
+        {"crates/sooner-python/src/verbs.rs": long_rust("fn", 80).replace("long", "wait")},
+        "verbs.rs::wait is said to be 84, and is 80",
+    ),
+    (tidy_rust.check_functions, {"crates/sooner-python/src/verbs.rs": ""}, "verbs.rs::wait is said to be 84"),
+    (tidy_rust.check_spread, spread("sooner-sim", "Wide", 4), "sooner-sim::Wide: `impl` in 4 files, at most 3"),
+    (tidy_rust.check_spread, spread("sooner-protocol", "Pulls", 6), "Pulls: `impl` in 6 files, at most 5"),
+    (tidy_rust.check_spread, spread("sooner-protocol", "Pulls", 4), "Pulls is said to be 5, and is 4"),
+    (
+        tidy_rust.check_rooms,
+        {"crates/sooner-protocol/src/control/core.rs": "use crate::node::NodeCore;\n"},
+        "control/core.rs:1: control -> node",
+    ),
+    (
+        tidy_rust.check_rooms,
+        {"crates/sooner-protocol/src/table.rs": "fn f() {\n    crate::worker::f();\n}\n"},
+        "table.rs:2: table -> worker",
+    ),
+    (
+        tidy_rust.check_rooms,
+        {"crates/sooner-protocol/src/node/core.rs": "use crate::{control, table};\n"},
+        "core.rs:1: crate::{...}",
+    ),
+    (tidy_rust.check_rooms, {"crates/sooner-protocol/src/attic.rs": ""}, "attic is not a room"),
+    (
+        tidy_python.check_functions,
+        {"python/sooner/a.py": "def long() -> None:\n" + "    pass\n" * 70},
+        "a.py:1: python/sooner/a.py::long has 71 lines",
+    ),
+    (
+        tidy_python.check_functions,
+        {"python/sooner/context.py": "def init() -> None:\n" + "    pass\n" * 99},
+        "context.py::init is said to be 266, and is 100",
+    ),
     (tidy_python.check_docstrings, {"python/sooner/a.py": "x = 1\n"}, "sooner/a.py:1: no docstring"),
     (tidy_python.check_docstrings, {"tools/a.py": "x = = 1\n"}, "tools/a.py:1: not valid Python"),
     (
@@ -90,8 +140,6 @@ PLANTED: list[tuple[Callable[[Path], list[str]], dict[str, str], str]] = [
     ),
     (tidy_python.check_imports, {"python/sooner/a.py": "def f():\n    import tests.b\n"}, "a.py:2: tests.b"),
     (tidy.check_sizes, {"docs/a.md": "x\n" * 1001}, "docs/a.md: 1001 lines"),
-    (tidy.check_sizes, {f"crates/a/src/{n}.rs": "x\n" * 300 for n in range(10)}, "half of the code files"),
-    (tidy.check_sizes, {f"crates/a/src/{n}.rs": "x\n" * (n // 8 * 600) for n in range(10)}, "a tenth of the code"),
     (tidy.check_unfinished, {"crates/a/src/lib.rs": f"fn f() {{ to{'do'}!() }}\n"}, "lib.rs:1: unfinished"),
     (tidy.check_unfinished, {"python/a.py": f"x = 1  # FIX{'ME'}: more\n"}, "a.py:1: unfinished"),
     (tidy.check_prose, {"README.md": "\n[a](docs/none.md)\n"}, "README.md:2: the link to docs/none.md"),
@@ -241,3 +289,17 @@ def test_decision_records_have_a_status(files: dict[str, str], finding: str | No
     write(tmp_path, files)
     found = tidy_records.check_records(tmp_path)
     assert any(finding in line for line in found) if finding else found == []
+
+
+def test_an_arrow_upwards_cannot_be_drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(tidy_rust.ROOMS, "node", tidy_rust.ROOMS["node"] | {"engine"})
+    assert tidy_rust.check_rooms(tmp_path) == ["tools/tidy_rust.py: node -> engine: an arrow upwards"]
+
+
+def test_what_is_within_bounds_passes(tmp_path: Path) -> None:
+    declared = "trait T {\n    fn f(\n        a: u8,\n    );\n}\n\nfn g() {}\n" + "// x\n" * 80
+    write(tmp_path, {"crates/a/src/lib.rs": long_rust("fn", 70) + declared} | spread("sooner-sim", "Narrow", 3))
+    write(tmp_path, {"crates/sooner-protocol/src/node/core.rs": "use crate::uplink::ToNode; // crate::engine\n"})
+    assert tidy_rust.check_functions(tmp_path) == []
+    assert tidy_rust.check_rooms(tmp_path) == []
+    assert [line for line in tidy_rust.check_spread(tmp_path) if "Narrow" in line] == []

@@ -10,7 +10,6 @@ fault each.
 from __future__ import annotations
 
 import re
-import statistics
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,8 +20,6 @@ import tidy_records
 import tidy_rust
 
 LINES_MAX = 1000
-LINES_P90_MAX = 500
-LINES_MEDIAN_MAX = 200
 
 SOURCE_SUFFIXES = frozenset({".rs", ".py", ".pyi", ".md", ".toml", ".yml", ".sh", ".css"})
 SKIPPED_DIRECTORIES = frozenset({"target", "site", "dist", "node_modules", "__pycache__"})
@@ -47,29 +44,13 @@ def _lines(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").splitlines()
 
 
-def _is_code_without_tests(root: Path, path: Path) -> bool:
-    parts = path.relative_to(root).parts
-    return parts[0] in {"crates", "python"} and path.suffix in {".rs", ".py"} and "test" not in " ".join(parts)
-
-
 def check_sizes(root: Path) -> list[str]:
-    """No file is too long to be read at one sitting, and most are short."""
+    """No file is too long to be read at one sitting."""
     findings = []
-    code = []
     for path in sources(root):
         count = len(_lines(path))
         if count > LINES_MAX:
             findings.append(f"{path.relative_to(root)}: {count} lines, at most {LINES_MAX}: split it by noun")
-        if _is_code_without_tests(root, path):
-            code.append((count, str(path.relative_to(root))))
-    if len(code) >= 10:
-        counts = sorted(count for count, _ in code)
-        median, p90 = statistics.median(counts), counts[len(counts) * 9 // 10]
-        longest = ", ".join(f"{name} ({count})" for count, name in sorted(code, reverse=True)[:5])
-        if median > LINES_MEDIAN_MAX:
-            findings.append(f"half of the code files are longer than {median} lines, at most {LINES_MEDIAN_MAX}")
-        if p90 > LINES_P90_MAX:
-            findings.append(f"a tenth of the code files has {p90} lines or more, at most {LINES_P90_MAX}: {longest}")
     return findings
 
 
@@ -185,8 +166,12 @@ CHECKS: dict[str, Callable[[Path], list[str]]] = {
     "arrows between crates": tidy_rust.check_arrows,
     "headers of Rust modules": tidy_rust.check_headers,
     "walls of sooner-protocol": tidy_rust.check_walls,
+    "long functions in Rust": tidy_rust.check_functions,
+    "structs in many files": tidy_rust.check_spread,
+    "rooms of sooner-protocol": tidy_rust.check_rooms,
     "docstrings of Python modules": tidy_python.check_docstrings,
     "imports of Python modules": tidy_python.check_imports,
+    "long functions in Python": tidy_python.check_functions,
     "sizes of files": check_sizes,
     "nothing unfinished": check_unfinished,
     "pages of errors": check_error_pages,

@@ -1,4 +1,4 @@
-"""The tidy checks of the Python side: docstrings, who may import what, and the classes of exceptions.py."""
+"""The tidy checks of the Python side: docstrings, imports, long functions, and the classes of exceptions.py."""
 
 from __future__ import annotations
 
@@ -20,6 +20,16 @@ PUBLIC_MODULES = (
 )
 # The rooms that stand on the public API alone.
 ON_PUBLIC_NAMES = ("util", "compat")
+
+FUNCTION_LINES_MAX = 70
+# Functions that are longer, with their lines. A number may shrink here and in the code together; no row is ever added.
+LONG: dict[str, int] = {
+    "python/sooner/_settings.py::table": 88,
+    "python/sooner/_template.py::main": 105,
+    "python/sooner/context.py::init": 266,
+    "python/sooner/options.py::_rows": 215,
+    "python/sooner/util/dask/scheduler.py::sooner_dask_get": 88,
+}
 
 
 def _modules(root: Path) -> Iterator[Path]:
@@ -118,3 +128,37 @@ def public_classes(module: Path) -> list[str]:
     except SyntaxError:
         return []
     return [node.name for node in tree.body if isinstance(node, ast.ClassDef) and node.name[0] != "_"]
+
+
+def check_functions(root: Path) -> list[str]:
+    """No function is too long to be seen at once, but for those of a table that only shrinks."""
+    findings = []
+    long: dict[str, tuple[int, int]] = {}
+    for path in _modules(root):
+        where = path.relative_to(root).as_posix()
+        if where.startswith("tests/"):
+            continue
+        try:
+            tree = _parse(path)
+        except SyntaxError:
+            continue  # Another check says so.
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                count = (node.end_lineno or node.lineno) - node.lineno + 1
+                if count > FUNCTION_LINES_MAX:
+                    long[f"{where}::{node.name}"] = (count, node.lineno)
+    for name, (count, line) in long.items():
+        allowed = LONG.get(name, FUNCTION_LINES_MAX)
+        if count > allowed:
+            where = f"{name.split('::')[0]}:{line}"
+            findings.append(f"{where}: {name} has {count} lines, at most {allowed}: split it by what it does")
+    return findings + not_shrunk(LONG, {name: count for name, (count, _) in long.items()}, root)
+
+
+def not_shrunk(table: dict[str, int], found: dict[str, int], root: Path) -> list[str]:
+    """Rows of a table that say more than is there: they are to shrink with the code. Names begin with a path."""
+    return [
+        f"tools: {name} is said to be {number}, and is {found.get(name, 'none')}: shrink the row, or take it out"
+        for name, number in table.items()
+        if found.get(name, 0) < number and (root / name.split("::")[0]).exists()
+    ]

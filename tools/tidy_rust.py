@@ -1,11 +1,14 @@
-"""The tidy checks of the Rust side: arrows between crates, module headers, and the walls of sooner-protocol."""
+"""The tidy checks of the Rust side: arrows between crates and rooms, headers, walls, long functions, spread structs."""
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from tidy_python import not_shrunk
 
 # Crate -> the crates it may name. Whatever is not listed here is not an arrow of this house.
 ARROWS: dict[str, frozenset[str]] = {
@@ -36,6 +39,49 @@ WALLS: dict[str, frozenset[str]] = {
     "randomness": frozenset({"std::collections::HashMap", "std::collections::HashSet"}),
     "threads": frozenset({"std::thread::spawn", "std::thread::sleep"}),
 }
+# Room of sooner-protocol (a folder or file right under src) -> the rooms it may name. What an arrow leads to is on a
+# floor below: the rooms are listed from the ground up, and none names one that comes after it.
+GROUND = frozenset({"probes", "table", "time"})
+ROOMS: dict[str, frozenset[str]] = {
+    "table": frozenset(),
+    "probes": frozenset({"table"}),
+    "time": frozenset(),
+    "failures": frozenset(),
+    "pace": GROUND,
+    "session": GROUND,
+    "scheduling": GROUND,
+    "uplink": GROUND,
+    "worker": GROUND | {"failures", "pace", "scheduling"},
+    "node": GROUND | {"failures", "pace", "scheduling", "uplink"},
+    "control": GROUND | {"failures", "pace", "scheduling", "uplink"},
+    "engine": GROUND | {"control", "node", "uplink"},
+}
+
+FUNCTION_LINES_MAX = 70
+# Functions that are longer, with their lines. A number may shrink here and in the code together; no row is ever added.
+LONG: dict[str, int] = {
+    "crates/sooner-protocol/src/node/routed.rs::check_routed": 75,
+    "crates/sooner-python/src/control.rs::start": 90,
+    "crates/sooner-python/src/joining.rs::join": 89,
+    "crates/sooner-python/src/lib.rs::_sooner": 113,
+    "crates/sooner-python/src/verbs.rs::wait": 84,
+    "crates/sooner-runtime/src/node/service.rs::new": 74,
+}
+
+IMPL_FILES_MAX = 3
+# Structs whose `impl` blocks are in more files than that, with the number of files. A number may shrink here and in the
+# code together; no row is ever added. What belongs together gets a struct of its own.
+SPREAD: dict[str, int] = {
+    "crates/sooner-protocol::Directory": 15,
+    "crates/sooner-protocol::NodeCore": 32,
+    "crates/sooner-protocol::Ownership": 10,
+    "crates/sooner-protocol::Pulls": 5,
+    "crates/sooner-protocol::WorkerCore": 25,
+    "crates/sooner-runtime::Client": 8,
+    "crates/sooner-runtime::Service": 16,
+    "crates/sooner-sim::World": 52,
+}
+
 RANDOM_LIBRARIES = frozenset({"rand", "fastrand", "getrandom", "uuid", "oorandom"})
 
 
@@ -108,4 +154,107 @@ def check_walls(root: Path) -> list[str]:
                 for section, name in _dependencies(manifest)
                 if section == "dependencies" and name in RANDOM_LIBRARIES
             ]
+    return findings
+
+
+def _production(root: Path, crates: tuple[str, ...] = ("*",)) -> Iterator[tuple[Path, list[str]]]:
+    """Every Rust file that is no test, up to its tests."""
+    for crate in crates:
+        for path in sorted((root / "crates").glob(f"{crate}/src/**/*.rs")):
+            if path.stem == "tests" or "tests" in path.relative_to(root).parts:
+                continue
+            lines = path.read_text(encoding="utf-8").splitlines()
+            ends = [at for at, line in enumerate(lines) if re.match(r"(?:pub(?:\([^)]*\))? )?mod tests \{", line)]
+            yield path, lines[: ends[0]] if ends else lines
+
+
+def functions(lines: list[str]) -> Iterator[tuple[str, int, int]]:
+    """(name, first line, number of lines) of every function, as rustfmt lays them out."""
+    begins = re.compile(r"(\s*)(?:pub(?:\([^)]*\))? )?(?:(?:const|async|unsafe|extern \"C\") )*fn (\w+)")
+    for at, line in enumerate(lines):
+        if (match := begins.match(line)) is None or line.rstrip().endswith((";", "}")):
+            continue
+        indent = match[1]
+        for end in range(at + 1, len(lines)):
+            if lines[end] == indent + "}":
+                yield match[2], at + 1, end - at + 1
+                break
+            if lines[end].startswith(indent + ")") and lines[end].endswith(";"):
+                break
+
+
+def check_functions(root: Path) -> list[str]:
+    """No function is too long to be seen at once, but for those of a table that only shrinks."""
+    findings = []
+    long: dict[str, tuple[int, str]] = {}
+    for path, lines in _production(root):
+        for name, first, count in functions(lines):
+            if count > FUNCTION_LINES_MAX:
+                where = path.relative_to(root).as_posix()
+                long[f"{where}::{name}"] = (count, f"{where}:{first}")
+    for name, (count, where) in long.items():
+        allowed = LONG.get(name, FUNCTION_LINES_MAX)
+        if count > allowed:
+            findings.append(f"{where}: {name} has {count} lines, at most {allowed}: split it by what it does")
+    return findings + not_shrunk(LONG, {name: count for name, (count, _) in long.items()}, root)
+
+
+def check_spread(root: Path) -> list[str]:
+    """What a struct does is in at most three files, but for those of a table that only shrinks."""
+    findings = []
+    for crate in ("sooner-protocol", "sooner-runtime", "sooner-sim"):
+        structs: dict[str, list[str]] = {}
+        files: dict[str, set[str]] = {}
+        for path, lines in _production(root, (crate,)):
+            text = "\n".join(lines)
+            where = path.relative_to(root).as_posix()
+            for name in re.findall(r"^(?:pub(?:\([^)]*\))? )?struct (\w+)", text, re.MULTILINE):
+                structs.setdefault(name, []).append(where)
+            for name in re.findall(r"^impl(?:<[^>{]*>)? (\w+)(?:<[^{]*>)? (?:where[^{]*)?\{", text, re.MULTILINE):
+                files.setdefault(name, set()).add(where)
+        # Of several structs of one name nobody can say which an `impl` is for: those in the file of one are its own.
+        found = {}
+        for name, homes in structs.items():
+            count = len(files.get(name, set()) - set(homes)) + 1
+            if count > IMPL_FILES_MAX:
+                found[f"crates/{crate}::{name}"] = count
+        for name, count in found.items():
+            allowed = SPREAD.get(name, IMPL_FILES_MAX)
+            if count > allowed:
+                findings.append(
+                    f"{name}: `impl` in {count} files, at most {allowed}: give what belongs together a struct"
+                )
+        rows = {name: number for name, number in SPREAD.items() if name.startswith(f"crates/{crate}::")}
+        findings += not_shrunk(rows, found, root)
+    return findings
+
+
+def check_rooms(root: Path) -> list[str]:
+    """Rooms of sooner-protocol name one another along the drawn arrows only, and none of these leads up."""
+    source = root / "crates/sooner-protocol/src"
+    findings = []
+    floors = list(ROOMS)
+    for room, below in ROOMS.items():
+        findings += [
+            f"tools/tidy_rust.py: {room} -> {other}: an arrow upwards"
+            for other in sorted(below)
+            if other not in floors[: floors.index(room)]
+        ]
+    for path in sorted(source.rglob("*.rs")):
+        room = path.relative_to(source).parts[0].removesuffix(".rs")
+        where = path.relative_to(root).as_posix()
+        if room == "lib":
+            continue
+        if room not in ROOMS:
+            findings.append(f"{where}: {room} is not a room of the design; draw it in tools/tidy_rust.py first")
+            continue
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+            code = line.split("//")[0]
+            if "crate::{" in code:
+                findings.append(f"{where}:{number}: crate::{{...}}: name the rooms one by one")
+            for other in re.findall(r"\bcrate::([a-z_]+)", code.replace("in crate::", "")):
+                if other != room and other not in ROOMS[room]:
+                    findings.append(
+                        f"{where}:{number}: {room} -> {other}: it may name {', '.join(sorted(ROOMS[room]))}"
+                    )
     return findings

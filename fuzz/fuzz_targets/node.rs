@@ -5,7 +5,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use sooner_protocol::node::{NodeAction, NodeActions};
-use sooner_protocol::solo::Solo;
+use sooner_protocol::engine::Solo;
 use sooner_protocol::time::Instant;
 use sooner_wire::frame::{HEAD_BYTES, whole_frame};
 use sooner_wire::message::Message;

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use libfuzzer_sys::fuzz_target;
 use sooner_fuzz::{HERE, THERE};
 use sooner_protocol::control::Probed;
-use sooner_protocol::control::nodes::{Nodes, NodesAction, NodesOptions};
+use sooner_protocol::control::membership::{Nodes, NodesAction, NodesOptions};
 use sooner_protocol::control::persist::BatchId;
 use sooner_protocol::control::view::View;
 use sooner_protocol::time::Instant;

@@ -5,7 +5,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sooner_protocol::member::Member;
+use sooner_protocol::node::uplink::Member;
 use sooner_protocol::node::{NodeAction, NodeActions};
 use sooner_protocol::time::Instant;
 use sooner_wire::frame::{HEAD_BYTES, whole_frame};

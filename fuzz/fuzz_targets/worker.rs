@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use sooner_protocol::action::{Actions, Peer};
-use sooner_protocol::ownership::Slot;
+use sooner_protocol::worker::action::{Actions, Peer};
+use sooner_protocol::worker::ownership::Slot;
 use sooner_protocol::time::Instant;
 use sooner_protocol::worker::WorkerCore;
 use sooner_wire::frame::{HEAD_BYTES, whole_frame};

@@ -11,10 +11,13 @@ use sooner_wire::message::state::NodeReport;
 use sooner_wire::strategy::Labels;
 use sooner_wire::{ResourceSet, Started, WorkerId};
 
-use crate::member::Member;
+use crate::node::uplink::Member;
 use crate::node::{NodeActions, NodeCore};
-use crate::solo::Solo;
 use crate::time::Instant;
+
+mod solo;
+
+pub use solo::Solo;
 
 /// See the module.
 #[derive(Debug)]

@@ -1,37 +1,77 @@
 //! What is decided: the protocols of sooner as deterministic state machines.
 //!
-//! The contract of this room:
+//! The contract of this crate:
 //! - A core is a struct; events come in by handlers named after them, with the time as an argument; what the core
-//!   wants done comes out as [`action::Action`]s (or [`node::NodeAction`]s), to be carried out in order.
+//!   wants done comes out as [`worker::action::Action`]s (or [`node::NodeAction`]s, [`control::ControlAction`]s).
 //! - Nothing here opens a socket, reads a clock, starts a thread, takes a lock, draws a random number or reads the
 //!   environment. Ids and seeds come in. Iteration order is defined everywhere. `clippy.toml` enforces it.
 //! - Messages to one peer stay in order; nothing is assumed about order between peers.
 //! - [`worker::WorkerCore`] is a driver's or worker's half: ownership, tasks, leases, actor calls, execution.
 //!   [`node::NodeCore`] is a node's half: resources, leases, worker pool, block holders, processes of actors.
-//!   [`control::ControlCore`] is the control service of a cluster, one for all nodes; its [`control::Directory`] of actors, names
-//!   and checkpoints is all of it that one machine needs. [`engine::Engine`] is a node with its way to the control service: carried
-//!   in it ([`solo::Solo`]), or elsewhere ([`member::Member`]).
+//!   [`control::ControlCore`] is the control service of a cluster, one for all nodes; its [`control::Directory`] of actors,
+//!   names and checkpoints is all of it that one machine needs. [`engine::Engine`] is a node with its way to the control
+//!   service: carried in it ([`engine::Solo`]), or elsewhere ([`node::uplink::Member`]).
 //! - Between nodes, "in order" is what [`session::Link`] makes of connections that can be cut.
 //!
+//! The shell that carries a core has one loop. Actions are carried out in order, and before the next wait; the core is told the
+//! time with each batch, and woken at its deadline although nothing came:
+//!
+//! ```
+//! use sooner_protocol::engine::{Engine, Part};
+//! use sooner_protocol::node::NodeAction;
+//! use sooner_protocol::time::Instant;
+//! use sooner_protocol::wire::message::Message;
+//! use sooner_protocol::wire::{ResourceSet, WorkerId};
+//!
+//! /// What the surroundings offer: messages that have come, a clock, and somebody who carries actions out.
+//! trait Shell {
+//!     fn wait_until(&mut self, deadline: Option<Instant>) -> Option<Vec<(WorkerId, Message)>>;
+//!     fn now(&self) -> Instant;
+//!     fn carry_out(&mut self, action: NodeAction);
+//! }
+//!
+//! fn run(mut node: Engine, shell: &mut impl Shell) {
+//!     let mut out = Vec::new();
+//!     while let Some(batch) = shell.wait_until(node.next_deadline()) {
+//!         for (from, message) in batch {
+//!             // What comes back is the shell's own: a block of memory is to be allocated.
+//!             let _for_the_store = node.on_message(from, message, shell.now(), &mut out);
+//!         }
+//!         node.settle(shell.now(), &mut out);
+//!         for action in out.drain(..) {
+//!             shell.carry_out(action);
+//!         }
+//!     }
+//! }
+//! # struct Nothing;
+//! # impl Shell for Nothing {
+//! #     fn wait_until(&mut self, _: Option<Instant>) -> Option<Vec<(WorkerId, Message)>> { None }
+//! #     fn now(&self) -> Instant { Instant(0) }
+//! #     fn carry_out(&mut self, _: NodeAction) {}
+//! # }
+//! # run(Engine::new(ResourceSet::default(), 1 << 20, 1, Part::Alone), &mut Nothing);
+//! ```
+//!
+//! Three rules of order reach beyond one list of actions, and are the shell's to keep: what a process sends its node goes out
+//! before what it sends others; an answer to the news of a death (`HeldFrom`) goes behind all that was sent before, also to
+//! others; and the line of a process that is gone is read to its end before the core hears that it is.
+//!
 //! Production, the simulator and the tests run the same code.
+//!
+//! Rooms know one another downwards only (`tools/tidy_rust.py` has the arrows): `engine` carries `node` and `control`, both speak
+//! through `uplink`; `worker` knows neither; `scheduling` and `session` know none of them.
 
-pub mod action;
-pub mod actors;
 pub mod control;
 pub mod engine;
-pub mod execution;
-pub mod member;
+mod failures;
 pub mod node;
-pub mod objects;
-pub mod ownership;
 mod pace;
 pub mod probes;
 pub mod scheduling;
 pub mod session;
-pub mod solo;
 pub mod table;
-pub mod tasks;
 pub mod time;
+pub mod uplink;
 pub mod worker;
 
 pub use sooner_wire as wire;

@@ -2,9 +2,8 @@
 //!
 //! The clock is read where processes are started, so an end is noted first and dated there.
 
-use sooner_wire::limits::START_PAUSE_NANOS_MAX;
+use sooner_wire::limits::{RETRY_PAUSE_NANOS, RETRY_PAUSE_NANOS_MAX, START_PAUSE_NANOS_MAX};
 
-use crate::tasks::pause_after;
 use crate::time::Instant;
 
 /// A process that lived for so long (nanoseconds) was well: what counts begins anew.
@@ -16,6 +15,17 @@ const UNREADY: u32 = 10;
 
 /// The longest pause after the end of a process that was ready (nanoseconds): whoever calls it waits.
 const READY_PAUSE_NANOS_MAX: u64 = 100_000_000;
+
+/// How long to wait (nanoseconds) after so many failures in a row.
+#[must_use]
+pub(crate) fn pause_after(failures: u32) -> u64 {
+    match failures.checked_sub(2) {
+        None => 0,
+        Some(doublings) => {
+            RETRY_PAUSE_NANOS.saturating_mul(1 << doublings.min(30)).min(RETRY_PAUSE_NANOS_MAX)
+        }
+    }
+}
 
 /// See the module.
 #[derive(Debug, Default)]

@@ -5,11 +5,11 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use sooner_protocol::action::{Action, Actions, Peer};
-use sooner_protocol::objects::{CopyAt, Fetching, PullAction, Pulls, StreamEnd};
-use sooner_protocol::ownership::Slot;
+use sooner_protocol::node::objects::{CopyAt, Fetching, PullAction, Pulls, StreamEnd};
 use sooner_protocol::time::Instant;
 use sooner_protocol::worker::WorkerCore;
+use sooner_protocol::worker::action::{Action, Actions, Peer};
+use sooner_protocol::worker::ownership::Slot;
 use sooner_wire::message::{
     CopyGone, CopyMade, DropCopy, FreeAt, Locate, Located, Location, Message, NodeGone, Outcome, Priority,
     Promote, Promoted, Pull, Remote, SenderFailed,

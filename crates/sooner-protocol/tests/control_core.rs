@@ -1,6 +1,6 @@
 //! The control service as one core: what a message to one of its parts means for the others.
 
-use sooner_protocol::control::nodes::NodesOptions;
+use sooner_protocol::control::membership::NodesOptions;
 use sooner_protocol::control::{Batch, Beginning, ControlAction, ControlActions, ControlCore, Found, Probed};
 use sooner_protocol::time::Instant;
 use sooner_wire::limits::HEALTH_TIMEOUT_NANOS;

@@ -6,7 +6,7 @@
 
 use proptest::prelude::*;
 use sooner_protocol::control::Probed;
-use sooner_protocol::control::nodes::{Nodes, NodesAction, NodesOptions, Refusal};
+use sooner_protocol::control::membership::{Nodes, NodesAction, NodesOptions, Refusal};
 use sooner_protocol::control::persist::{BatchId, Write};
 use sooner_protocol::table::{Map, Set};
 use sooner_protocol::time::Instant;

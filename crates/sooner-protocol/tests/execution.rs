@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use sooner_protocol::action::Peer;
-use sooner_protocol::execution::{Cancelled, Execution, Incoming, MetDependency, Taken};
-use sooner_protocol::ownership::Slot;
 use sooner_protocol::time::Instant;
+use sooner_protocol::worker::action::Peer;
+use sooner_protocol::worker::execution::{Cancelled, Execution, Incoming, MetDependency, Taken};
+use sooner_protocol::worker::ownership::Slot;
 use sooner_wire::message::{
     Dependency, Failure, FailureCode, Location, Outcome, Push, Streaming, TaskKind, TaskSpec,
 };

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use sooner_protocol::action::{Action, Actions, Peer};
-use sooner_protocol::ownership::Slot;
 use sooner_protocol::time::Instant;
+use sooner_protocol::worker::action::{Action, Actions, Peer};
+use sooner_protocol::worker::ownership::Slot;
 use sooner_protocol::worker::{ActorDemand, WorkerCore};
 use sooner_wire::message::{
     ActorDead, ActorStarted, AddBorrow, Define, Failure, FailureCode, Fetch, Message, Outcome, RemoveBorrow,

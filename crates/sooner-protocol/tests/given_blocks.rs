@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use sooner_protocol::action::{Action, Actions, Peer};
+use sooner_protocol::engine::Solo;
 use sooner_protocol::node::{NodeAction, NodeActions};
-use sooner_protocol::ownership::Slot;
-use sooner_protocol::solo::Solo;
 use sooner_protocol::time::Instant;
 use sooner_protocol::worker::WorkerCore;
+use sooner_protocol::worker::action::{Action, Actions, Peer};
+use sooner_protocol::worker::ownership::Slot;
 use sooner_wire::message::{Define, Location, Message, Outcome, Return, TaskKind, TaskSpec, UnknownBlocks};
 use sooner_wire::{Blob, FunctionId, Name, ResourceSet, TaskId, WorkerId};
 

@@ -4,12 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use proptest::prelude::*;
-use sooner_protocol::control::{Directory, DirectoryAction, DirectoryActions, ToControl, ToNode};
-use sooner_protocol::member::Member;
+use sooner_protocol::control::{Directory, DirectoryAction, DirectoryActions};
+use sooner_protocol::engine::Solo;
+use sooner_protocol::node::uplink::Member;
 use sooner_protocol::node::{NodeAction, NodeActions};
 use sooner_protocol::scheduling::policy::NodeRow;
-use sooner_protocol::solo::Solo;
 use sooner_protocol::time::Instant;
+use sooner_protocol::uplink::{ToControl, ToNode};
 use sooner_wire::limits::CONTROL_AWAY_NANOS;
 use sooner_wire::message::state::ActorRow;
 use sooner_wire::message::{
@@ -114,7 +115,7 @@ fn encode(message: &Message) -> Vec<u8> {
 
 fn decode(bytes: &[u8]) -> Message {
     let kind = u16::from_be_bytes([bytes[0], bytes[1]]);
-    assert!(sooner_protocol::control::wire::is_word(kind), "{kind}");
+    assert!(sooner_protocol::uplink::wire::is_word(kind), "{kind}");
     Message::decode(kind, &bytes[2..]).expect("it was encoded")
 }
 

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use sooner_protocol::action::{Action, Actions, Peer};
-use sooner_protocol::ownership::Slot;
 use sooner_protocol::time::Instant;
 use sooner_protocol::worker::WorkerCore;
+use sooner_protocol::worker::action::{Action, Actions, Peer};
+use sooner_protocol::worker::ownership::Slot;
 use sooner_wire::limits::{MEMORY_RETRIES_MAX, RETRY_PAUSE_NANOS};
 use sooner_wire::message::{
     Define, Failure, FailureCode, LeaseGranted, MemoryEnd, Message, Outcome, RequestLease, TaskKind,

@@ -8,11 +8,11 @@ use std::fmt::Debug;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use sooner_protocol::control::groups::{GroupAction, Groups, Record};
-use sooner_protocol::control::{BundleAnswer, BundleOrder};
 use sooner_protocol::scheduling::policy::NodeRow;
 use sooner_protocol::scheduling::{Grant, Pools};
 use sooner_protocol::table::Set;
 use sooner_protocol::time::Instant;
+use sooner_protocol::uplink::{BundleAnswer, BundleOrder};
 use sooner_wire::limits::PREPARED_NANOS;
 use sooner_wire::message::{
     Bundle, BundleStep, CreateGroup, FindGroup, GroupPhase, GroupStrategy, Message, Prepared,

@@ -1,9 +1,9 @@
 //! A worker's half: tasks of others that wait and run here, and what their callers are told.
 
-use sooner_protocol::action::{Action, Actions, Peer};
-use sooner_protocol::execution::Incoming;
 use sooner_protocol::time::Instant;
 use sooner_protocol::worker::WorkerCore;
+use sooner_protocol::worker::action::{Action, Actions, Peer};
+use sooner_protocol::worker::execution::Incoming;
 use sooner_wire::message::state::{Inspect, RunningRow, about, hold};
 use sooner_wire::message::{
     ActorReady, AddBorrow, Blocked, BlocksLost, CancelTask, Dependency, Failure, FailureCode, GiveBlock,
@@ -351,7 +351,7 @@ fn the_next_task_begins_when_the_one_before_it_ended() {
     (1..=2).for_each(|number| worker.push_task(CALLER, number, &[]));
     worker.take();
     let timing = Some(Timing { started: 100, deserialise: 7, store: 30 });
-    let ran = sooner_protocol::tasks::Ran { nanos: 20, timing };
+    let ran = sooner_protocol::worker::tasks::Ran { nanos: 20, timing };
     worker.core.on_finished(id(1), vec![value(&[])], ran, false, &mut worker.out);
     worker.take();
     let (_, running) = worker.core.execution().running_tasks().next().expect("it runs");

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use sooner_protocol::action::{Action, Actions, Peer};
-use sooner_protocol::ownership::{Finished, Lineage, Ownership, Slot};
+use sooner_protocol::worker::action::{Action, Actions, Peer};
+use sooner_protocol::worker::ownership::{Finished, Lineage, Ownership, Slot};
 use sooner_wire::message::state::ObjectRow;
 use sooner_wire::message::{
     AddBorrow, Failure, FailureCode, Fetch, FreeBlocks, Location, Message, Outcome, RemoveBorrow, Settled,

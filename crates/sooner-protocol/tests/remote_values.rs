@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use sooner_protocol::action::{Action, Actions, Peer};
-use sooner_protocol::ownership::{Place, Slot};
 use sooner_protocol::time::Instant;
+use sooner_protocol::worker::action::{Action, Actions, Peer};
+use sooner_protocol::worker::ownership::{Place, Slot};
 use sooner_protocol::worker::{ActorDemand, WorkerCore};
 use sooner_wire::message::{
     AddBorrow, Define, Dependency, Failure, FailureCode, FreeAt, FreeBlocks, GiveBlock, HandOver, HandedOver,

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use sooner_protocol::action::{Action, Actions, Peer};
-use sooner_protocol::ownership::Slot;
 use sooner_protocol::time::Instant;
 use sooner_protocol::worker::WorkerCore;
+use sooner_protocol::worker::action::{Action, Actions, Peer};
+use sooner_protocol::worker::ownership::Slot;
 use sooner_wire::message::{ActorStarted, Failure, FailureCode, Outcome, Reply, Return, TaskKind, TaskSpec};
 use sooner_wire::{Blob, FunctionId, Name, TaskId, WorkerId};
 

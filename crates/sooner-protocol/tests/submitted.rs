@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use sooner_protocol::action::{Action, Actions, Peer};
-use sooner_protocol::actors::ActorPlace;
-use sooner_protocol::ownership::Slot;
 use sooner_protocol::time::Instant;
+use sooner_protocol::worker::action::{Action, Actions, Peer};
+use sooner_protocol::worker::calls::ActorPlace;
+use sooner_protocol::worker::ownership::Slot;
 use sooner_protocol::worker::{ActorDemand, WorkerCore};
 use sooner_wire::limits::RETRY_PAUSE_NANOS;
 use sooner_wire::message::state::{Inspect, KnownActorRow, Report, about, hold};

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use sooner_protocol::action::{Action, Actions, Peer};
-use sooner_protocol::ownership::Slot;
 use sooner_protocol::time::Instant;
 use sooner_protocol::worker::WorkerCore;
+use sooner_protocol::worker::action::{Action, Actions, Peer};
+use sooner_protocol::worker::ownership::Slot;
 use sooner_wire::message::{
     ActorReady, ActorRestarting, ActorStarted, BlocksLost, Dependency, Failure, FailureCode, Location,
     Message, Outcome, Push, Replayed, Reply, Restore, Return, TaskKind, TaskSpec,

@@ -1,10 +1,11 @@
 //! Nodes and a control service that say anything, in any order: nobody panics, and no node loses count of its resources.
 
 use proptest::prelude::*;
-use sooner_protocol::control::{BundleOrder, Directory, DirectoryActions, End, ToControl, ToNode};
-use sooner_protocol::member::Member;
+use sooner_protocol::control::{Directory, DirectoryActions};
+use sooner_protocol::node::uplink::Member;
 use sooner_protocol::node::{NodeAction, NodeActions};
 use sooner_protocol::time::Instant;
+use sooner_protocol::uplink::{BundleOrder, End, ToControl, ToNode};
 use sooner_wire::message::{
     ActorDead, ActorHere, ActorOutOfScope, ActorReady, ActorRestarting, ActorStarted, ActorsHere, AlsoHere,
     Answer, BundleStep, Checkpoint, Commit, CreateActor, Define, Failure, FailureCode, FindName, Job,
@@ -167,7 +168,7 @@ fn to_control() -> impl Strategy<Value = ToControl> {
             }),
         1 => actor().prop_map(|group| {
             let prepared = Prepared { group, attempt: 1, step: BundleStep::Prepared };
-            ToControl::Bundles(Box::new(sooner_protocol::control::BundleAnswer::Prepared(prepared)))
+            ToControl::Bundles(Box::new(sooner_protocol::uplink::BundleAnswer::Prepared(prepared)))
         }),
     ]
 }

@@ -12,7 +12,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 use sooner_runtime::client::Client;
-use sooner_runtime::protocol::execution::Incoming;
+use sooner_runtime::protocol::worker::execution::Incoming;
 use sooner_runtime::wire::message::Outcome;
 use sooner_runtime::wire::{Blob, ObjectId, limits};
 

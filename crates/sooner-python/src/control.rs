@@ -13,7 +13,7 @@ use sooner_runtime::client::{Client, LineReader, Waited};
 use sooner_runtime::logs::Sink;
 use sooner_runtime::node::memory::{Limited, MemoryOptions};
 use sooner_runtime::node::{HostJob, NodeHandle, NodeOptions};
-use sooner_runtime::protocol::ownership::Slot;
+use sooner_runtime::protocol::worker::ownership::Slot;
 use sooner_runtime::wire::message::{
     FindName, JobConfig, ListNames, Message, Priority, Query, QueryKind, ReserveName, TemplateSetup,
 };

@@ -11,9 +11,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple, PyType};
 use rustc_hash::FxHashMap;
 use sooner_runtime::client::{Client, time};
-use sooner_runtime::protocol::execution::{Incoming, Met};
-use sooner_runtime::protocol::tasks::Ran;
 use sooner_runtime::protocol::time::Instant;
+use sooner_runtime::protocol::worker::execution::{Incoming, Met};
+use sooner_runtime::protocol::worker::tasks::Ran;
 use sooner_runtime::wire::message::{Failure, FailureCode, Outcome, Return, TaskKind, TaskSpec, Timing};
 use sooner_runtime::wire::{Blob, FunctionId, TaskId};
 

@@ -1,7 +1,7 @@
 //! Streaming generators: the reader that `.remote()` gives, and running a generator in a worker.
 //!
 //! An item is sent when it is yielded and is an object of its own. The reader always knows the object it takes next, so
-//! waiting for an item is waiting for an object ([`sooner_runtime::protocol::tasks::Stream`]).
+//! waiting for an item is waiting for an object ([`sooner_runtime::protocol::worker::tasks::Stream`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,8 +11,8 @@ use pyo3::exceptions::{PyKeyboardInterrupt, PyStopIteration, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 use sooner_runtime::client::Client;
-use sooner_runtime::protocol::execution::{Incoming, Taken};
-use sooner_runtime::protocol::ownership::Slot;
+use sooner_runtime::protocol::worker::execution::{Incoming, Taken};
+use sooner_runtime::protocol::worker::ownership::Slot;
 use sooner_runtime::wire::TaskId;
 use sooner_runtime::wire::message::{FailureCode, Outcome, Streaming};
 

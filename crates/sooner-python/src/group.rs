@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use sooner_runtime::client::{Client, Waited};
-use sooner_runtime::protocol::ownership::Slot;
+use sooner_runtime::protocol::worker::ownership::Slot;
 use sooner_runtime::wire::message::{
     Bundle, CreateGroup, FindGroup, GroupState, GroupStrategy, Message, Outcome, TaskKind, TaskSpec,
 };

@@ -24,9 +24,9 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rustc_hash::FxHashMap;
 use sooner_runtime::client::{Client, Waited, time};
-use sooner_runtime::protocol::execution::Incoming;
-use sooner_runtime::protocol::ownership::Slot;
 use sooner_runtime::protocol::time::Instant;
+use sooner_runtime::protocol::worker::execution::Incoming;
+use sooner_runtime::protocol::worker::ownership::Slot;
 use sooner_runtime::wire::TaskId;
 use sooner_runtime::wire::message::{Streaming, TaskKind};
 

@@ -13,8 +13,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use sooner_runtime::client::Client;
-use sooner_runtime::protocol::execution::Met;
-use sooner_runtime::protocol::ownership::Slot;
+use sooner_runtime::protocol::worker::execution::Met;
+use sooner_runtime::protocol::worker::ownership::Slot;
 use sooner_runtime::wire::ObjectId;
 use sooner_runtime::wire::message::{Failure, FailureCode, Outcome};
 

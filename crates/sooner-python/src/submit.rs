@@ -9,8 +9,8 @@ use pyo3::prelude::*;
 use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use sooner_runtime::client::Client;
-use sooner_runtime::protocol::ownership::Slot;
 use sooner_runtime::protocol::worker::ActorDemand;
+use sooner_runtime::protocol::worker::ownership::Slot;
 use sooner_runtime::wire::message::{Define, FailureCode, Streaming, TaskKind, TaskSpec};
 use sooner_runtime::wire::{Blob, FunctionId, Name, ObjectId, ResourceSet, ShapeId, Strategy, TaskId};
 

@@ -19,8 +19,8 @@ use pyo3::types::{
     PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyList, PyMemoryView, PyString, PyTuple, PyType,
 };
 use sooner_runtime::client::{Client, NoRoom};
-use sooner_runtime::protocol::execution::Met;
-use sooner_runtime::protocol::ownership::Slot;
+use sooner_runtime::protocol::worker::execution::Met;
+use sooner_runtime::protocol::worker::ownership::Slot;
 use sooner_runtime::store::PrivateCopy;
 use sooner_runtime::wire::message::{FailureCode, Location, Outcome};
 use sooner_runtime::wire::value::{

@@ -10,8 +10,8 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 use sooner_runtime::client::{Client, time};
-use sooner_runtime::protocol::ownership::Place;
 use sooner_runtime::protocol::worker::WorkerCore;
+use sooner_runtime::protocol::worker::ownership::Place;
 use sooner_runtime::wire::message::{Failure, FailureCode, Outcome, Priority};
 
 use crate::advice;
@@ -529,7 +529,11 @@ pub fn lose_objects(py: Python<'_>, refs: Vec<Bound<'_, ObjectRef>>) -> PyResult
     let client = session::client(py)?;
     client.step(|_, out| {
         let message = sooner_runtime::wire::message::LoseBlocks { offsets };
-        sooner_runtime::protocol::action::send(out, sooner_runtime::protocol::action::Peer::Node, message);
+        sooner_runtime::protocol::worker::action::send(
+            out,
+            sooner_runtime::protocol::worker::action::Peer::Node,
+            message,
+        );
     });
     let has_heard = move || waiting.iter().all(|(slot, before)| slot.outcome().as_deref() != Some(before));
     wait_for(py, &client, has_heard, None)?;

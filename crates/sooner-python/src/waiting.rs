@@ -5,8 +5,8 @@ use std::sync::Arc;
 use pyo3::exceptions::{PyKeyboardInterrupt, PyValueError};
 use pyo3::prelude::*;
 use sooner_runtime::client::{Client, Waited, time};
-use sooner_runtime::protocol::ownership::{Place, Slot};
 use sooner_runtime::protocol::time::Instant;
+use sooner_runtime::protocol::worker::ownership::{Place, Slot};
 use sooner_runtime::wire::ObjectId;
 use sooner_runtime::wire::message::Priority;
 

@@ -13,11 +13,11 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use rustc_hash::FxHashMap;
 use sooner_runtime::client::{Client, Waited, time};
-use sooner_runtime::protocol::action::Peer;
-use sooner_runtime::protocol::execution::Incoming;
-use sooner_runtime::protocol::tasks::Ran;
 use sooner_runtime::protocol::time::Instant;
 use sooner_runtime::protocol::worker::WorkerCore;
+use sooner_runtime::protocol::worker::action::Peer;
+use sooner_runtime::protocol::worker::execution::Incoming;
+use sooner_runtime::protocol::worker::tasks::Ran;
 use sooner_runtime::wire::message::{Failure, FailureCode, Streaming, TaskKind, TaskSpec};
 use sooner_runtime::wire::{FunctionId, TaskId, WorkerId};
 

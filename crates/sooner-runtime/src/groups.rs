@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use sooner_protocol::node::memory::limit;
+use sooner_protocol::node::workers::memory::limit;
 use sooner_wire::{NodeId, WorkerId};
 
 use crate::machine::{Group, Home, LIMIT, Machine};

@@ -5,9 +5,10 @@ mod disk;
 use std::collections::{BTreeMap, BTreeSet};
 
 use sooner_protocol::control::persist::{BatchId, Write};
-use sooner_protocol::control::{Directory, DirectoryAction, DirectoryActions, End, Found, ToControl, ToNode};
+use sooner_protocol::control::{Directory, DirectoryAction, DirectoryActions, Found};
 use sooner_protocol::scheduling::policy::NodeRow;
 use sooner_protocol::time::Instant;
+use sooner_protocol::uplink::{End, ToControl, ToNode};
 use sooner_runtime::control::records;
 use sooner_runtime::control::store::{Outcome, Store, StoreError};
 use sooner_wire::message::{

@@ -12,8 +12,8 @@
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
-use sooner_protocol::execution::Incoming;
-use sooner_protocol::ownership::Slot;
+use sooner_protocol::worker::execution::Incoming;
+use sooner_protocol::worker::ownership::Slot;
 use sooner_wire::message::Outcome;
 use sooner_wire::{ActorId, ObjectId, TaskId, WorkerId};
 

@@ -6,7 +6,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use sooner_protocol::objects::{Assigned, ChainAction, ChainLimits, Chains};
+use sooner_protocol::worker::ownership::{Assigned, ChainAction, ChainLimits, Chains};
 use sooner_wire::{NodeId, ObjectId, TaskId, WorkerId};
 
 /// Bytes that are sent at a time.

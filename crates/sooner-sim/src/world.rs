@@ -10,8 +10,8 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use sooner_protocol::action::Actions;
 use sooner_protocol::time::Instant;
+use sooner_protocol::worker::action::Actions;
 
 use crate::oracle::Oracle;
 use crate::plan::Plan;

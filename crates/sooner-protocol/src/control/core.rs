@@ -19,14 +19,15 @@ use sooner_wire::message::{
 use sooner_wire::record::NodeRecord;
 use sooner_wire::{NodeId, WorkerId};
 
-use super::nodes::{Nodes, NodesAction, NodesOptions, Refusal};
+use super::membership::{Nodes, NodesAction, NodesOptions, Refusal};
 use super::persist::{BatchId, Write};
 use super::view::View;
-use super::wire::{CONTROL, Misplaced, is_word};
-use super::{Directory, DirectoryAction, DirectoryActions, Found, Probed, ToControl};
+use super::{Directory, DirectoryAction, DirectoryActions, Found, Probed};
 use crate::probes::bug;
 use crate::scheduling::policy;
 use crate::time::Instant;
+use crate::uplink::ToControl;
+use crate::uplink::wire::{CONTROL, Misplaced, is_word};
 
 /// How long a control service that has started again lets questions wait for the nodes that an earlier one knew (nanoseconds).
 const RELEARN_NANOS: u64 = 10_000_000_000;

@@ -29,11 +29,11 @@ use sooner_wire::message::{
 use sooner_wire::strategy::{InGroup, check_terms};
 use sooner_wire::{GroupId, NodeId, ResourceSet, WorkerId};
 
-use super::messages::BundleOrder;
 use crate::scheduling::add_formatted;
 use crate::scheduling::policy::NodeRow;
 use crate::table::{Map, Set};
 use crate::time::Instant;
+use crate::uplink::BundleOrder;
 pub use group::Record;
 use group::{Group, Phase, Place, blank_row};
 

@@ -7,7 +7,7 @@ use sooner_wire::limits::HAND_OVER_MAX;
 use sooner_wire::message::{HandOver, HandedOver};
 use sooner_wire::{NodeId, WorkerId};
 
-use super::transfers::address;
+use super::values::transfers::address;
 use super::{NodeAction, NodeActions, NodeCore};
 use crate::table::{Map, Set};
 

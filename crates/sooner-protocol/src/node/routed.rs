@@ -14,11 +14,11 @@
 use sooner_wire::message::{JobState, Message};
 use sooner_wire::{NodeId, ObjectId, WorkerId};
 
-use super::directions::{direction_of, word_of};
-use super::transfers::address;
+use super::values::directions::{direction_of, word_of};
+use super::values::transfers::address;
 use super::{NodeAction, NodeActions, NodeCore};
-use crate::control::wire::Misplaced;
 use crate::time::Instant;
+use crate::uplink::wire::Misplaced;
 
 /// Who is meant by a sender or a receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

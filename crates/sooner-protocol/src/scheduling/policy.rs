@@ -239,3 +239,13 @@ pub fn holder_of_most(values: impl IntoIterator<Item = (NodeId, u64)>) -> Option
     let most = bytes.values().copied().max()?;
     bytes.into_iter().find(|(_, length)| *length == most).map(|(node, _)| node)
 }
+
+/// What is said to people of something that will never run.
+pub(crate) fn unschedulable(why: &str) -> String {
+    format!("{why}, and soft=False allows no other node. Give soft=True, or another node")
+}
+
+/// What is said to people of something that no node can start workers for.
+pub(crate) fn unstartable(why: &str) -> String {
+    format!("no node that could run it can start workers for this program: {why}")
+}

@@ -11,7 +11,10 @@ use sooner_wire::message::{
 };
 use sooner_wire::{GroupId, ObjectId, ResourceSet, ShapeId, Strategy};
 
-use super::{Action, Actions, Peer, Slot, WorkerCore, send};
+use super::WorkerCore;
+use super::action::{Action, Actions, Peer, send};
+use super::ownership::Slot;
+use crate::failures::removed_failure;
 use crate::table::Map;
 
 /// What is known of a group.
@@ -218,14 +221,4 @@ impl WorkerCore {
             self.fail(number, &failure, out);
         }
     }
-}
-
-/// What something in a group that is gone fails with.
-pub(crate) fn removed_failure(group: GroupId, reason: Option<&str>, code: FailureCode) -> Failure {
-    let reason = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
-    let text = format!(
-        "placement group {:016x}{:016x} was removed{reason}: what ran or waited in it has ended. Make another group, or run without one",
-        group.owner.0, group.number
-    );
-    Failure::new(code, text)
 }

@@ -1,8 +1,10 @@
 //! Messages to the core, each to the handler of its noun.
 
+use sooner_wire::WorkerId;
 use sooner_wire::message::{LeaseGranted, Message, ReadersOf, ReturnLease, StillRead};
 
-use super::{Actions, Peer, WorkerCore, send};
+use super::WorkerCore;
+use super::action::{Actions, Peer, send};
 use crate::probes::{bug, mark};
 use crate::time::Instant;
 
@@ -17,97 +19,112 @@ impl WorkerCore {
         out: &mut Actions,
     ) -> Option<Message> {
         self.now = now;
-        match (message, from) {
-            (Message::Push(push), _) => self.on_push(from, push, out),
-            (Message::Reply(reply), Peer::Worker(worker)) => self.on_reply(worker, reply, now, out),
-            (Message::Returned(returned), Peer::Worker(worker)) => {
-                self.on_returned(worker, &returned, out);
+        let other = match (message, from) {
+            (Message::Push(push), _) => {
+                self.on_push(from, push, out);
+                None
             }
-            (Message::Item(item), Peer::Worker(worker)) => self.on_item(worker, item, out),
-            (Message::ItemsTaken(taken), Peer::Worker(_)) => {
-                self.execution.on_items_taken(taken.task, taken.taken, taken.stop);
-            }
-            (Message::Retired(_), Peer::Worker(worker)) => {
-                self.leases.on_worker_retired(worker);
-                self.leases.return_leases(now, out);
-            }
-            (Message::Define(define), _) => self.define(define),
-            // Otherwise the shell ends.
-            (Message::EndIdle(_), Peer::Node) if self.is_needed() => self.refuse_to_end(out),
-            (Message::CancelTask(cancel), Peer::Worker(from)) => self.on_cancel(from, &cancel, out),
-            (Message::Fetch(fetch), Peer::Worker(worker)) => self.on_fetch(&fetch, worker, out),
-            (Message::Value(value), Peer::Worker(worker)) => {
-                self.ownership.receive(&value.contained, worker);
-                self.resolve(value.object, value.outcome, &value.contained, out);
+            (Message::Define(define), _) => {
+                self.define(define);
+                None
             }
             // The node registers the process to which it gives the state of an actor.
             (Message::AddBorrow(add), _) => {
                 let giver = if let Peer::Worker(giver) = from { giver } else { self.me };
                 self.ownership.on_add_borrow(add.object, add.borrower, giver, out);
+                None
             }
-            (Message::RemoveBorrow(remove), Peer::Worker(worker)) => {
-                self.ownership.on_remove_borrow(worker, &remove, out);
-            }
-            (Message::LeaseGranted(grant), Peer::Node) => self.on_granted(grant, now, out),
-            (Message::ReclaimLease(reclaim), Peer::Node) => {
-                self.leases.on_reclaim(&reclaim);
-                self.leases.return_leases(now, out);
-            }
-            (Message::WorkerGone(gone), Peer::Node) => self.on_worker_gone(&gone, out),
-            (Message::Settled(settled), Peer::Node) => self.on_settled(&settled, out),
-            (Message::ActorStarted(started), Peer::Node) => self.on_actor_started(&started, out),
-            (Message::ActorRestarting(restarting), Peer::Node) => {
-                self.on_actor_restarting(&restarting, out);
-            }
-            (Message::ActorDead(dead), Peer::Node) => {
-                self.on_actor_dead(dead.actor, dead.failure, out);
-            }
-            (Message::Checkpointed(done), Peer::Node) => self.on_checkpointed(&done, out),
-            (Message::Restore(restore), Peer::Node) => self.on_restore(restore, out),
-            (Message::Replayed(_), Peer::Worker(worker)) => self.execution.on_replayed(worker),
-            (Message::KeepObjects(keep), Peer::Node) => self.on_keep_objects(keep, out),
-            (Message::Pulled(pulled), Peer::Node) => {
-                self.on_pulled(pulled, out);
-                self.ask_to_resume(out);
-            }
-            (Message::Resumed(resumed), Peer::Node) => self.on_resumed(resumed, out),
-            (
-                word @ (Message::Locate(_)
-                | Message::CopyMade(_)
-                | Message::CopyGone(_)
-                | Message::SenderFailed(_)),
-                Peer::Node,
-            ) => self.on_copies(&word, out),
-            (Message::Promoted(answer), Peer::Node) => self.on_promoted(&answer, out),
-            (Message::NodeGone(gone), Peer::Node) => self.on_node_gone(gone.node, out),
-            (Message::LostAt(lost), Peer::Node) => self.on_lost_at(&lost, out),
-            (Message::HandOver(hand), Peer::Node) => {
-                self.ownership.on_hand_over(hand.node, hand.offsets, out);
-            }
-            (Message::Relinquish(wanted), Peer::Node) => self.on_relinquish(&wanted, out),
-            (Message::BlocksLost(lost), Peer::Node) => self.on_blocks_lost(&lost.offsets, out),
-            (Message::ForgetLost(question), Peer::Node) => {
-                self.ownership.forget_lost(&question.offsets);
-                let answer = StillRead { round: question.round, offsets: Vec::new(), lent: None };
-                send(out, Peer::Node, answer);
-            }
-            (Message::GivenBlocks(question), Peer::Node) if question.giver.node() != self.me.node() => {
-                self.on_given_elsewhere(question, out);
-            }
-            (Message::GivenBlocks(mut question), Peer::Node) => {
+            (Message::GivenBlocks(mut question), Peer::Node) if question.giver.node() == self.me.node() => {
                 // The shell knows of blocks without a value: being written, or kept for reuse.
                 question.offsets.retain(|block| !self.ownership.knows_block(*block));
                 return (!question.offsets.is_empty()).then(|| question.into());
             }
-            (Message::Infeasible(what), Peer::Node) => self.on_infeasible(what, out),
             (Message::GroupState(state), Peer::Node) => return self.on_group_state(state, out),
-            (other, _) => {
-                self.run_unblocked(out);
-                return Some(other);
-            }
-        }
+            (message, Peer::Worker(worker)) => self.on_message_of_process(worker, message, now, out),
+            (message, Peer::Node) => self.on_message_of_node(message, now, out),
+        };
         self.run_unblocked(out);
-        self.end_need(out);
+        if other.is_none() {
+            self.end_need(out);
+        }
+        other
+    }
+
+    /// Another process says something. What is not for the core comes back.
+    fn on_message_of_process(
+        &mut self,
+        worker: WorkerId,
+        message: Message,
+        now: Instant,
+        out: &mut Actions,
+    ) -> Option<Message> {
+        match message {
+            Message::Reply(reply) => self.on_reply(worker, reply, now, out),
+            Message::Returned(returned) => self.on_returned(worker, &returned, out),
+            Message::Item(item) => self.on_item(worker, item, out),
+            Message::ItemsTaken(taken) => {
+                self.execution.on_items_taken(taken.task, taken.taken, taken.stop);
+            }
+            Message::Retired(_) => {
+                self.leases.on_worker_retired(worker);
+                self.leases.return_leases(now, out);
+            }
+            Message::CancelTask(cancel) => self.on_cancel(worker, &cancel, out),
+            Message::Fetch(fetch) => self.on_fetch(&fetch, worker, out),
+            Message::Value(value) => {
+                self.ownership.receive(&value.contained, worker);
+                self.resolve(value.object, value.outcome, &value.contained, out);
+            }
+            Message::RemoveBorrow(remove) => self.ownership.on_remove_borrow(worker, &remove, out),
+            Message::Replayed(_) => self.execution.on_replayed(worker),
+            other => return Some(other),
+        }
+        None
+    }
+
+    /// The node says something, of its own or what has come to it. What is not for the core comes back.
+    fn on_message_of_node(&mut self, message: Message, now: Instant, out: &mut Actions) -> Option<Message> {
+        match message {
+            // Otherwise the shell ends.
+            Message::EndIdle(_) if self.is_needed() => self.refuse_to_end(out),
+            Message::LeaseGranted(grant) => self.on_granted(grant, now, out),
+            Message::ReclaimLease(reclaim) => {
+                self.leases.on_reclaim(&reclaim);
+                self.leases.return_leases(now, out);
+            }
+            Message::WorkerGone(gone) => self.on_worker_gone(&gone, out),
+            Message::Settled(settled) => self.on_settled(&settled, out),
+            Message::ActorStarted(started) => self.on_actor_started(&started, out),
+            Message::ActorRestarting(restarting) => self.on_actor_restarting(&restarting, out),
+            Message::ActorDead(dead) => self.on_actor_dead(dead.actor, dead.failure, out),
+            Message::Checkpointed(done) => self.on_checkpointed(&done, out),
+            Message::Restore(restore) => self.on_restore(restore, out),
+            Message::KeepObjects(keep) => self.on_keep_objects(keep, out),
+            Message::Pulled(pulled) => {
+                self.on_pulled(pulled, out);
+                self.ask_to_resume(out);
+            }
+            Message::Resumed(resumed) => self.on_resumed(resumed, out),
+            word @ (Message::Locate(_)
+            | Message::CopyMade(_)
+            | Message::CopyGone(_)
+            | Message::SenderFailed(_)) => self.on_copies(&word, out),
+            Message::Promoted(answer) => self.on_promoted(&answer, out),
+            Message::NodeGone(gone) => self.on_node_gone(gone.node, out),
+            Message::LostAt(lost) => self.on_lost_at(&lost, out),
+            Message::HandOver(hand) => self.ownership.on_hand_over(hand.node, hand.offsets, out),
+            Message::Relinquish(wanted) => self.on_relinquish(&wanted, out),
+            Message::BlocksLost(lost) => self.on_blocks_lost(&lost.offsets, out),
+            Message::ForgetLost(question) => {
+                self.ownership.forget_lost(&question.offsets);
+                let answer = StillRead { round: question.round, offsets: Vec::new(), lent: None };
+                send(out, Peer::Node, answer);
+            }
+            // Those of this node are answered above.
+            Message::GivenBlocks(question) => self.on_given_elsewhere(question, out),
+            Message::Infeasible(what) => self.on_infeasible(what, out),
+            other => return Some(other),
+        }
         None
     }
 
@@ -145,8 +162,8 @@ mod tests {
     use sooner_wire::message::{Closed, Failure, FailureCode, Infeasible};
     use sooner_wire::{LeaseId, ResourceSet, ShapeId};
 
-    use super::super::testing::{HERE, core};
     use super::*;
+    use crate::worker::testing::{HERE, core};
 
     const UNKNOWN: ShapeId = ShapeId(77);
 

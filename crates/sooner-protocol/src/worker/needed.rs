@@ -7,8 +7,10 @@
 use sooner_wire::ActorId;
 use sooner_wire::message::{Needed, Retired};
 
-use super::actors::ActorDemand;
-use super::{Actions, ActorPlace, Peer, WorkerCore, send};
+use super::WorkerCore;
+use super::action::{Actions, Peer, send};
+use super::calls::ActorPlace;
+use super::calls::actors::ActorDemand;
 use crate::probes::bug;
 
 impl WorkerCore {
@@ -78,10 +80,10 @@ mod tests {
     };
     use sooner_wire::{Blob, LeaseId, Name, TaskId};
 
-    use super::super::testing::{FUNCTION, HERE, core, grant};
     use super::*;
-    use crate::ownership::Slot;
     use crate::time::Instant;
+    use crate::worker::ownership::Slot;
+    use crate::worker::testing::{FUNCTION, HERE, core, grant};
 
     fn hear(core: &mut WorkerCore, from: Peer, message: impl Into<Message>) -> (Actions, Option<Message>) {
         let mut out = Actions::new();

@@ -6,8 +6,9 @@ use sooner_wire::message::state::{
 use sooner_wire::message::{TaskKind, TaskSpec};
 use sooner_wire::{FunctionId, TaskId};
 
-use super::{ActorPlace, State, WorkerCore};
-use crate::tasks::{Counts, Label, Pending, TaskEvents};
+use super::WorkerCore;
+use super::calls::ActorPlace;
+use super::tasks::{Counts, Label, Pending, State, TaskEvents};
 use crate::time::Instant;
 
 /// Missing arguments that are named per task.
@@ -60,7 +61,7 @@ impl WorkerCore {
     }
 
     fn running_rows(&self, rows: usize) -> Vec<RunningRow> {
-        let row = |(task, running): (TaskId, &super::Running)| RunningRow {
+        let row = |(task, running): (TaskId, &super::execution::Running)| RunningRow {
             task,
             since: running.since.0,
             cancelled: running.cancelled,
@@ -130,7 +131,7 @@ impl WorkerCore {
     }
 }
 
-impl crate::actors::Callers {
+impl super::calls::Callers {
     fn report(&self, rows: usize) -> Vec<KnownActorRow> {
         let row = |(actor, place, queued, in_flight): (TaskId, &ActorPlace, usize, usize)| KnownActorRow {
             actor,
@@ -147,7 +148,7 @@ impl crate::actors::Callers {
     }
 }
 
-impl crate::tasks::Leases {
+impl super::tasks::Leases {
     fn report(&self) -> Vec<ShapeRow> {
         let row =
             |(resources, queued, leases, in_flight): (&sooner_wire::ResourceSet, usize, usize, usize)| {
@@ -169,10 +170,10 @@ mod tests {
     use sooner_wire::message::{Define, LeaseGranted, Message, Reply, TaskSpec, Timing};
     use sooner_wire::{Blob, LeaseId, Name, ResourceSet, WorkerId};
 
-    use super::super::replies::{TINY_NANOS, TINY_TASKS};
     use super::*;
-    use crate::action::{Action, Actions, Peer};
-    use crate::ownership::Slot;
+    use crate::worker::action::{Action, Actions, Peer};
+    use crate::worker::ownership::Slot;
+    use crate::worker::tasks::replies::{TINY_NANOS, TINY_TASKS};
 
     const ME: WorkerId = WorkerId(1);
     const WORKER: WorkerId = WorkerId(5);
@@ -254,7 +255,7 @@ mod tests {
         let report = ask(&core, about::TASKS | about::EVENTS);
         assert_eq!((report.tasks.len(), report.tasks[0].state, report.tasks[0].pushed), (1, 2, 200));
         let events = report.events.expect("asked for");
-        assert_eq!((events.records.len(), events.lost), (crate::tasks::RECORD_BYTES, 0));
+        assert_eq!((events.records.len(), events.lost), (crate::worker::tasks::RECORD_BYTES, 0));
         let label = &events.labels[1];
         assert_eq!((label.name.as_str(), label.function.as_str(), label.kind), ("shown", "f", 0));
         assert_eq!(core.counts(), Counts { submitted: 2, finished: 1, failed: 0, retried: 0 });

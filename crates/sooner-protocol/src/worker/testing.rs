@@ -7,9 +7,9 @@ use sooner_wire::{
     Blob, FunctionId, LeaseId, Name, NodeId, ObjectId, ResourceSet, ShapeId, TaskId, WorkerId,
 };
 
-use super::{Actions, WorkerCore};
-use crate::action::{Action, Peer};
-use crate::ownership::Slot;
+use super::WorkerCore;
+use super::action::{Action, Actions, Peer};
+use super::ownership::Slot;
 use crate::time::Instant;
 
 pub(super) const ME: WorkerId = WorkerId((1 << 24) + 1);

@@ -10,7 +10,7 @@ use sooner_wire::message::{
 use sooner_wire::{LeaseId, Started, TaskId, WorkerId};
 
 use super::{ACTOR, BEGUN, DRIVER, NOW, OTHER, connect, cpus, create, end, node, request, say, settle, told};
-use sooner_protocol::solo::Solo;
+use sooner_protocol::engine::Solo;
 
 #[test]
 fn an_actor_is_placed_announced_and_buried() {

@@ -1,7 +1,7 @@
 //! A node of a cluster without room: it asks owners here and at other nodes, and lets other nodes read what it has written.
 
+use sooner_protocol::node::objects::Serves;
 use sooner_protocol::node::{NodeAction, NodeActions, NodeCore, ServedSpill};
-use sooner_protocol::objects::Serves;
 use sooner_wire::message::{
     AboutNode, FreeBlocks, GiveBlock, HandOver, HeldFrom, Location, Message, NodeRow, Priority, Pull,
     Relinquish, Relinquished, Relinquishing, Remote, SPILLED, WorkerGone, kind, node_state,
@@ -123,7 +123,7 @@ fn the_value_of_an_owner_whose_end_is_settled_is_not_waited_for() {
     assert_eq!(node.begin_serving(128, object(2)), Serves::NotYet, "its giver may say so");
     let gone = WorkerGone { worker: FAR, ..WorkerGone::default() };
     let mut out = NodeActions::new();
-    node.on_control(sooner_protocol::control::ToNode::Gone(Box::new(gone)), &mut out);
+    node.on_control(sooner_protocol::uplink::ToNode::Gone(Box::new(gone)), &mut out);
     assert_eq!(node.begin_serving(128, object(2)), Serves::NotYet, "the word may be on its way");
     let answer = HeldFrom { gone: FAR, held: Vec::new() };
     assert_eq!(node.on_message(giver, answer.into(), NOW, &mut out), None);
@@ -165,7 +165,7 @@ fn an_owner_that_is_gone_is_not_waited_for() {
     assert!(relieve(&mut node, 100).0);
     let (_, mut out) = relieve(&mut node, 100);
     let gone = WorkerGone { worker: FAR, ..WorkerGone::default() };
-    node.on_control(sooner_protocol::control::ToNode::Gone(Box::new(gone)), &mut out);
+    node.on_control(sooner_protocol::uplink::ToNode::Gone(Box::new(gone)), &mut out);
     assert_eq!(node.begin_serving_spilled(FIRST, object(1)), ServedSpill::No);
     // Another one takes its place.
     node.on_allocated(128, giver);

@@ -1,10 +1,9 @@
 //! A node that leaves: what it gives back, what it hands over, and what the directory makes of its actors.
 
-use sooner_protocol::control::{
-    Directory, DirectoryAction, DirectoryActions, End, PlaceActor, ToControl, ToNode,
-};
+use sooner_protocol::control::{Directory, DirectoryAction, DirectoryActions};
 use sooner_protocol::node::{NodeAction, NodeActions, NodeCore};
 use sooner_protocol::scheduling::policy::NodeRow;
+use sooner_protocol::uplink::{End, PlaceActor, ToControl, ToNode};
 use sooner_wire::message::{
     AboutNode, CreateActor, FreeBlocks, GiveBlock, HandOver, HandedOver, Message, WorkerGone, kind,
     node_state,

@@ -1,9 +1,10 @@
 //! A control service that has started again, and what several nodes tell it.
 
-use sooner_protocol::control::{Directory, DirectoryAction, DirectoryActions, End, Found, ToControl, ToNode};
-use sooner_protocol::member::Member;
+use sooner_protocol::control::{Directory, DirectoryAction, DirectoryActions, Found};
+use sooner_protocol::node::uplink::Member;
 use sooner_protocol::node::{NodeAction, NodeActions, NodeCore};
 use sooner_protocol::time::Instant;
+use sooner_protocol::uplink::{End, ToControl, ToNode};
 use sooner_wire::message::{
     ActorHere, ActorReady, ActorStarted, ActorsHere, AlsoHere, FindName, KeepObjects, Location, Message,
     Outcome, PlaceActor, Restore, Return, SubscribeActor, Watch, WorkerGone,
@@ -329,7 +330,7 @@ fn a_node_tells_who_keeps_objects_for_checkpoints() {
     let mut node = Member::new(cpus(1.0), HERE.0, 0);
     let keeper = node.new_worker_id();
     node.on_connected(keeper, 1, NOW);
-    let keepers = |node: &mut sooner_protocol::member::Member| {
+    let keepers = |node: &mut sooner_protocol::node::uplink::Member| {
         let mut out = NodeActions::new();
         node.on_control_up(true, NOW, &mut out);
         let told = out.into_iter().find_map(|action| match action {

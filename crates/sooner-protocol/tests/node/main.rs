@@ -26,8 +26,8 @@ mod unbegun;
 mod values_on_disk;
 mod watches;
 
+use sooner_protocol::engine::Solo;
 use sooner_protocol::node::{NodeAction, NodeActions};
-use sooner_protocol::solo::Solo;
 use sooner_protocol::time::Instant;
 use sooner_wire::message::{CreateActor, Define, Message, Push, RequestLease, TaskKind, TaskSpec};
 use sooner_wire::{ActorId, Blob, FunctionId, Name, ResourceSet, ShapeId, Started, TaskId, WorkerId};

@@ -1,6 +1,6 @@
 //! A node that is told how full its memory is: whom it has stopped, what it says, and what the owner hears.
 
-use sooner_protocol::node::memory::{Limited, Measured, Running, Stopped, Usage};
+use sooner_protocol::node::workers::memory::{Limited, Measured, Running, Stopped, Usage};
 use sooner_wire::LeaseId;
 use sooner_wire::message::{MemoryEnd, ReturnLease, WorkerGone};
 use sooner_wire::resources::UNIT;

@@ -1,7 +1,7 @@
 //! The node's pool of workers: who is served, who waits, and which workers end.
 
+use sooner_protocol::engine::Solo;
 use sooner_protocol::node::{NodeAction, NodeActions};
-use sooner_protocol::solo::Solo;
 use sooner_protocol::time::Instant;
 use sooner_wire::limits::{RETRY_PAUSE_NANOS, WORKER_IDLE_NANOS};
 use sooner_wire::message::{

@@ -1,9 +1,9 @@
 //! Copies that become the values of their owners, at the node that has them and at the node of the owner
 //! (`docs/adr/0052-copies-become-values.md`).
 
-use sooner_protocol::control::ToNode;
+use sooner_protocol::node::objects::Serves;
 use sooner_protocol::node::{NodeAction, NodeActions, NodeCore, ServedCopy};
-use sooner_protocol::objects::Serves;
+use sooner_protocol::uplink::ToNode;
 use sooner_wire::message::{
     CopyGone, DropCopy, FreeBlocks, Located, Location, LostAt, Message, NodeGone, Priority, Promote,
     Promoted, Pull, Pulled, Relinquish, Relinquished, Relinquishing, Remote, SPILLED, WorkerGone,

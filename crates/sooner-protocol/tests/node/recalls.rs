@@ -1,12 +1,11 @@
 //! Where actors go in a cluster by what its nodes have free, and how one that waits at a node goes to another that has room first.
 
 use proptest::prelude::{any, prop, prop_assert, prop_assert_eq, proptest};
-use sooner_protocol::control::{
-    Directory, DirectoryAction, DirectoryActions, End, PlaceActor, ToControl, ToNode,
-};
+use sooner_protocol::control::{Directory, DirectoryAction, DirectoryActions};
 use sooner_protocol::node::{NodeAction, NodeActions, NodeCore};
 use sooner_protocol::scheduling::policy::NodeRow;
 use sooner_protocol::time::Instant;
+use sooner_protocol::uplink::{End, PlaceActor, ToControl, ToNode};
 use sooner_wire::limits::REFUSAL_NANOS;
 use sooner_wire::message::{CreateActor, Dependency, Location, Outcome, Remote};
 use sooner_wire::{ActorId, NodeId, ResourceSet, Strategy, TaskId, WorkerId};

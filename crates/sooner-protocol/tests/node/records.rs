@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use proptest::prelude::*;
 use sooner_protocol::control::persist::{BatchId, Write};
-use sooner_protocol::control::{Directory, DirectoryAction, DirectoryActions, Found, ToControl, ToNode};
+use sooner_protocol::control::{Directory, DirectoryAction, DirectoryActions, Found};
 use sooner_protocol::node::NodeCore;
 use sooner_protocol::time::Instant;
+use sooner_protocol::uplink::{ToControl, ToNode};
 use sooner_wire::limits::{CONTROL_AWAY_NANOS, STORE_RETRY_NANOS};
 use sooner_wire::message::{
     ActorHere, ActorReady, ActorsHere, Answer, Bundle, BundleStep, CreateGroup, FindName, GroupPhase,
@@ -543,7 +544,7 @@ fn groups_and_where_they_are_outlive_the_head() {
     let attempt = (u64::from(world.incarnation - 1) << 32) + 1;
     for node in world.nodes.keys().copied().collect::<Vec<_>>() {
         let prepared = Prepared { group, attempt, step: BundleStep::Prepared };
-        let answer = sooner_protocol::control::BundleAnswer::Prepared(prepared);
+        let answer = sooner_protocol::uplink::BundleAnswer::Prepared(prepared);
         world.say(node, ToControl::Bundles(Box::new(answer)));
     }
     world.write();

@@ -3,9 +3,10 @@
 
 use std::collections::VecDeque;
 
-use sooner_protocol::control::{Directory, DirectoryAction, ToControl, ToNode};
-use sooner_protocol::member::Member;
+use sooner_protocol::control::{Directory, DirectoryAction};
+use sooner_protocol::node::uplink::Member;
 use sooner_protocol::scheduling::policy::NodeRow;
+use sooner_protocol::uplink::{ToControl, ToNode};
 use sooner_wire::message::{
     self, AboutNode, Connect, JobConfig, LeaseGranted, ResourceView, ReturnLease, Routed, ViewRow,
     WorkerGone, kind, node_state,

@@ -1,7 +1,7 @@
 //! Workers that cannot be started, because something of the machine is used up.
 
+use sooner_protocol::engine::Solo;
 use sooner_protocol::node::{NodeAction, NodeActions};
-use sooner_protocol::solo::Solo;
 use sooner_protocol::time::Instant;
 use sooner_wire::limits::START_PATIENCE_NANOS;
 use sooner_wire::message::{Blocked, Closed, FailureCode, Message, ReclaimLease, ReturnLease};

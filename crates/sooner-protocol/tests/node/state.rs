@@ -1,7 +1,7 @@
 //! What a node tells about itself: to tools, and to clients that ask for names and resources.
 
+use sooner_protocol::engine::Solo;
 use sooner_protocol::node::{NodeAction, NodeActions};
-use sooner_protocol::solo::Solo;
 use sooner_wire::message::state::{ActorRow, DemandRow, NodeReport, WorkerRow};
 use sooner_wire::message::{
     ActorReady, Answer, Blocked, CreateActor, FindName, KillActor, ListNames, Message, Query, QueryKind,

@@ -1,10 +1,11 @@
 //! Which node tells a control service that has started again of an actor's earlier processes, until when, and what it
 //! makes of that: the last checkpoint is not lost between two of them.
 
-use sooner_protocol::control::{Directory, DirectoryAction, DirectoryActions, End, Found, ToControl, ToNode};
-use sooner_protocol::member::Member;
+use sooner_protocol::control::{Directory, DirectoryAction, DirectoryActions, Found};
+use sooner_protocol::node::uplink::Member;
 use sooner_protocol::node::{NodeAction, NodeActions, NodeCore};
 use sooner_protocol::time::Instant;
+use sooner_protocol::uplink::{End, ToControl, ToNode};
 use sooner_wire::message::{
     ActorDead, ActorHere, ActorOutOfScope, ActorReady, ActorStarted, ActorsHere, AlsoHere, Checkpoint,
     CreateActor, Failure, FailureCode, Job, JobState, Location, Message, Outcome, PlaceActor, Return,

@@ -1,8 +1,8 @@
 //! Values of other nodes: pulled into a node, and served from it.
 
-use sooner_protocol::control::ToNode;
+use sooner_protocol::node::objects::{Serves, StreamEnd};
 use sooner_protocol::node::{NodeAction, NodeActions, NodeCore, ServedCopy};
-use sooner_protocol::objects::{Serves, StreamEnd};
+use sooner_protocol::uplink::ToNode;
 use sooner_wire::limits::{PULL_AGAIN_NANOS, PULL_ROOM_NANOS};
 use sooner_wire::message::{
     BlocksLost, CopyGone, CopyMade, Dependency, DropCopy, FailureCode, FreeAt, FreeBlocks, GiveBlock,

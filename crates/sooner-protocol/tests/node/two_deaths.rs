@@ -1,10 +1,11 @@
 //! A node and the control service that end together: who waits for something there hears of it although nobody can say what became
 //! of the node, and nothing is settled before somebody can (`docs/adr/0095-two-deaths-at-once.md`).
 
-use sooner_protocol::control::{Directory, DirectoryAction, DirectoryActions, Found, ToControl, ToNode};
-use sooner_protocol::member::Member;
+use sooner_protocol::control::{Directory, DirectoryAction, DirectoryActions, Found};
+use sooner_protocol::node::uplink::Member;
 use sooner_protocol::node::{NodeAction, NodeActions, NodeCore};
 use sooner_protocol::time::Instant;
+use sooner_protocol::uplink::{ToControl, ToNode};
 use sooner_wire::limits::CONTROL_AWAY_NANOS;
 use sooner_wire::message::{
     ActorDead, ActorStarted, CreateActor, Failure, FailureCode, Job, JobConfig, JobState, KillActor, LeaseAt,

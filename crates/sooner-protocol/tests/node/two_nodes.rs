@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use sooner_protocol::control::{Directory, DirectoryAction, ToControl, ToNode};
+use sooner_protocol::control::{Directory, DirectoryAction};
 use sooner_protocol::node::{NodeAction, NodeActions, NodeCore};
+use sooner_protocol::uplink::{ToControl, ToNode};
 use sooner_wire::message::{
     ActorStarted, Answer, Checkpoint, CreateActor, Dependency, ExitActor, Infeasible, Job, JobConfig,
     JobState, Location, Message, Outcome, ReserveName, Return, SubscribeActor, WorkerGone,
@@ -166,7 +167,7 @@ fn what_an_earlier_process_did_changes_nothing() {
     cluster.tell_control(THERE, ToControl::ActorProcessGone { actor, takeover: 0, gone });
     cluster.tell_control(THERE, ToControl::ActorPlaced { actor, takeover: 0, worker: first });
     assert_eq!((cluster.run(), cluster.home(actor)), (vec![], Some(second)));
-    let end = |takeover| ToNode::EndActor { actor, takeover, end: sooner_protocol::control::End::Finished };
+    let end = |takeover| ToNode::EndActor { actor, takeover, end: sooner_protocol::uplink::End::Finished };
     cluster.with(THERE, |node, out| node.on_control(end(0), out));
     assert_eq!(cluster.run(), []);
     cluster.with(THERE, |node, out| node.on_control(end(1), out));

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use sooner_protocol::control::{Directory, DirectoryAction, DirectoryActions, ToControl, ToNode};
+use sooner_protocol::control::{Directory, DirectoryAction, DirectoryActions};
 use sooner_protocol::scheduling::policy::NodeRow;
+use sooner_protocol::uplink::{ToControl, ToNode};
 use sooner_wire::message::{CreateActor, FailureCode, Job, JobConfig, JobState};
 use sooner_wire::strategy::NodeAffinity;
 use sooner_wire::{ActorId, NodeId, Strategy, TaskId, WorkerId};

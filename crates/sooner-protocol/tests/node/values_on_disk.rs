@@ -1,7 +1,7 @@
 //! Values on disk, and a disk that is gone.
 
+use sooner_protocol::engine::Solo;
 use sooner_protocol::node::{NodeAction, NodeActions};
-use sooner_protocol::solo::Solo;
 use sooner_protocol::time::Instant;
 use sooner_wire::message::state::MemoryRow;
 use sooner_wire::message::{

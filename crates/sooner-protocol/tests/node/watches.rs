@@ -1,7 +1,7 @@
 //! Ends of processes that other nodes have to do with: who is told, who is asked, and what is said to the control service.
 
-use sooner_protocol::control::{ToControl, ToNode};
 use sooner_protocol::node::{NodeAction, NodeActions, NodeCore};
+use sooner_protocol::uplink::{ToControl, ToNode};
 use sooner_wire::message::{Held, HeldFrom, Message, Settled, Sever, Watch, WorkerGone};
 use sooner_wire::{NodeId, ObjectId, TaskId, WorkerId};
 

@@ -7,12 +7,12 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use sooner_protocol::action::{Action, Actions, Peer};
-use sooner_protocol::execution::Incoming;
-use sooner_protocol::objects::{Fetching, Holders, PullAction, Pulls, Serves, StreamEnd};
-use sooner_protocol::ownership::Slot;
+use sooner_protocol::node::objects::{Fetching, Holders, PullAction, Pulls, Serves, StreamEnd};
 use sooner_protocol::time::Instant;
 use sooner_protocol::worker::WorkerCore;
+use sooner_protocol::worker::action::{Action, Actions, Peer};
+use sooner_protocol::worker::execution::Incoming;
+use sooner_protocol::worker::ownership::Slot;
 use sooner_wire::message::{
     BlocksLost, Define, FailureCode, FreeBlocks, LeaseGranted, Location, LostAt, Message, Outcome, Priority,
     Pull, Pulled, Push, Remote, Return, TaskKind, TaskSpec,

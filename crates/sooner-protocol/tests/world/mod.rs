@@ -6,12 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use sooner_protocol::action::{Action, Actions, Peer};
-use sooner_protocol::execution::Incoming;
+use sooner_protocol::engine::Solo;
 use sooner_protocol::node::{NodeAction, NodeActions};
-use sooner_protocol::ownership::Slot;
-use sooner_protocol::solo::Solo;
 use sooner_protocol::time::Instant;
+use sooner_protocol::worker::action::{Action, Actions, Peer};
+use sooner_protocol::worker::execution::Incoming;
+use sooner_protocol::worker::ownership::Slot;
 use sooner_protocol::worker::{ActorDemand, WorkerCore};
 use sooner_wire::message::{
     Connect, Define, Failure, FailureCode, FreeBlocks, GivenBlocks, Location, Message, Outcome, Push, Return,

@@ -11,10 +11,10 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use rustc_hash::{FxHashMap, FxHashSet};
 use rustix::event::epoll;
-use sooner_protocol::action::{Actions, Peer};
-use sooner_protocol::tasks::Counts;
 use sooner_protocol::time::Instant;
 use sooner_protocol::worker::WorkerCore;
+use sooner_protocol::worker::action::{Actions, Peer};
+use sooner_protocol::worker::tasks::Counts;
 use sooner_store::{BlockCache, Mapping};
 use sooner_wire::message::{Hello, JobConfig, Message, Refused, Welcome, role};
 use sooner_wire::{WorkerId, version};
@@ -68,33 +68,10 @@ impl Client {
         let data = epoll::EventData::new_u64;
         epoll::add(&*epoll, &*socket, data(NODE_TOKEN), epoll::EventFlags::IN)?;
         epoll::add(&*epoll, &wake, data(WAKE_TOKEN), epoll::EventFlags::IN)?;
-        let mut shared = Shared {
-            core: WorkerCore::new(welcome.worker),
-            outbox: Outbox::new(epoll.clone(), socket.clone(), welcome.worker, &python),
-            actions: Actions::new(),
-            answers: FxHashMap::default(),
-            cache: BlockCache::new(welcome.arena_bytes),
-            memory_bytes: welcome.arena_bytes,
-            written: FxHashSet::default(),
-            aftermath: Aftermath::default(),
-            looks_at: None,
-            next_look: Instant(0),
-            loopback: VecDeque::new(),
-            told: Counts::default(),
-            local: None,
-        };
-        // With a file behind the memory there is spare memory, too: as much again (`open_memory` of the node).
-        let parts = if welcome.fallback_bytes.is_some() { 2 } else { 1 };
-        shared.core.set_store_bytes(welcome.arena_bytes / parts);
-        let events_bytes = usize::try_from(welcome.events_bytes.unwrap_or(0)).unwrap_or(usize::MAX);
-        shared.core.record_events(events_bytes);
-        if let Some(bytes) = welcome.lineage_bytes {
-            shared.core.limit_lineage(usize::try_from(bytes).unwrap_or(usize::MAX));
-        }
-        if welcome.unpins_lazily == Some(true) {
-            shared.core.ownership_mut().unpin_lazily();
-        }
+        let outbox = Outbox::new(epoll.clone(), socket.clone(), welcome.worker, &python);
+        let shared = shared_for(&welcome, outbox);
         let inbound = Inbound::local(Peer::Node, socket, inlet);
+        let records = events_bytes(&welcome) > 0;
         let lead = Lead {
             epoll: Some(epoll),
             inbound: FxHashMap::from_iter([(NODE_TOKEN, inbound)]),
@@ -129,12 +106,52 @@ impl Client {
             end_reason: OnceLock::new(),
             in_loop: AtomicBool::new(false),
             loop_waits: AtomicBool::new(false),
-            records: events_bytes > 0,
+            records,
             stacks: OnceLock::new(),
             is_local: AtomicBool::new(false),
         });
         Ok(client)
     }
+}
+
+/// What the threads of the process that was welcomed share.
+fn shared_for(welcome: &Welcome, outbox: Outbox) -> Shared {
+    Shared {
+        core: core_for(welcome),
+        outbox,
+        actions: Actions::new(),
+        answers: FxHashMap::default(),
+        cache: BlockCache::new(welcome.arena_bytes),
+        memory_bytes: welcome.arena_bytes,
+        written: FxHashSet::default(),
+        aftermath: Aftermath::default(),
+        looks_at: None,
+        next_look: Instant(0),
+        loopback: VecDeque::new(),
+        told: Counts::default(),
+        local: None,
+    }
+}
+
+/// The core of the process that was welcomed, set up as its node wants it.
+fn core_for(welcome: &Welcome) -> WorkerCore {
+    let mut core = WorkerCore::new(welcome.worker);
+    // With a file behind the memory there is spare memory, too: as much again (`open_memory` of the node).
+    let parts = if welcome.fallback_bytes.is_some() { 2 } else { 1 };
+    core.set_store_bytes(welcome.arena_bytes / parts);
+    core.record_events(events_bytes(welcome));
+    if let Some(bytes) = welcome.lineage_bytes {
+        core.limit_lineage(usize::try_from(bytes).unwrap_or(usize::MAX));
+    }
+    if welcome.unpins_lazily == Some(true) {
+        core.ownership_mut().unpin_lazily();
+    }
+    core
+}
+
+/// How much room there is for records of tasks.
+fn events_bytes(welcome: &Welcome) -> usize {
+    usize::try_from(welcome.events_bytes.unwrap_or(0)).unwrap_or(usize::MAX)
 }
 
 /// What a process needs for a client. It is taken before the greeting: whoever has greeted is given work.

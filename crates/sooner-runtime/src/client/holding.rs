@@ -6,8 +6,8 @@
 
 use std::collections::VecDeque;
 
-use sooner_protocol::action::Peer;
 use sooner_protocol::time::Instant;
+use sooner_protocol::worker::action::Peer;
 use sooner_wire::WorkerId;
 use sooner_wire::limits::HOLD_NANOS;
 

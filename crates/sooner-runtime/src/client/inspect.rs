@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use rustix::process::{Signal, getpid, kill_process};
-use sooner_protocol::action::Peer;
-use sooner_protocol::tasks::Counts;
+use sooner_protocol::worker::action::Peer;
+use sooner_protocol::worker::tasks::Counts;
 use sooner_wire::message::state::{Inspect, Inspected, Measured, MetricKind, Series, Stack, about};
 
 use super::{Client, Shared};

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 
 use rustc_hash::FxHashMap;
-use sooner_protocol::action::Peer;
+use sooner_protocol::worker::action::Peer;
 use sooner_wire::message::{
     ActorDead, ActorOutOfScope, ActorStarted, Failure, FailureCode, Infeasible, LeaseGranted, Message,
     RequestLease,

@@ -34,10 +34,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use sooner_protocol::action::{Action, Actions, Peer};
-use sooner_protocol::ownership::Slot;
 use sooner_protocol::time::Instant;
 use sooner_protocol::worker::WorkerCore;
+use sooner_protocol::worker::action::{Action, Actions, Peer};
+use sooner_protocol::worker::ownership::Slot;
 use sooner_store::Mapping;
 use sooner_wire::message::{
     Allocate, Checkpoint, Location, Message, Outcome, Push, Return, Shutdown, Welcome,

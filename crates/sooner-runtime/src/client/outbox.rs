@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 use rustix::event::epoll;
-use sooner_protocol::action::Peer;
 use sooner_protocol::time::Instant;
+use sooner_protocol::worker::action::Peer;
 use sooner_wire::message::{Connect, FreeBlocks, Message};
 use sooner_wire::{NodeId, WorkerId};
 

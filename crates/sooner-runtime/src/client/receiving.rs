@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use rustix::event::epoll;
-use sooner_protocol::action::Peer;
 use sooner_protocol::time::Instant;
+use sooner_protocol::worker::action::Peer;
 use sooner_wire::WorkerId;
 use sooner_wire::frame::FrameError;
 use sooner_wire::message::{Message, PeerConnected, Refused};
@@ -149,14 +149,8 @@ impl Client {
                 if socket.is_none() && connected.link.is_none() {
                     return lead.go_without(shared, connected.worker);
                 }
-                let socket = match socket {
-                    None if received.lacks_descriptors => {
-                        lead.lacking.insert(connected.worker);
-                        Err(without_descriptors())
-                    }
-                    None => Err("the other node cannot be reached".to_owned()),
-                    Some(socket) => Ok(socket),
-                };
+                let socket =
+                    socket.ok_or_else(|| lead.why_without(connected.worker, received.lacks_descriptors));
                 return Self::on_peer_connected(lead, shared, connected, socket, time);
             }
             Message::WorkerGone(gone) if gone.worker.node() == self.me.node() => {
@@ -207,34 +201,29 @@ impl Client {
             let kept = shared.cache.clear();
             shared.outbox.free_blocks(kept);
         }
-        match other {
-            Some(Message::EndIdle(_)) => self.end(shared, "idle"),
-            Some(Message::Allocated(answer)) => {
-                let request = answer.request;
-                if let Some(waiting) = shared.answers.get_mut(&request) {
-                    *waiting = Some(answer.into());
-                }
-            }
-            Some(Message::Answer(answer)) => {
-                let request = answer.request;
-                if let Some(waiting) = shared.answers.get_mut(&request) {
-                    *waiting = Some(answer.into());
-                }
-            }
-            Some(Message::GroupState(answer)) => {
-                let request = answer.request;
-                if let Some(waiting) = shared.answers.get_mut(&request) {
-                    *waiting = Some(answer.into());
-                }
-            }
-            Some(Message::GivenBlocks(question)) => shared.disown_unknown(question),
-            Some(Message::ReadersOf(question)) => {
+        if let Some(other) = other {
+            self.on_not_for_the_core(shared, other);
+        }
+    }
+
+    /// What the core hands back: answers that somebody waits for, and questions about blocks without a value.
+    fn on_not_for_the_core(&self, shared: &mut Shared, message: Message) {
+        let (request, answer) = match message {
+            Message::EndIdle(_) => return self.end(shared, "idle"),
+            Message::Allocated(answer) => (answer.request, answer.into()),
+            Message::Answer(answer) => (answer.request, answer.into()),
+            Message::GroupState(answer) => (answer.request, answer.into()),
+            Message::GivenBlocks(question) => return shared.disown_unknown(question),
+            Message::ReadersOf(question) => {
                 let kept = shared.without_value(&question.offsets);
-                self.step_locked(shared, |core, out| {
+                return self.step_locked(shared, |core, out| {
                     core.on_readers_of(question, |b| kept.contains(&b), out)
                 });
             }
-            Some(_) | None => {}
+            _ => return,
+        };
+        if let Some(waiting) = shared.answers.get_mut(&request) {
+            *waiting = Some(answer);
         }
     }
 
@@ -320,6 +309,15 @@ fn complain(shared: &mut Shared, reason: &str) {
 }
 
 impl Lead {
+    /// Why there is no connection to a process: that node cannot be reached, or this process lacks a descriptor for it.
+    fn why_without(&mut self, worker: WorkerId, lacks_descriptors: bool) -> String {
+        if lacks_descriptors {
+            self.lacking.insert(worker);
+            return without_descriptors();
+        }
+        "the other node cannot be reached".to_owned()
+    }
+
     /// The kernel leaves out a connection for which this process has no descriptor. The node has it still: it is told so, and tries
     /// again.
     fn go_without(&mut self, shared: &mut Shared, worker: WorkerId) {

@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 
 use rustc_hash::{FxHashMap, FxHashSet};
-use sooner_protocol::action::{Actions, Peer};
-use sooner_protocol::tasks::Counts;
 use sooner_protocol::time::Instant;
 use sooner_protocol::worker::WorkerCore;
+use sooner_protocol::worker::action::{Actions, Peer};
+use sooner_protocol::worker::tasks::Counts;
 use sooner_store::BlockCache;
 use sooner_wire::ObjectId;
 use sooner_wire::TaskId;

@@ -21,11 +21,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::event::epoll::{self, EventFlags};
-use sooner_protocol::control::ToNode;
-use sooner_protocol::control::reporting::{Reporter, Spare};
-use sooner_protocol::control::wire::{Misplaced, is_word};
+use sooner_protocol::node::uplink::reporter::{Reporter, Spare};
 use sooner_protocol::session::hello::Me;
 use sooner_protocol::time::Instant;
+use sooner_protocol::uplink::ToNode;
+use sooner_protocol::uplink::wire::{Misplaced, is_word};
 use sooner_wire::message::state::ClusterRow;
 use sooner_wire::message::{AboutNode, Message, Register, Routed, Suspect, kind};
 use sooner_wire::{NodeId, ResourceSet, WorkerId};

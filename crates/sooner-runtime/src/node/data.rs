@@ -9,7 +9,7 @@
 //! somebody else reads it into ([`super::send_buffers`]).
 //!
 //! The node's loop and this thread tell each other what to do through two short lists. Neither waits for the other, and no
-//! lock is held while a socket is used. What is moved was admitted by the node (`sooner_protocol::objects::Pulls`), what is
+//! lock is held while a socket is used. What is moved was admitted by the node (`sooner_protocol::node::objects::Pulls`), what is
 //! sent was asked of it: it keeps the block meanwhile. Both lists are bounded by that: a stream and a piece is in each once.
 //!
 //! `docs/adr/0027-data-plane.md` says why it is so.
@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
-use sooner_protocol::objects::{Fetching, Serves, StreamEnd};
+use sooner_protocol::node::objects::{Fetching, Serves, StreamEnd};
 use sooner_protocol::session::hello::Me;
 use sooner_store::{Mapping, Progress};
 use sooner_wire::limits::{DATA_CONNECTIONS, DATA_IDLE_NANOS, DATA_PATIENCE_NANOS, FAR_NANOS};

@@ -7,8 +7,8 @@
 
 use std::fs;
 
-pub use sooner_protocol::node::memory::Limited;
-use sooner_protocol::node::memory::Usage;
+pub use sooner_protocol::node::workers::memory::Limited;
+use sooner_protocol::node::workers::memory::Usage;
 use sooner_protocol::time::Instant;
 
 use crate::machine::{Level, field};

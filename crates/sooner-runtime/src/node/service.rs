@@ -156,6 +156,29 @@ pub struct Service {
     ended_rows: VecDeque<sooner_wire::message::state::EndedRow>,
 }
 
+/// The core of a node with these options.
+fn core_for(options: &NodeOptions, store_bytes: u64, spills: bool) -> Engine {
+    let part = match &options.cluster {
+        None => Part::Alone,
+        Some(cluster) if cluster.listen.is_none() => Part::Program,
+        Some(_) => Part::Member,
+    };
+    let mut labels = options.labels.clone();
+    labels.push((NODE_LABEL.to_owned(), format!("{:016x}", options.node.0)));
+    labels.sort();
+    let mut core = Engine::new(options.resources.clone(), options.node.0, options.pool_size, part);
+    core.set_store_bytes(store_bytes);
+    core.set_labels(labels);
+    if spills {
+        core.set_spills();
+    }
+    if options.eviction == Eviction::Recompute {
+        core.set_recomputes();
+    }
+    core.set_memory_limits(options.memory.limited);
+    core
+}
+
 impl Service {
     pub(super) fn new(
         mut options: NodeOptions,
@@ -179,29 +202,11 @@ impl Service {
         let listener = Listener::bind(&directory.path().join("node.sock"), &epoll, LISTENER)?;
         let data = open_data(&options, &directory, &mapping, &wake)?;
         let spilling = Spilling::open(&options, &mapping, &wake)?;
-        let part = match &options.cluster {
-            None => Part::Alone,
-            Some(cluster) if cluster.listen.is_none() => Part::Program,
-            Some(_) => Part::Member,
-        };
+        let core = core_for(&options, arena.capacity(), spilling.is_on());
         let cluster = open_cluster(&mut options, &directory, &wake)?;
         if let Some(cluster) = &cluster {
             add(cluster.events(), CLUSTER)?;
         }
-        let mut labels = options.labels.clone();
-        labels.push((NODE_LABEL.to_owned(), format!("{:016x}", options.node.0)));
-        labels.sort();
-        let (total, capacity) = (options.resources.clone(), arena.capacity());
-        let mut core = Engine::new(total, options.node.0, options.pool_size, part);
-        core.set_store_bytes(capacity);
-        core.set_labels(labels);
-        if spilling.is_on() {
-            core.set_spills();
-        }
-        if options.eviction == Eviction::Recompute {
-            core.set_recomputes();
-        }
-        core.set_memory_limits(options.memory.limited);
         let groups = Groups::new(options.node, directory.path());
         let host = options.host.take();
         let mut service = Self {

@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use sooner_object_store::{SpillObjects, StoreUrl};
-use sooner_protocol::objects::{Fetching, StreamEnd};
+use sooner_protocol::node::objects::{Fetching, StreamEnd};
 use sooner_store::Mapping;
 use sooner_store::spill::{SpillFiles, SpillLimits, SpillPlace, SpillPulse, SpillSpace};
 use sooner_wire::ObjectId;

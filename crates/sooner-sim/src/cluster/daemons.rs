@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sooner_protocol::control::reporting::Reporter;
+use sooner_protocol::node::uplink::reporter::Reporter;
 use sooner_protocol::time::Instant;
 use sooner_wire::limits::{HANDSHAKE_NANOS, JOIN_NANOS, REDIAL_NANOS, REDIAL_NANOS_MAX};
 use sooner_wire::message::{

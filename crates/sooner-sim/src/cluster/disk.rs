@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use sooner_protocol::control::nodes::NodesOptions;
+use sooner_protocol::control::membership::NodesOptions;
 use sooner_protocol::control::persist::Write;
 use sooner_protocol::control::{Batch, Beginning, Found};
 use sooner_wire::NodeId;

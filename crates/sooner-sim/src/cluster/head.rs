@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use sooner_protocol::control::nodes::STOOD_STILL;
+use sooner_protocol::control::membership::STOOD_STILL;
 use sooner_protocol::control::{Batch, ControlAction, ControlActions, ControlCore, Probed};
 use sooner_protocol::time::Instant;
 use sooner_wire::NodeId;

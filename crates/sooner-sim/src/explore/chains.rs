@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use sooner_protocol::objects::{Assigned, ChainAction, ChainLimits, Chains};
+use sooner_protocol::worker::ownership::{Assigned, ChainAction, ChainLimits, Chains};
 use sooner_wire::{NodeId, ObjectId, TaskId, WorkerId};
 
 use super::plain::{self, Model};

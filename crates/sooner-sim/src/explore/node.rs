@@ -3,12 +3,13 @@
 
 use std::collections::VecDeque;
 
-use sooner_protocol::control::{Directory, DirectoryAction, DirectoryActions, ToControl, ToNode};
-use sooner_protocol::member::Member;
+use sooner_protocol::control::{Directory, DirectoryAction, DirectoryActions};
+use sooner_protocol::engine::Solo;
+use sooner_protocol::node::uplink::Member;
 use sooner_protocol::node::{NodeAction, NodeActions};
 use sooner_protocol::scheduling::policy::NodeRow;
-use sooner_protocol::solo::Solo;
 use sooner_protocol::time::Instant;
+use sooner_protocol::uplink::{ToControl, ToNode};
 use sooner_wire::message::Message;
 use sooner_wire::strategy::Labels;
 use sooner_wire::{ResourceSet, Started};

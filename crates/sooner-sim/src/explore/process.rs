@@ -6,10 +6,10 @@
 
 use std::sync::Arc;
 
-use sooner_protocol::action::{Action, Actions, Peer};
-use sooner_protocol::execution::Incoming;
-use sooner_protocol::ownership::Slot;
 use sooner_protocol::time::Instant;
+use sooner_protocol::worker::action::{Action, Actions, Peer};
+use sooner_protocol::worker::execution::Incoming;
+use sooner_protocol::worker::ownership::Slot;
 use sooner_protocol::worker::{ActorDemand, WorkerCore};
 use sooner_wire::message::{
     Define, Failure, FailureCode, FreeBlocks, GivenBlocks, Location, Message, Outcome, Push, Return,
@@ -396,16 +396,13 @@ impl Process {
                 };
                 self.act(effects, |core, out| core.cancel(task, false, true, out));
             }
-            Step::Executed(count) => {
-                assert_eq!(
-                    self.executed.len(),
-                    *count,
-                    "I8: the actor's state has other calls: {:?}",
-                    self.executed
-                );
-            }
+            Step::Executed(count) => self.check_executed(*count),
             Step::Get(_) => unreachable!("waits are the caller's"),
         }
+    }
+
+    fn check_executed(&self, count: usize) {
+        assert_eq!(self.executed.len(), count, "I8: the actor's state has other calls: {:?}", self.executed);
     }
 
     fn new_task(&mut self) -> TaskId {

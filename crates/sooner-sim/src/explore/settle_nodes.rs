@@ -9,11 +9,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sooner_protocol::control::settling::Settling as Control;
-use sooner_protocol::node::settling::Settling;
-use sooner_protocol::node::watches::Watches;
-use sooner_protocol::ownership::Borrowers;
+use sooner_protocol::control::deaths::Settling as Control;
+use sooner_protocol::node::peers::deaths::Settling;
+use sooner_protocol::node::peers::watches::Watches;
 use sooner_protocol::probes::{Bug, switch};
+use sooner_protocol::worker::ownership::Borrowers;
 use sooner_wire::message::Held;
 use sooner_wire::{NodeId, ObjectId, TaskId, WorkerId};
 

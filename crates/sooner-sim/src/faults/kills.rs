@@ -8,7 +8,7 @@ impl World {
     pub(super) fn kill_a_worker(&mut self) {
         let Some(number) = self.some_worker() else { return };
         let process = self.process(number);
-        let owned = |(id, record): (sooner_wire::ObjectId, &sooner_protocol::ownership::Record)| {
+        let owned = |(id, record): (sooner_wire::ObjectId, &sooner_protocol::worker::ownership::Record)| {
             id.owner() == process.id && !record.borrowers().is_empty()
         };
         if process.core.ownership().objects().any(owned) {

@@ -1,6 +1,6 @@
 //! I7: an actor has one process at a time, and its calls run there in their order, after the constructor.
 
-use sooner_protocol::execution::Incoming;
+use sooner_protocol::worker::execution::Incoming;
 use sooner_wire::ActorId;
 use sooner_wire::message::TaskKind;
 

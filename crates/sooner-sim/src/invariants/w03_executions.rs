@@ -1,8 +1,8 @@
 //! W3: a task begins at most once more than its retries allow. I2, for arguments: a task gets its own.
 
 use rustc_hash::FxHashSet;
-use sooner_protocol::execution::Incoming;
 use sooner_protocol::probes::hit;
+use sooner_protocol::worker::execution::Incoming;
 use sooner_wire::TaskId;
 use sooner_wire::message::{Message, Outcome};
 

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use sooner_protocol::execution::Incoming;
-use sooner_protocol::ownership::Slot;
 use sooner_protocol::probes::hit;
 use sooner_protocol::worker::ActorDemand;
-use sooner_wire::message::{Failure, FailureCode, FindName, Message, ReserveName, Streaming, TaskKind};
+use sooner_protocol::worker::execution::Incoming;
+use sooner_protocol::worker::ownership::Slot;
+use sooner_wire::message::{
+    Failure, FailureCode, FindName, Message, ReserveName, Streaming, TaskKind, TaskSpec,
+};
 use sooner_wire::{ActorId, Blob, ResourceSet, TaskId};
 
 use super::{Frame, Instance, Method, Wait};
@@ -59,16 +61,7 @@ impl World {
         let mut spec = self.spec(actor, TaskKind::Creation, &fact, references);
         spec.checkpoint_every = facts.checkpoint_every;
         let restarts = facts.restarts;
-        spec.concurrency = if facts.checkpoint_every.is_some() {
-            1
-        } else if has_groups {
-            spec.groups = Some(PLACES[1..].into());
-            PLACES.iter().sum()
-        } else if self.plan.has(Feature::Groups) && self.random.chance(1, 3) {
-            3
-        } else {
-            1
-        };
+        self.set_concurrency(&mut spec, &facts);
         let demand = ActorDemand {
             restarts,
             detached: is_detached,
@@ -91,6 +84,20 @@ impl World {
         frame.locals.push(reference);
         self.trace.say(|| format!("{number} creates actor {actor:?}"));
         self.with_core(number, |core, out| core.create_actor(Arc::new(spec), slot, demand, out));
+    }
+
+    /// How many calls the actor may run at a time, and in which groups.
+    fn set_concurrency(&mut self, spec: &mut TaskSpec, facts: &ActorFact) {
+        spec.concurrency = if facts.checkpoint_every.is_some() {
+            1
+        } else if facts.has_groups {
+            spec.groups = Some(PLACES[1..].into());
+            PLACES.iter().sum()
+        } else if self.plan.has(Feature::Groups) && self.random.chance(1, 3) {
+            3
+        } else {
+            1
+        };
     }
 
     /// Whether one more actor may hold a CPU for good. One is left to the tasks: without it nothing would ever go on.

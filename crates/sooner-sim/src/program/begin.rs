@@ -1,7 +1,7 @@
 //! How a frame begins: the driver's program, and tasks that were pushed to a process.
 
-use sooner_protocol::execution::Incoming;
 use sooner_protocol::probes::hit;
+use sooner_protocol::worker::execution::Incoming;
 use sooner_wire::message::{Define, Outcome, TaskKind};
 use sooner_wire::{Blob, FunctionId, Name, ObjectId, Started};
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use sooner_protocol::ownership::{Place, Slot};
 use sooner_protocol::probes::hit;
+use sooner_protocol::worker::ownership::{Place, Slot};
 use sooner_wire::message::{Outcome, Priority, Streaming, TaskKind, TaskSpec};
 use sooner_wire::{Blob, Name, ObjectId, ResourceSet, TaskId};
 

@@ -1,7 +1,7 @@
 //! Whose turn it is inside a process: a new task, a frame that can go on, or its buffers.
 
-use sooner_protocol::ownership::{Place, Slot};
 use sooner_protocol::probes::hit;
+use sooner_protocol::worker::ownership::{Place, Slot};
 
 use super::{Frame, Wait};
 use crate::world::{Process, Wake, World};

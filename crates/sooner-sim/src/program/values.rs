@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use sooner_protocol::ownership::Slot;
 use sooner_protocol::probes::hit;
+use sooner_protocol::worker::ownership::Slot;
 use sooner_wire::message::{Location, Outcome, Return};
 use sooner_wire::{Blob, ObjectId};
 

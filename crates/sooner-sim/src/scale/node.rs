@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use sooner_protocol::control::ToNode;
-use sooner_protocol::control::reporting::Reporter;
-use sooner_protocol::control::wire::is_word;
-use sooner_protocol::member::Member;
+use sooner_protocol::node::uplink::Member;
+use sooner_protocol::node::uplink::reporter::Reporter;
 use sooner_protocol::node::{NodeAction, NodeActions};
 use sooner_protocol::table::Map;
 use sooner_protocol::time::Instant;
+use sooner_protocol::uplink::ToNode;
+use sooner_protocol::uplink::wire::is_word;
 use sooner_wire::limits::REDIAL_NANOS_MAX;
 use sooner_wire::message::{
     AboutNode, Heartbeat, Message, PeerConnected, Register, Registered, Routed, Settings, Suspect, kind,

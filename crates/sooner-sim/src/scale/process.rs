@@ -1,8 +1,8 @@
 //! The processes of nodes: production cores that hear what nodes tell all processes, and answer it. What drivers want, and what
 //! workers do, is scripted ([`super::script`]).
 
-use sooner_protocol::action::{Action, Actions, Peer};
 use sooner_protocol::worker::WorkerCore;
+use sooner_protocol::worker::action::{Action, Actions, Peer};
 use sooner_wire::message::{ActorReady, JobConfig, Message, TaskKind};
 use sooner_wire::{Started, WorkerId};
 

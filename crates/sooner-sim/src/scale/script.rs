@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use sooner_protocol::ownership::Slot;
 use sooner_protocol::table::{Map, Set};
 use sooner_protocol::time::Instant;
+use sooner_protocol::worker::ownership::Slot;
 use sooner_wire::message::{
     ActorOutOfScope, Connect, CreateActor, Define, FreeBlocks, GiveBlock, LeaseGranted, Location, Message,
     Outcome, Priority, Pull, Pulled, Push, Remote, RequestLease, ReturnLease, TaskKind, TaskSpec,

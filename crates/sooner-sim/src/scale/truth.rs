@@ -11,8 +11,8 @@
 
 use std::collections::BTreeSet;
 
-use sooner_protocol::objects::ChainLimits;
 use sooner_protocol::table::Map;
+use sooner_protocol::worker::ownership::ChainLimits;
 use sooner_wire::message::Location;
 use sooner_wire::{NodeId, ObjectId, ShapeId, WorkerId};
 

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use sooner_protocol::node::ServedCopy;
-use sooner_protocol::objects::{Fetching, Serves, StreamEnd};
+use sooner_protocol::node::objects::{Fetching, Serves, StreamEnd};
 use sooner_protocol::time::Instant;
 use sooner_wire::ObjectId;
 

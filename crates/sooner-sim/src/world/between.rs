@@ -1,7 +1,7 @@
 //! What goes on between nodes: words that they pass on for each other, lines that are dialled, and bytes that are fetched.
 
+use sooner_protocol::node::objects::{Fetching, Serves, StreamEnd};
 use sooner_protocol::node::{ServedCopy, ServedSpill};
-use sooner_protocol::objects::{Fetching, Serves, StreamEnd};
 use sooner_protocol::probes::hit;
 use sooner_wire::message::{Message, PeerConnected, Routed, is_spilled};
 use sooner_wire::{ObjectId, WorkerId};

@@ -1,8 +1,8 @@
 //! What cores want is carried out as the shell does it: actions in their order, buffers, timers.
 
-use sooner_protocol::action::{Action, Actions, Peer};
 use sooner_protocol::probes::hit;
 use sooner_protocol::worker::WorkerCore;
+use sooner_protocol::worker::action::{Action, Actions, Peer};
 use sooner_wire::WorkerId;
 use sooner_wire::message::{Checkpoint, Connect, FreeBlocks, Message, Outcome, Return};
 
@@ -85,26 +85,7 @@ impl World {
     fn perform(&mut self, number: u32, action: Action) {
         match action {
             Action::Send { to: Peer::Node, message } => {
-                match &*message {
-                    Message::GiveBlock(give) => {
-                        self.process_mut(number).written.remove(&give.offset);
-                    }
-                    Message::Checkpoint(Checkpoint {
-                        state: Return { outcome: Outcome::Stored(at), .. },
-                        ..
-                    }) => {
-                        self.process_mut(number).written.remove(&at.offset);
-                    }
-                    Message::Relinquished(answer) if answer.node.is_none() => {
-                        let written = &mut self.process_mut(number).written;
-                        answer.moved.iter().for_each(|block| _ = written.remove(&block.offset));
-                    }
-                    Message::FreeBlocks(free) => {
-                        let written = &mut self.process_mut(number).written;
-                        free.offsets.iter().for_each(|block| _ = written.remove(block));
-                    }
-                    _ => {}
-                }
+                self.forget_given_away(number, &message);
                 if matches!(*message, Message::HeldFrom(_)) {
                     return self.answer_in_time(number, message);
                 }
@@ -152,6 +133,29 @@ impl World {
                 }
             }
             Action::Ready(_) | Action::Warn(_) => {}
+        }
+    }
+
+    /// Blocks of which a process tells its node that they are not its own any more: none of them is being written there.
+    fn forget_given_away(&mut self, number: u32, message: &Message) {
+        match message {
+            Message::GiveBlock(give) => {
+                self.process_mut(number).written.remove(&give.offset);
+            }
+            Message::Checkpoint(Checkpoint {
+                state: Return { outcome: Outcome::Stored(at), .. }, ..
+            }) => {
+                self.process_mut(number).written.remove(&at.offset);
+            }
+            Message::Relinquished(answer) if answer.node.is_none() => {
+                let written = &mut self.process_mut(number).written;
+                answer.moved.iter().for_each(|block| _ = written.remove(&block.offset));
+            }
+            Message::FreeBlocks(free) => {
+                let written = &mut self.process_mut(number).written;
+                free.offsets.iter().for_each(|block| _ = written.remove(block));
+            }
+            _ => {}
         }
     }
 

@@ -1,7 +1,7 @@
 //! Messages arrive: at the node, at a process, or at what is left of one.
 
-use sooner_protocol::action::Peer;
 use sooner_protocol::probes::hit;
+use sooner_protocol::worker::action::Peer;
 use sooner_wire::WorkerId;
 use sooner_wire::message::Message;
 

@@ -1,18 +1,19 @@
 //! The control service where there are several nodes: the core that ships, with a channel from and to each node.
 //!
 //! Its links are as sessions make them: first said is first heard, and nothing is lost while both ends live. What is said is
-//! encoded as in production ([`sooner_protocol::control::wire`]).
+//! encoded as in production ([`sooner_protocol::uplink::wire`]).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use sooner_protocol::control::nodes::NodesOptions;
+use sooner_protocol::control::membership::NodesOptions;
 use sooner_protocol::control::persist::Write;
 use sooner_protocol::control::{
-    Batch, Beginning, ControlAction, ControlActions, ControlCore, Found, Probed, ToControl, ToNode,
+    Batch, Beginning, ControlAction, ControlActions, ControlCore, Found, Probed,
 };
 use sooner_protocol::node::NodeAction;
 use sooner_protocol::probes::hit;
 use sooner_protocol::time::Instant;
+use sooner_protocol::uplink::{ToControl, ToNode};
 use sooner_wire::NodeId;
 use sooner_wire::limits::HEALTH_TIMEOUT_NANOS;
 use sooner_wire::message::{AboutNode, Heartbeat, Message, Register, kind};

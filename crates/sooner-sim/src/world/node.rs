@@ -1,11 +1,11 @@
 //! Nodes: their memory, when they place, and what they want.
 
-use sooner_protocol::control::ToControl;
-use sooner_protocol::control::reporting::Reporter;
 use sooner_protocol::engine::{Engine, Part};
+use sooner_protocol::node::objects::Stuck;
+use sooner_protocol::node::uplink::reporter::Reporter;
 use sooner_protocol::node::{NodeAction, NodeActions};
-use sooner_protocol::objects::Stuck;
 use sooner_protocol::time::Instant;
+use sooner_protocol::uplink::ToControl;
 use sooner_wire::message::{Message, PeerConnected};
 use sooner_wire::{NodeId, ResourceSet};
 

@@ -428,7 +428,7 @@ pub struct LabelRow {
     pub code: Option<FunctionId>,
 }
 
-/// What happened to tasks that ended; the layout of a record is that of `sooner_protocol::tasks::Record`.
+/// What happened to tasks that ended; the layout of a record is that of `sooner_protocol::worker::tasks::Record`.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct Events {

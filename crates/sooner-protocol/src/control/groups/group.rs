@@ -7,11 +7,12 @@ use sooner_wire::message::{
 use sooner_wire::record::{BundleRecord, GroupRecord};
 use sooner_wire::{GroupId, NodeId, ResourceSet, WorkerId};
 
-use super::{BundleOrder, GroupAction};
+use super::GroupAction;
 use crate::scheduling::policy::NodeRow;
 use crate::scheduling::{Unplaced, place_bundles};
 use crate::table::{Map, Set};
 use crate::time::Instant;
+use crate::uplink::BundleOrder;
 
 /// Where a bundle is, and by which attempt it was reserved there.
 pub(super) type Place = (NodeId, u64);

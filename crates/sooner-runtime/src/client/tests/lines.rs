@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use sooner_protocol::ownership::Slot;
+use sooner_protocol::worker::ownership::Slot;
 use sooner_store::Mapping;
 use sooner_wire::message::{
     Credentials, Define, FailureCode, LeaseGranted, LinkRole, Message, Outcome, PeerConnected, Return,

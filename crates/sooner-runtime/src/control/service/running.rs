@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::event::epoll;
-use sooner_protocol::control::nodes::NodesOptions;
+use sooner_protocol::control::membership::NodesOptions;
 use sooner_protocol::control::persist::Write;
 use sooner_protocol::control::{Batch, Beginning, ControlAction, ControlActions, ControlCore};
 use sooner_protocol::session::hello::Me;

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
-use sooner_protocol::control::wire::CONTROL;
-use sooner_protocol::control::{ToControl, ToNode};
+use sooner_protocol::uplink::wire::CONTROL;
+use sooner_protocol::uplink::{ToControl, ToNode};
 use sooner_wire::message::state::{Inspect, NodeReport};
 use sooner_wire::message::{
     Candidates, DialMe, Drain, FindNodes, LeaseRefused, Message, NodeRow, ResourceView, Routed, Suspect,

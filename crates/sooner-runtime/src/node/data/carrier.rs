@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
-use sooner_protocol::objects::{Fetching, Serves, StreamEnd};
+use sooner_protocol::node::objects::{Fetching, Serves, StreamEnd};
 use sooner_protocol::session::hello::{Me, hello};
 use sooner_protocol::time::Instant;
 use sooner_store::{Mapping, Progress};

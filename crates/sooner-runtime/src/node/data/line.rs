@@ -11,7 +11,7 @@ use std::io::IoSlice;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use sooner_protocol::objects;
+use sooner_protocol::node::objects;
 use sooner_protocol::session::hello::{Me, Refusal, on_answer, on_hello, welcome};
 use sooner_protocol::time::Instant;
 use sooner_store::{Mapping, Progress};

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use sooner_protocol::objects::Fetching;
+use sooner_protocol::node::objects::Fetching;
 use sooner_protocol::time::Instant;
 use sooner_store::Progress;
 use sooner_wire::limits::{REDIAL_NANOS, REDIAL_NANOS_MAX, WIDE_BYTES};

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags};
-use sooner_protocol::objects::{Fetching, Serves, StreamEnd};
+use sooner_protocol::node::objects::{Fetching, Serves, StreamEnd};
 use sooner_store::Mapping;
 use sooner_wire::message::{Location, Remote, is_spilled};
 use sooner_wire::{NodeId, ObjectId, TaskId, WorkerId};

@@ -5,7 +5,7 @@
 
 use rustix::event::epoll;
 use rustix::process::{Pid, Signal};
-use sooner_protocol::node::memory::Running;
+use sooner_protocol::node::workers::memory::Running;
 use sooner_protocol::time::Instant;
 use sooner_wire::message::{Exited, Message, Shutdown};
 use sooner_wire::{Started, WorkerId};

@@ -5,9 +5,9 @@
 
 use std::os::fd::OwnedFd;
 
-use sooner_protocol::control::wire::Misplaced;
-use sooner_protocol::member::Member;
+use sooner_protocol::node::uplink::Member;
 use sooner_protocol::node::{NodeAction, NodeActions};
+use sooner_protocol::uplink::wire::Misplaced;
 use sooner_wire::message::{Credentials, LinkRole, Message, PeerConnected};
 use sooner_wire::{Blob, NodeId, WorkerId};
 

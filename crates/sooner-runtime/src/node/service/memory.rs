@@ -8,7 +8,7 @@ use std::io;
 
 use rustix::io::Errno;
 use sooner_protocol::node::NodeActions;
-use sooner_protocol::node::memory::{Limited, Measured, Running, Stopped, Usage};
+use sooner_protocol::node::workers::memory::{Limited, Measured, Running, Stopped, Usage};
 use sooner_protocol::time::Instant;
 use sooner_wire::WorkerId;
 use sooner_wire::resources::size;

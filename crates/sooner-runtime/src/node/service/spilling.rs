@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use sooner_protocol::node::objects::{Fetching, Serves, Stuck};
 use sooner_protocol::node::{NodeActions, ServedSpill};
-use sooner_protocol::objects::{Fetching, Serves, Stuck};
 use sooner_protocol::time::Instant;
 use sooner_store::spill::SpillFull;
 use sooner_store::{FallbackFile, Mapping};

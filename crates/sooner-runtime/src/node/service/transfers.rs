@@ -1,7 +1,7 @@
 //! Room for values of other nodes, and where they come from.
 
+use sooner_protocol::node::objects::{Fetching, Serves, StreamEnd};
 use sooner_protocol::node::{NodeAction, NodeActions, ServedCopy};
-use sooner_protocol::objects::{Fetching, Serves, StreamEnd};
 use sooner_wire::ObjectId;
 use sooner_wire::message::is_spilled;
 use sooner_wire::message::state::{MemoryRow, MetricKind, Series};

@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
-use sooner_protocol::objects::Fetching;
+use sooner_protocol::node::objects::Fetching;
 use sooner_store::spill::SpillPulse;
 use sooner_wire::message::{Location, Remote, SPILLED};
 use sooner_wire::{NodeId, TaskId, WorkerId};

@@ -1,8 +1,8 @@
 //! What each end does with what it hears. The rest is above.
 
-use sooner_protocol::control::settling::Saying;
-use sooner_protocol::node::settling::Step;
-use sooner_protocol::ownership::Return;
+use sooner_protocol::control::deaths::Saying;
+use sooner_protocol::node::peers::deaths::Step;
+use sooner_protocol::worker::ownership::Return;
 use sooner_wire::message::HeldFrom;
 use sooner_wire::{NodeId, WorkerId};
 

@@ -2,7 +2,7 @@
 //!
 //! A session that the head does not know is answered with its end: the node has spoken with an earlier head, begins another one and
 //! says again what it has. Nothing ends a session for want of a connection: the machine that watches nodes
-//! ([`sooner_protocol::control::nodes`]) says when one is gone, and nobody else.
+//! ([`sooner_protocol::control::membership`]) says when one is gone, and nobody else.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
-use sooner_protocol::objects::Serves;
+use sooner_protocol::node::objects::Serves;
 use sooner_wire::ObjectId;
 use sooner_wire::message::{Location, Remote, SPILLED};
 
@@ -134,5 +134,5 @@ fn what_is_not_on_disk_any_more_ends_its_stream() {
     a.disk.values.clear();
     b.fetch(value, 1, 0, a.address());
     run(&mut [&mut a, &mut b], |nodes| nodes[1].ends.contains_key(&1));
-    assert_eq!(b.ends[&1], sooner_protocol::objects::StreamEnd::NotThere);
+    assert_eq!(b.ends[&1], sooner_protocol::node::objects::StreamEnd::NotThere);
 }

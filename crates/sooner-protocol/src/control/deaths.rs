@@ -1,0 +1,532 @@
+//! Settling the deaths of processes that other nodes have to do with (`docs/adr/0029-settling-over-nodes.md`).
+//!
+//! Each node that is told of a death, and the node where it was, answers once for all its clients with what they hold of the
+//! dead process. When nobody owes an answer any more all open deaths are settled together: one who died meanwhile may
+//! have handed on what it had of an earlier one. Nodes settle by themselves what no other node can know of.
+//!
+//! Invariants:
+//! - DS1: what counts of a death is settled only when every node that was asked has answered or is gone.
+//! - DS2: a node that says what its clients hold has said before which of its processes are gone: no answer counts for a
+//!   process that died owing one.
+//! - DS3: what a node says again, because it was asked again or because the control service started again, counts once.
+//! - DS4: nothing that a node said counts when it is gone, and everybody who is left is asked about all of its processes.
+//!
+//! A control service that starts knows of no death: nodes say again what they had said and not heard the last of. Others may
+//! have heard that from the one before it, and not all of its questions may have come. So who answers unasked has everybody
+//! asked; nodes remember what they had answered, and owners which deaths are settled.
+//!
+//! It counts nothing itself: owners do.
+
+use std::collections::VecDeque;
+use std::hash::{Hash, Hasher};
+
+use sooner_wire::limits::DEATHS_MAX;
+use sooner_wire::message::{Held, Settled, WorkerGone};
+use sooner_wire::{NodeId, ObjectId, WorkerId};
+
+use super::directory::actors::{Actor, Phase};
+use super::{Directory, DirectoryAction, DirectoryActions};
+use crate::probes::{bug, mark};
+use crate::table::{Map, Set};
+use crate::uplink::ToNode;
+
+/// A process that is gone, or all processes of a node, under the id before theirs.
+#[derive(Debug, Default, Clone)]
+struct Death {
+    /// Nodes that have not answered.
+    owed: Set<NodeId>,
+    /// Nodes that were asked, or have answered unasked.
+    told: Set<NodeId>,
+    held: Map<What, u32>,
+}
+
+/// Of whom, what, and who holds it.
+type What = (Option<WorkerId>, ObjectId, WorkerId);
+
+impl Death {
+    fn forget(&mut self, is_over: impl Fn(WorkerId) -> bool) {
+        self.held.retain(|(_, object, borrower), _| !is_over(*borrower) && !is_over(object.owner()));
+    }
+}
+
+/// What is to be said to a node.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Saying {
+    /// This process is gone: what do your clients hold of it?
+    Gone(NodeId, WorkerId),
+    /// Everybody has been heard.
+    Settled(NodeId, Settled),
+}
+
+/// See the module.
+#[derive(Debug, Default, Clone)]
+pub struct Settling {
+    open: Map<WorkerId, Death>,
+    /// The latest that were settled, the last one last.
+    settled: VecDeque<WorkerId>,
+}
+
+impl Settling {
+    /// A process is gone, as its node says, perhaps again because more nodes turned out to have to do with it. These nodes
+    /// are to be asked besides its own.
+    pub fn on_gone(
+        &mut self,
+        gone: WorkerId,
+        nodes: impl IntoIterator<Item = NodeId>,
+        say: &mut Vec<Saying>,
+    ) {
+        let home = gone.node();
+        if self.is_known_gone(home) {
+            // Said before its end, and heard after it: all who are left are asked about all of its processes.
+            return;
+        }
+        if self.settled.contains(&gone) {
+            mark!("a node turned out to have to do with a process whose death had been settled");
+            let settled = Settled { gone: vec![gone], held: Vec::new() };
+            for node in nodes.into_iter().filter(|node| *node != home) {
+                say.push(Saying::Gone(node, gone));
+                say.push(Saying::Settled(node, settled.clone()));
+            }
+            // Until it hears that it says so again to every control service that starts.
+            say.push(Saying::Settled(home, settled));
+            return;
+        }
+        if !self.open.is_empty() {
+            mark!("a process died while the death of one of another node was being settled");
+        }
+        for death in self.open.values_mut() {
+            death.forget(|process| process == gone);
+        }
+        let death = self.open.entry(gone).or_default();
+        if death.told.insert(home) {
+            death.owed.insert(home);
+        }
+        for node in nodes {
+            if death.told.insert(node) {
+                death.owed.insert(node);
+                say.push(Saying::Gone(node, gone));
+            }
+        }
+    }
+
+    /// A node has heard its clients. After a restart of the control service a node may answer before anybody has asked: then
+    /// all who may have to do with it are asked, or all about its node, if that is gone.
+    pub fn on_collected(
+        &mut self,
+        node: NodeId,
+        gone: WorkerId,
+        held: Vec<Held>,
+        is_home_there: bool,
+        nodes: impl IntoIterator<Item = NodeId>,
+        say: &mut Vec<Saying>,
+    ) {
+        if self.is_known_gone(node) || self.settled.contains(&gone) {
+            return;
+        }
+        let home = gone.node();
+        let is_unheard = !self.open.contains_key(&gone);
+        let death = self.open.entry(gone).or_default();
+        death.told.insert(node);
+        death.owed.swap_remove(&node);
+        for held in held {
+            let what = (held.of, held.object, held.borrower);
+            let count = death.held.entry(what).or_default();
+            *count = (*count).max(held.count);
+        }
+        if is_unheard {
+            let whom = if is_home_there { gone } else { address(home) };
+            self.ask(whom, nodes, say);
+        }
+        self.settle(say);
+    }
+
+    /// A node is gone with all its processes: it owes nothing, and those that are left are asked about all of them.
+    pub fn on_node_gone(
+        &mut self,
+        gone: NodeId,
+        left: impl IntoIterator<Item = NodeId>,
+        say: &mut Vec<Saying>,
+    ) {
+        for death in self.open.values_mut() {
+            death.owed.swap_remove(&gone);
+            death.told.swap_remove(&gone);
+            death.forget(|process| process.node() == gone);
+        }
+        self.ask(address(gone), left, say);
+        self.settle(say);
+    }
+
+    /// Asks those who have not been asked, nor answered, about a process, or all processes of a node that is gone.
+    fn ask(&mut self, gone: WorkerId, nodes: impl IntoIterator<Item = NodeId>, say: &mut Vec<Saying>) {
+        if self.settled.contains(&gone) {
+            return;
+        }
+        let death = self.open.entry(gone).or_default();
+        for node in nodes {
+            if death.told.insert(node) {
+                death.owed.insert(node);
+                say.push(Saying::Gone(node, gone));
+            }
+        }
+    }
+
+    /// Whether a node is one about whose processes everybody was asked.
+    #[must_use]
+    pub fn is_known_gone(&self, node: NodeId) -> bool {
+        let address = address(node);
+        self.open.contains_key(&address) || self.settled.contains(&address)
+    }
+
+    /// A node asks after one of which everybody was told: it may have joined since.
+    pub fn on_asked_after(&mut self, node: NodeId, gone: NodeId, say: &mut Vec<Saying>) {
+        let address = address(gone);
+        if self.settled.contains(&address) {
+            say.push(Saying::Gone(node, address));
+            say.push(Saying::Settled(node, Settled { gone: vec![address], held: Vec::new() }));
+        } else {
+            self.ask(address, [node], say);
+        }
+    }
+
+    /// A node may not have heard what it was asked: it is asked again.
+    pub fn on_node_back(&self, node: NodeId, say: &mut Vec<Saying>) {
+        let owed = self.open.iter().filter(|(_, death)| death.owed.contains(&node));
+        say.extend(owed.map(|(gone, _)| Saying::Gone(node, *gone)));
+    }
+
+    /// How many deaths are open.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Whether no death is open.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    fn settle(&mut self, say: &mut Vec<Saying>) {
+        let is_alone = bug!(SettledAlone);
+        if !is_alone && !self.open.values().all(|death| death.owed.is_empty()) {
+            return;
+        }
+        let done: Vec<(WorkerId, Death)> =
+            self.open.extract_if(.., |_, death| death.owed.is_empty()).collect();
+        if done.is_empty() {
+            return;
+        }
+        let gone: Vec<WorkerId> = done.iter().map(|(gone, _)| *gone).collect();
+        let mut nodes: Map<NodeId, Vec<Held>> = Map::default();
+        let mut all: Map<What, u32> = Map::default();
+        for (_, death) in done {
+            for node in death.told {
+                nodes.entry(node).or_default();
+            }
+            all.extend(death.held);
+        }
+        for ((of, object, borrower), count) in all {
+            let held = Held { object, borrower, count, of };
+            nodes.entry(object.owner().node()).or_default().push(held);
+        }
+        for process in &gone {
+            if self.settled.len() == DEATHS_MAX {
+                self.settled.pop_front();
+            }
+            self.settled.push_back(*process);
+        }
+        let settled = |(node, held)| Saying::Settled(node, Settled { gone: gone.clone(), held });
+        say.extend(nodes.into_iter().map(settled));
+    }
+}
+
+/// For the explorer: what it was settled earlier matters no more than that it was.
+impl Hash for Settling {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let mut open: Vec<_> = self.open.iter().collect();
+        open.sort_unstable_by_key(|(gone, _)| **gone);
+        for (gone, death) in open {
+            let mut nodes = [&death.owed, &death.told].map(|set| set.iter().copied().collect::<Vec<_>>());
+            nodes.iter_mut().for_each(|nodes| nodes.sort_unstable());
+            let mut held: Vec<_> = death.held.iter().collect();
+            held.sort_unstable();
+            (gone, nodes, held).hash(state);
+        }
+        let mut settled: Vec<_> = self.settled.iter().collect();
+        settled.sort_unstable();
+        settled.hash(state);
+    }
+}
+
+impl Directory {
+    /// A process is gone, as its node says: the nodes that have to do with it are told, and asked.
+    pub(super) fn on_death(
+        &mut self,
+        process: WorkerId,
+        watchers: &[NodeId],
+        gone: Option<Box<WorkerGone>>,
+        out: &mut DirectoryActions,
+    ) {
+        let Some(gone) = gone else { return };
+        // What it gave to the control service is with actors now: their nodes are asked, too.
+        let with_actors = self.nodes_of_actors_of(process);
+        let nodes = watchers.iter().copied().chain(with_actors);
+        let nodes: Vec<NodeId> = nodes.filter(|node| !self.is_lost(*node)).collect();
+        let mut say = Vec::new();
+        self.settling.on_gone(process, nodes, &mut say);
+        self.say_deaths(say, Some(&gone), out);
+    }
+
+    /// A node has heard its clients.
+    pub(super) fn on_collected(
+        &mut self,
+        node: NodeId,
+        gone: WorkerId,
+        held: Vec<Held>,
+        out: &mut DirectoryActions,
+    ) {
+        let mut say = Vec::new();
+        let is_home_there = !self.is_lost(gone.node());
+        let all: Vec<NodeId> = self.nodes_that_may_be().collect();
+        self.settling.on_collected(node, gone, held, is_home_there, all, &mut say);
+        self.say_deaths(say, None, out);
+    }
+
+    /// A node is gone with all its processes.
+    pub fn settle_without(&mut self, node: NodeId, out: &mut DirectoryActions) {
+        let left: Vec<NodeId> = self.nodes_that_may_be().filter(|other| *other != node).collect();
+        let mut say = Vec::new();
+        self.settling.on_node_gone(node, left, &mut say);
+        self.say_deaths(say, None, out);
+    }
+
+    /// Some nodes have to do with these. Of one that is gone no record is left, and not all may have been told.
+    pub fn settle_forgotten(
+        &mut self,
+        watched: impl IntoIterator<Item = NodeId>,
+        out: &mut DirectoryActions,
+    ) {
+        for node in self.not_too_early(watched) {
+            if self.is_lost(node) && !self.settling.is_known_gone(node) {
+                self.settle_without(node, out);
+            }
+        }
+    }
+
+    /// A node asks after one that is gone: it is told of the processes there, if it has not been.
+    pub fn on_asked_after(&mut self, from: NodeId, gone: NodeId, out: &mut DirectoryActions) {
+        if self.settling.is_known_gone(gone) {
+            let mut say = Vec::new();
+            self.settling.on_asked_after(from, gone, &mut say);
+            return self.say_deaths(say, None, out);
+        }
+        self.settle_forgotten([gone], out);
+    }
+
+    /// A node says what it has: it may have come late, or over another connection than what it was asked.
+    pub(super) fn ask_what_is_owed(&self, node: NodeId, out: &mut DirectoryActions) {
+        let mut say = Vec::new();
+        self.settling.on_node_back(node, &mut say);
+        self.say_deaths(say, None, out);
+    }
+
+    /// Where processes are that were told of references by the control service and not by who had them.
+    fn nodes_of_actors_of(&self, owner: WorkerId) -> Vec<NodeId> {
+        let owned = self.actors.values().filter(|actor| actor.owner == owner);
+        let node = |actor: &Actor| match actor.phase {
+            Phase::Placing { node } | Phase::Placed { node, .. } => Some(node),
+            Phase::Reserved | Phase::Pending(_) | Phase::Dead(_) => None,
+        };
+        owned.filter_map(node).collect()
+    }
+
+    fn say_deaths(&self, say: Vec<Saying>, news: Option<&WorkerGone>, out: &mut DirectoryActions) {
+        for saying in say {
+            let (node, word) = match saying {
+                Saying::Gone(node, worker) => {
+                    let known = news.filter(|news| news.worker == worker).cloned();
+                    let gone = known.unwrap_or_else(|| end_of_a_node(worker));
+                    (node, ToNode::Gone(Box::new(gone)))
+                }
+                Saying::Settled(node, settled) => (node, ToNode::Settled(Box::new(settled))),
+            };
+            if self.nodes.contains_key(&node) {
+                out.push(DirectoryAction::Send(node, Box::new(word)));
+            }
+        }
+    }
+}
+
+/// Stands for all processes of a node.
+fn address(node: NodeId) -> WorkerId {
+    WorkerId(node.0)
+}
+
+/// Nobody saw what the processes of a node that is gone had begun.
+fn end_of_a_node(worker: WorkerId) -> WorkerGone {
+    let reason = "its node is gone".to_owned();
+    WorkerGone { worker, reason, all_begun: Some(true), ..WorkerGone::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use sooner_wire::TaskId;
+
+    use super::*;
+
+    const A: NodeId = NodeId(1 << 24);
+    const B: NodeId = NodeId(2 << 24);
+    const C: NodeId = NodeId(3 << 24);
+    const X: WorkerId = WorkerId(A.0 + 1);
+    const Q: WorkerId = WorkerId(B.0 + 1);
+    const W: WorkerId = WorkerId(C.0 + 1);
+
+    fn held(borrower: WorkerId) -> Held {
+        let owner = WorkerId(A.0 + 9);
+        Held { object: TaskId { owner, number: 1 }.object(0), borrower, count: 1, of: Some(X) }
+    }
+
+    fn gone(settling: &mut Settling, process: WorkerId, nodes: &[NodeId]) -> Vec<Saying> {
+        let mut say = Vec::new();
+        settling.on_gone(process, nodes.iter().copied(), &mut say);
+        say
+    }
+
+    fn collected(settling: &mut Settling, node: NodeId, process: WorkerId, held: &[Held]) -> Vec<Saying> {
+        let mut say = Vec::new();
+        settling.on_collected(node, process, held.to_vec(), true, [A, B, C], &mut say);
+        say
+    }
+
+    fn settled(node: NodeId, gone: &[WorkerId], held: &[Held]) -> Saying {
+        Saying::Settled(node, Settled { gone: gone.to_vec(), held: held.to_vec() })
+    }
+
+    #[test]
+    fn deaths_of_two_nodes_are_settled_together_and_what_the_dead_held_counts_no_more() {
+        let mut settling = Settling::default();
+        assert_eq!(gone(&mut settling, X, &[B]), [Saying::Gone(B, X)]);
+        assert_eq!(collected(&mut settling, A, X, &[]), []);
+        // It dies after it was heard on X: what it had of that, and handed on, is said of it.
+        assert_eq!(collected(&mut settling, B, X, &[held(Q)])[0], settled(A, &[X], &[held(Q)]));
+        assert_eq!(gone(&mut settling, WorkerId(X.0 + 1), &[B]).len(), 1);
+        assert_eq!(collected(&mut settling, B, WorkerId(X.0 + 1), &[held(Q)]), []);
+        assert_eq!(gone(&mut settling, Q, &[C]), [Saying::Gone(C, Q)]);
+        assert_eq!(collected(&mut settling, A, WorkerId(X.0 + 1), &[]), []);
+        assert_eq!(collected(&mut settling, B, Q, &[]), []);
+        let all = [WorkerId(X.0 + 1), Q];
+        let last = [settled(A, &all, &[held(W)]), settled(B, &all, &[]), settled(C, &all, &[])];
+        assert_eq!(collected(&mut settling, C, Q, &[held(W)]), last);
+    }
+
+    #[test]
+    fn who_turns_out_to_have_to_do_with_a_death_is_asked_or_told() {
+        let mut settling = Settling::default();
+        assert_eq!(gone(&mut settling, X, &[]), []);
+        assert_eq!(gone(&mut settling, X, &[B]), [Saying::Gone(B, X)], "it is open");
+        assert_eq!(gone(&mut settling, X, &[B]), [], "it has been asked");
+        collected(&mut settling, B, X, &[]);
+        assert_eq!(collected(&mut settling, A, X, &[]).len(), 2);
+        let told = [Saying::Gone(C, X), settled(C, &[X], &[]), settled(A, &[X], &[])];
+        assert_eq!(gone(&mut settling, X, &[A, C]), told);
+        assert_eq!(collected(&mut settling, C, X, &[]), [], "nobody waits for that");
+        assert!(settling.is_empty());
+    }
+
+    #[test]
+    fn a_node_that_is_gone_owes_nothing_and_is_answered_for() {
+        let mut settling = Settling::default();
+        gone(&mut settling, X, &[B, C]);
+        collected(&mut settling, A, X, &[]);
+        collected(&mut settling, B, X, &[held(Q)]);
+        let mut say = Vec::new();
+        settling.on_node_gone(B, [A, C], &mut say);
+        let address = address(B);
+        assert_eq!(say, [Saying::Gone(A, address), Saying::Gone(C, address)]);
+        collected(&mut settling, C, X, &[held(W)]);
+        collected(&mut settling, C, address, &[]);
+        let all = [X, address];
+        let last = [settled(A, &all, &[held(W)]), settled(C, &all, &[])];
+        assert_eq!(collected(&mut settling, A, address, &[]), last);
+    }
+
+    #[test]
+    fn an_answer_that_comes_before_the_question_has_everybody_asked() {
+        let mut settling = Settling::default();
+        let asked = [Saying::Gone(A, X), Saying::Gone(C, X)];
+        assert_eq!(collected(&mut settling, B, X, &[held(Q)]), asked);
+        assert_eq!(collected(&mut settling, C, X, &[]), []);
+        let last = [settled(B, &[X], &[]), settled(A, &[X], &[held(Q)]), settled(C, &[X], &[])];
+        assert_eq!(collected(&mut settling, A, X, &[]), last);
+    }
+
+    #[test]
+    fn of_a_process_whose_node_is_gone_everybody_is_asked_with_that_node() {
+        let mut settling = Settling::default();
+        let mut say = Vec::new();
+        settling.on_collected(B, X, vec![held(Q)], false, [B, C], &mut say);
+        let node = address(A);
+        assert_eq!(say, [Saying::Gone(B, node), Saying::Gone(C, node)]);
+        assert_eq!(collected(&mut settling, C, node, &[held(W)]), []);
+        // What it has said of the process by itself is among what it says of the node.
+        let last = collected(&mut settling, B, node, &[held(Q)]);
+        let all = [X, node];
+        let held = [held(Q), held(W)];
+        assert_eq!(last, [settled(B, &all, &[]), settled(C, &all, &[]), settled(A, &all, &held)]);
+    }
+
+    #[test]
+    fn what_a_node_says_again_counts_once() {
+        let mut settling = Settling::default();
+        gone(&mut settling, X, &[B, C]);
+        collected(&mut settling, B, X, &[held(Q)]);
+        collected(&mut settling, B, X, &[held(Q)]);
+        collected(&mut settling, C, X, &[]);
+        let last = collected(&mut settling, A, X, &[]);
+        assert_eq!(last[0], settled(A, &[X], &[held(Q)]));
+    }
+
+    #[test]
+    fn what_a_node_had_said_before_its_end_opens_nothing_after_it() {
+        let mut settling = Settling::default();
+        settling.on_node_gone(A, [B, C], &mut Vec::new());
+        assert_eq!(gone(&mut settling, X, &[B]), [], "all are asked about its node");
+        assert_eq!(collected(&mut settling, A, Q, &[held(WorkerId(A.0 + 2))]), []);
+        assert_eq!(settling.len(), 1);
+        collected(&mut settling, B, address(A), &[]);
+        assert_eq!(collected(&mut settling, C, address(A), &[]).len(), 2);
+        assert_eq!(gone(&mut settling, X, &[B]), []);
+        assert!(settling.is_empty());
+    }
+
+    #[test]
+    fn who_asks_after_a_node_that_is_gone_is_told_of_it() {
+        let mut settling = Settling::default();
+        settling.on_node_gone(A, [B], &mut Vec::new());
+        let asked = |settling: &mut Settling, node| {
+            let mut say = Vec::new();
+            settling.on_asked_after(node, A, &mut say);
+            say
+        };
+        assert_eq!(asked(&mut settling, B), [], "it has been told");
+        let told = Saying::Gone(C, address(A));
+        assert_eq!(asked(&mut settling, C), std::slice::from_ref(&told));
+        collected(&mut settling, B, address(A), &[]);
+        assert_eq!(collected(&mut settling, C, address(A), &[]).len(), 2);
+        assert_eq!(asked(&mut settling, C), [told, settled(C, &[address(A)], &[])]);
+    }
+
+    #[test]
+    fn who_comes_back_is_asked_what_it_owes() {
+        let mut settling = Settling::default();
+        gone(&mut settling, X, &[B, C]);
+        collected(&mut settling, B, X, &[]);
+        let asked = |node| {
+            let mut say = Vec::new();
+            settling.on_node_back(node, &mut say);
+            say
+        };
+        assert_eq!(asked(C), [Saying::Gone(C, X)]);
+        assert_eq!(asked(B), []);
+    }
+}

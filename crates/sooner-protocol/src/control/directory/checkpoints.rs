@@ -1,0 +1,372 @@
+//! Which checkpoint of each actor stands, and who is told of it.
+//!
+//! The node of an actor's process holds the block of a state, and the owners of references inside keep their objects for
+//! it: each is told of all that it is to keep ([`KeepObjects`]), also by a control service that has started again. Each
+//! caller is told which of its calls a checkpoint covers, and the last checkpoint that was told of is given to the next
+//! process: what the callers still keep is exactly what that state lacks. Both go the way of the news of a restart, and so
+//! in one order with it (`docs/adr/0013-checkpointed-actors.md`).
+
+use sooner_wire::message::{
+    ActorDead, ActorsHere, AddBorrow, Checkpoint, Checkpointed, KeepObjects, Outcome, Restore, Return,
+};
+use sooner_wire::{ActorId, NodeId, ObjectId, TaskId, WorkerId};
+
+use super::actors::{Actor, Phase};
+use crate::control::{Directory, DirectoryAction, DirectoryActions};
+use crate::failures::gone_failure;
+use crate::table::{Map, Set};
+use crate::uplink::{End, ToNode};
+
+/// What is known of one actor's checkpoints.
+#[derive(Debug, Default)]
+pub(in crate::control) struct Checkpoints {
+    /// How many were taken.
+    pub(in crate::control) taken: u64,
+    last: Option<Last>,
+    /// Owners that keep something for the last one or, before a control service has heard of that, for an earlier one.
+    keepers: Set<WorkerId>,
+    /// Blocks with states of it that nodes kept when the control service started again, and where: one may be that of a later
+    /// checkpoint than it has heard of.
+    left: Set<(NodeId, u64)>,
+    /// Processes before the present one of which nodes tell, until it has its state.
+    earlier: Map<WorkerId, Earlier>,
+    /// The latest process has what it begins with.
+    has_begun: bool,
+}
+
+/// A process of an actor that has a later one.
+#[derive(Debug, Clone, Copy)]
+struct Earlier {
+    takeover: u32,
+    /// It had what it began with, so its last checkpoint, or that, is the last one up to it.
+    had_begun: bool,
+}
+
+#[derive(Debug)]
+struct Last {
+    state: Return,
+    /// The takeover of the process that took it, or has it.
+    takeover: u32,
+    /// Where the block of the state is kept.
+    node: NodeId,
+    /// The process that took it: what it owns ends with it.
+    taker: WorkerId,
+}
+
+/// What is kept for an actor, as a node tells.
+#[derive(Debug)]
+pub(in crate::control) struct Keeping {
+    actor: ActorId,
+    by: Keeper,
+}
+
+#[derive(Debug)]
+enum Keeper {
+    /// Objects that a checkpoint refers to, by their owner.
+    Owner(WorkerId),
+    /// A state, by the node that has it in this block.
+    State(NodeId, u64),
+    /// Arguments of its constructor, by the node of its creator.
+    Arguments(NodeId),
+}
+
+impl Keeping {
+    /// By a node and its processes.
+    pub(in crate::control) fn all_of(
+        node: NodeId,
+        here: &mut ActorsHere,
+    ) -> impl Iterator<Item = Self> + use<> {
+        let owners = here.keepers.take().into_iter().flatten();
+        let owners = owners.map(|(actor, owner)| Self { actor, by: Keeper::Owner(owner) });
+        let blocks = here.kept.take().into_iter().flatten().map(move |(actor, block)| {
+            let by = block.map_or(Keeper::Arguments(node), |block| Keeper::State(node, block));
+            Self { actor, by }
+        });
+        owners.chain(blocks)
+    }
+}
+
+impl Last {
+    /// Where its block is, if it is in one.
+    fn place(&self) -> Option<(NodeId, u64)> {
+        holder(&self.state.outcome).map(|(_, block)| (self.node, block))
+    }
+}
+
+impl Checkpoints {
+    /// A node tells of the last one, which is there or on the node that it names. Whether all owners of references inside
+    /// were told to keep the objects is not known: see [`Directory::keep_again`].
+    pub(in crate::control) fn learn(&mut self, state: Return, node: NodeId, taker: WorkerId, takeover: u32) {
+        if self.last.as_ref().is_some_and(|last| last.takeover > takeover) {
+            return;
+        }
+        let node = holder(&state.outcome).and_then(|(at, _)| at).unwrap_or(node);
+        self.taken = 1;
+        self.last = Some(Last { node, taker, state, takeover });
+    }
+
+    /// A process is not the actor's latest. Its node tells of it until [`Directory::let_earlier_go`].
+    pub(in crate::control) fn note_earlier(&mut self, process: WorkerId, takeover: u32, had_begun: bool) {
+        if process != WorkerId::default() {
+            self.earlier.insert(process, Earlier { takeover, had_begun });
+        }
+    }
+
+    /// The actor has another process. Whether that has its state.
+    pub(in crate::control) fn begins(&mut self, has_begun: bool) {
+        self.has_begun = has_begun;
+    }
+
+    /// Whether the latest process has the state that it begins with.
+    pub(in crate::control) fn has_begun(&self) -> bool {
+        self.has_begun
+    }
+
+    /// Nodes that tell of earlier processes.
+    pub(in crate::control) fn nodes_of_earlier(&self) -> impl Iterator<Item = NodeId> {
+        self.earlier.keys().map(|process| process.node())
+    }
+
+    /// Whether the last checkpoint of all processes before the one with this number is known, or that there was none.
+    fn knows_all_before(&self, takeover: u32) -> bool {
+        let of = |takeover| self.earlier.values().find(move |earlier| earlier.takeover == takeover);
+        let known = (0..takeover).rev().map_while(of);
+        takeover == 0 || known.clone().any(|earlier| earlier.had_begun) || known.count() == takeover as usize
+    }
+
+    /// Whether a process that is not the latest may have taken the last checkpoint: none after it had what it begins with.
+    fn takes_from(&self, process: WorkerId) -> Option<u32> {
+        let takeover = self.earlier.get(&process)?.takeover;
+        let is_later = |earlier: &Earlier| earlier.takeover > takeover && earlier.had_begun;
+        let is_over = self.has_begun || self.earlier.values().any(is_later);
+        let is_latest = self.last.as_ref().is_none_or(|last| last.takeover <= takeover);
+        (!is_over && is_latest).then_some(takeover)
+    }
+
+    fn last_place(&self) -> Option<(NodeId, u64)> {
+        self.last.as_ref().and_then(Last::place)
+    }
+
+    /// What each owner keeps for the last one.
+    fn kept(&self) -> Map<WorkerId, Vec<ObjectId>> {
+        let mut by_owner: Map<WorkerId, Vec<ObjectId>> = Map::default();
+        if let Some(last) = &self.last {
+            for object in last.state.contained.iter().filter(|object| object.owner() != last.taker) {
+                by_owner.entry(object.owner()).or_default().push(*object);
+            }
+        }
+        by_owner
+    }
+
+    /// What each owner is told to keep from now on, and who keeps nothing any more.
+    fn keep(&mut self) -> Map<WorkerId, Vec<ObjectId>> {
+        let mut by_owner = self.kept();
+        let keepers = std::mem::replace(&mut self.keepers, by_owner.keys().copied().collect());
+        keepers.into_iter().for_each(|owner| _ = by_owner.entry(owner).or_default());
+        by_owner
+    }
+}
+
+impl Actor {
+    /// The takeover of a process whose checkpoint is the actor's last one.
+    fn takes_from(&self, process: WorkerId) -> Option<u32> {
+        match self.phase {
+            Phase::Placed { worker, .. } if worker == process => Some(self.takeovers),
+            Phase::Dead(_) => None,
+            _ => self.checkpoints.as_ref()?.takes_from(process),
+        }
+    }
+
+    /// Whether the state is known that its latest process is to begin with.
+    pub(in crate::control) fn knows_what_came_before(&self) -> bool {
+        let knows = |checkpoints: &Checkpoints| checkpoints.knows_all_before(self.takeovers);
+        self.checkpoints.as_ref().is_none_or(knows)
+    }
+}
+
+/// Where the block of a state begins, and on which node if it says so.
+fn holder(outcome: &Outcome) -> Option<(Option<NodeId>, u64)> {
+    match outcome {
+        Outcome::Stored(location) => Some((None, location.offset)),
+        Outcome::Remote(remote) => Some((Some(remote.node), remote.location.offset)),
+        Outcome::Inline(_) | Outcome::Failed(_) => None,
+    }
+}
+
+impl Directory {
+    /// An actor's process has taken a checkpoint. Its node keeps the block of the state.
+    pub(in crate::control) fn on_checkpoint(
+        &mut self,
+        from: WorkerId,
+        checkpoint: Checkpoint,
+        out: &mut DirectoryActions,
+    ) {
+        let Checkpoint { actor: id, state, calls } = checkpoint;
+        let mut last = Last { state, node: from.node(), taker: from, takeover: 0 };
+        let place = last.place();
+        let actor = self.actors.get_mut(&id);
+        let takeover = actor.as_deref().and_then(|actor| actor.takes_from(from));
+        let checkpoints = actor.and_then(|actor| actor.checkpoints.as_mut());
+        // An earlier control service may have taken it, and told somebody of that.
+        let stands = checkpoints.as_deref().is_some_and(|known| known.last_place() == place);
+        let Some((checkpoints, takeover)) = checkpoints.zip(takeover) else {
+            return let_go_of((!stands).then_some(last), out);
+        };
+        last.takeover = takeover;
+        checkpoints.taken += 1;
+        let before = checkpoints.last.replace(last).filter(|_| !stands);
+        if let Some(at) = before.as_ref().and_then(Last::place) {
+            // From now on that block may be in use for something else.
+            checkpoints.left.swap_remove(&at);
+        }
+        let kept = checkpoints.keep();
+        self.tell_owners(id, kept, out);
+        let_go_of(before, out);
+
+        // The process itself is told, too, whether it called itself or not.
+        let mut covered = by_caller(calls);
+        covered.entry(from).or_default();
+        for (caller, calls) in covered {
+            self.say(caller, Checkpointed { actor: id, calls }, out);
+        }
+    }
+
+    /// After a new start: callers were perhaps not told of these, which the checkpoints of an actor cover. The process that took
+    /// those was.
+    pub(in crate::control) fn cover_again(
+        &self,
+        actor: ActorId,
+        taker: WorkerId,
+        calls: Vec<TaskId>,
+        out: &mut DirectoryActions,
+    ) {
+        for (caller, calls) in by_caller(calls).into_iter().filter(|(caller, _)| *caller != taker) {
+            self.say(caller, Checkpointed { actor, calls }, out);
+        }
+    }
+
+    /// A process takes the actor over. Nothing to do for the actor's first process.
+    pub(in crate::control) fn restore(
+        &mut self,
+        id: ActorId,
+        node: NodeId,
+        worker: WorkerId,
+        out: &mut DirectoryActions,
+    ) {
+        let Some(actor) = self.actors.get(&id).filter(|actor| actor.restores()) else { return };
+        let last = actor.checkpoints.as_ref().and_then(|checkpoints| checkpoints.last.as_ref());
+        let state = last.map(|last| last.state.clone());
+        let callers = actor.subscribers.iter().copied().collect();
+        for object in state.iter().flat_map(|state| &state.contained) {
+            self.say(object.owner(), AddBorrow { object: *object, borrower: worker }, out);
+        }
+        let restore = Box::new(Restore { actor: id, state, callers, takeover: None });
+        let restore = ToNode::Restore { takeover: actor.takeovers, restore };
+        out.push(DirectoryAction::Send(node, Box::new(restore)));
+    }
+
+    /// A process of an actor is gone that was not the latest.
+    pub(in crate::control) fn note_earlier(
+        &mut self,
+        id: ActorId,
+        process: WorkerId,
+        takeover: u32,
+        out: &mut DirectoryActions,
+    ) {
+        let actor = self.actors.get_mut(&id).filter(|actor| !actor.has_ended());
+        match actor.and_then(|actor| actor.checkpoints.as_mut()) {
+            Some(checkpoints) => {
+                let had_begun = checkpoints.earlier.get(&process).is_some_and(|earlier| earlier.had_begun);
+                checkpoints.note_earlier(process, takeover, had_begun);
+                self.let_earlier_go(id, out);
+            }
+            None => {
+                let over = ToNode::EndActor { actor: id, takeover, end: End::Succeeded };
+                out.push(DirectoryAction::Send(process.node(), Box::new(over)));
+            }
+        }
+    }
+
+    /// The latest process of an actor has its state: nodes need not tell of those before.
+    pub(in crate::control) fn let_earlier_go(&mut self, id: ActorId, out: &mut DirectoryActions) {
+        let checkpoints = self.actors.get_mut(&id).and_then(|actor| actor.checkpoints.as_mut());
+        let Some(checkpoints) = checkpoints.filter(|checkpoints| checkpoints.has_begun) else { return };
+        for (process, Earlier { takeover, .. }) in std::mem::take(&mut checkpoints.earlier) {
+            let over = ToNode::EndActor { actor: id, takeover, end: End::Succeeded };
+            out.push(DirectoryAction::Send(process.node(), Box::new(over)));
+        }
+    }
+
+    /// The actor is gone for good.
+    pub(in crate::control) fn drop_checkpoint(&mut self, id: ActorId, out: &mut DirectoryActions) {
+        let checkpoints = self.actors.get_mut(&id).and_then(|actor| actor.checkpoints.as_mut());
+        let Some(checkpoints) = checkpoints else { return };
+        let last = checkpoints.last.take();
+        let (kept, left) = (checkpoints.keep(), std::mem::take(&mut checkpoints.left));
+        self.tell_owners(id, kept, out);
+        let place = last.as_ref().and_then(Last::place);
+        for (node, block) in left.into_iter().filter(|at| Some(*at) != place) {
+            out.push(DirectoryAction::Send(node, Box::new(ToNode::LetGo { block })));
+        }
+        let_go_of(last, out);
+    }
+
+    /// After a new start: these keep something for these actors, and owners were perhaps not told of the last checkpoint. What
+    /// was kept for one that is gone is let go; for others it stays until there is another checkpoint, because one that was
+    /// taken before may still be heard of.
+    pub(in crate::control) fn keep_again(&mut self, keeping: Vec<Keeping>, out: &mut DirectoryActions) {
+        for Keeping { actor: id, by } in keeping {
+            let living = self.actors.get_mut(&id).filter(|actor| !actor.has_ended());
+            match (by, living.map(|actor| actor.checkpoints.as_mut())) {
+                (Keeper::Owner(owner), Some(Some(checkpoints))) => _ = checkpoints.keepers.insert(owner),
+                (Keeper::State(node, block), Some(Some(checkpoints))) => {
+                    checkpoints.left.insert((node, block));
+                }
+                // It is not known of all whether they take checkpoints before their nodes are there.
+                (Keeper::Owner(_) | Keeper::State(..), Some(None)) | (Keeper::Arguments(_), Some(_)) => {}
+                (Keeper::Owner(owner), None) => {
+                    self.say(owner, KeepObjects { actor: id, objects: Vec::new(), more: None }, out);
+                }
+                (Keeper::State(node, block), None) => {
+                    out.push(DirectoryAction::Send(node, Box::new(ToNode::LetGo { block })));
+                }
+                (Keeper::Arguments(node), None) => {
+                    let dead = ActorDead { actor: id, failure: gone_failure() };
+                    out.push(DirectoryAction::Send(node, Box::new(ToNode::Dead(Box::new(dead)))));
+                }
+            }
+        }
+        let mut all = Vec::new();
+        for (id, actor) in &mut self.actors {
+            if let Some(checkpoints) = &mut actor.checkpoints {
+                let kept = checkpoints.kept();
+                checkpoints.keepers.extend(kept.keys().copied());
+                all.extend(kept.into_iter().map(|(owner, objects)| (owner, *id, objects)));
+            }
+        }
+        for (owner, actor, objects) in all {
+            self.say(owner, KeepObjects { actor, objects, more: Some(true) }, out);
+        }
+    }
+
+    /// Owners that are gone keep nothing, and their nodes pass nothing on to them.
+    fn tell_owners(&self, actor: ActorId, kept: Map<WorkerId, Vec<ObjectId>>, out: &mut DirectoryActions) {
+        for (owner, objects) in kept {
+            self.say(owner, KeepObjects { actor, objects, more: None }, out);
+        }
+    }
+}
+
+fn by_caller(calls: Vec<TaskId>) -> Map<WorkerId, Vec<u64>> {
+    let mut callers: Map<WorkerId, Vec<u64>> = Map::default();
+    for call in calls {
+        callers.entry(call.owner).or_default().push(call.number);
+    }
+    callers
+}
+
+fn let_go_of(last: Option<Last>, out: &mut DirectoryActions) {
+    if let Some((node, block)) = last.as_ref().and_then(Last::place) {
+        out.push(DirectoryAction::Send(node, Box::new(ToNode::LetGo { block })));
+    }
+}

@@ -1,0 +1,75 @@
+//! Nodes that come and go, as far as the directory has to know.
+
+use sooner_wire::message::WorkerGone;
+use sooner_wire::{ActorId, NodeId, ResourceSet, WorkerId};
+
+use super::actors::Phase;
+use crate::control::{Directory, DirectoryActions};
+use crate::scheduling::policy::NodeRow;
+use crate::table::Set;
+
+impl Directory {
+    /// A node takes part, with these resources and labels. One that has said so again is as it was.
+    pub fn on_node_joined(&mut self, row: NodeRow) {
+        self.expect_word_of(row.node);
+        if !self.nodes.contains_key(&row.node) {
+            self.on_registered(row.node, row.total.clone());
+            self.on_report(row);
+        }
+    }
+
+    /// The node of a program takes part, which runs no work.
+    pub fn on_program_joined(&mut self, node: NodeId) {
+        self.program_nodes.insert(node);
+        self.on_registered(node, ResourceSet::default());
+    }
+
+    /// A node is gone with all that was there. Whoever is told anything that follows from it has been told that.
+    pub fn on_node_gone(&mut self, node: NodeId, reason: &str, out: &mut DirectoryActions) {
+        let was_expected = self.expect_no_longer(node);
+        if self.nodes.swap_remove(&node).is_none() && !was_expected {
+            return;
+        }
+        self.program_nodes.swap_remove(&node);
+        self.rows.remove(node);
+        self.draining.swap_remove(&node);
+        for process in self.processes_on(node) {
+            self.on_process_gone(process, out);
+        }
+        if !self.must_settle_later(node) {
+            self.settle_without(node, out);
+        }
+        self.end_actors_on(node, reason, out);
+        self.with_groups(out, |groups, acts| groups.on_node_gone(node, acts));
+        self.end_jobs_on(node, out);
+    }
+
+    /// Processes of a node that are known here: owners of actors, those who hear of some, and drivers of groups.
+    fn processes_on(&self, node: NodeId) -> Set<WorkerId> {
+        let owners = self.actors.values().map(|actor| actor.owner);
+        let subscribers = self.actors.values().flat_map(|actor| actor.subscribers.iter().copied());
+        let known = owners.chain(subscribers).chain(self.lookups.processes()).chain(self.groups.drivers());
+        known.filter(|process| process.node() == node).collect()
+    }
+
+    fn end_actors_on(&mut self, node: NodeId, reason: &str, out: &mut DirectoryActions) {
+        let there = |phase: &Phase| match phase {
+            Phase::Placing { node: at } => (*at == node).then_some(WorkerId::default()),
+            Phase::Placed { node: at, worker } => (*at == node).then_some(*worker),
+            Phase::Reserved | Phase::Pending(_) | Phase::Dead(_) => None,
+        };
+        let actors = self.actors.iter();
+        let lost: Vec<(ActorId, u32, WorkerId)> =
+            actors.filter_map(|(id, actor)| Some((*id, actor.takeovers, there(&actor.phase)?))).collect();
+        for (id, takeover, worker) in lost {
+            if let Some(actor) = self.actors.get_mut(&id) {
+                // One that was only on its way there ends as if it had arrived.
+                actor.phase = Phase::Placed { node, worker };
+            }
+            let reason = format!("was on a node that is gone: {reason}");
+            let all_begun = Some(true);
+            let gone = WorkerGone { worker, reason, all_begun, ..WorkerGone::default() };
+            self.on_actor_process_gone(id, takeover, gone, out);
+        }
+    }
+}

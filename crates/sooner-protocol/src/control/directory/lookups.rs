@@ -1,0 +1,64 @@
+//! Actors that the control service has not heard of: gone, or still on their way.
+//!
+//! A handle may reach a third process, and that one the control service, before the owner's own message does: they come
+//! over different connections. The owner said that the actor exists before it handed the handle on, so its answer to any
+//! later question comes behind that word. The question is that for lost blocks, and names none.
+
+use sooner_wire::message::{ActorDead, ForgetLost};
+use sooner_wire::{ActorId, WorkerId};
+
+use crate::control::{Directory, DirectoryActions};
+use crate::failures::gone_failure;
+use crate::table::Map;
+use crate::uplink::FIRST_ROUND;
+
+/// See the module. At most one per handle whose first call is on its way.
+#[derive(Debug, Default)]
+pub(in crate::control) struct Lookups {
+    made: u64,
+    open: Map<u64, (ActorId, WorkerId)>,
+}
+
+impl Lookups {
+    /// Owners that are asked, and those who want to know.
+    pub(in crate::control) fn processes(&self) -> impl Iterator<Item = WorkerId> {
+        self.open.values().flat_map(|(actor, from)| [actor.owner, *from])
+    }
+}
+
+impl Directory {
+    /// A caller asks for an actor that is not known.
+    pub(in crate::control) fn look_up(&mut self, actor: ActorId, from: WorkerId, out: &mut DirectoryActions) {
+        let owner = actor.owner;
+        if from == owner || !self.nodes.contains_key(&owner.node()) {
+            return self.tell_gone(actor, from, out);
+        }
+        let round = FIRST_ROUND + self.lookups.made;
+        self.lookups.made += 1;
+        self.lookups.open.insert(round, (actor, from));
+        self.say(owner, ForgetLost { round, offsets: Vec::new() }, out);
+    }
+
+    /// The owner has answered: whatever it said before is known by now.
+    pub(in crate::control) fn on_looked_up(&mut self, round: u64, out: &mut DirectoryActions) {
+        let Some((actor, from)) = self.lookups.open.swap_remove(&round) else { return };
+        if self.actors.contains_key(&actor) {
+            self.on_subscribe(from, actor, out);
+        } else {
+            self.tell_gone(actor, from, out);
+        }
+    }
+
+    /// An owner that is gone answers nothing any more.
+    pub(in crate::control) fn end_lookups_of(&mut self, gone: WorkerId, out: &mut DirectoryActions) {
+        let rounds = self.lookups.open.iter().filter(|(_, (actor, _))| actor.owner == gone);
+        for round in rounds.map(|(round, _)| *round).collect::<Vec<_>>() {
+            self.on_looked_up(round, out);
+        }
+        self.lookups.open.retain(|_, (_, from)| *from != gone);
+    }
+
+    pub(in crate::control) fn tell_gone(&self, actor: ActorId, to: WorkerId, out: &mut DirectoryActions) {
+        self.say(to, ActorDead { actor, failure: gone_failure() }, out);
+    }
+}

@@ -1,0 +1,269 @@
+//! Actors that were sent to a node and have no process yet: where another node has room meanwhile, they go there.
+//!
+//! An actor for which no node has room waits at one, in turn with what waits there ([`crate::scheduling::policy::queue`]): there it is
+//! served however little of the node is ever reported as free. As soon as another node has room by its report, the first one is
+//! asked to give it back, which it does as long as nothing was set aside for it; then it is placed anew. One that was sent to where
+//! there was room and has not begun after [`RECALL_NANOS`] is treated like that, too: a report may have been old.
+//!
+//! Invariants:
+//! - Q1: an actor is sent to the next node after the one before has said that nothing of it is there.
+//! - Q2: what is asked back has a place: what others were asked back for is taken off what is free.
+//!
+//! It never takes an actor away from a node that has begun it.
+
+use std::cmp::Reverse;
+
+use sooner_wire::limits::{RECALL_AGAIN_NANOS, RECALL_NANOS};
+use sooner_wire::message::{CreateActor, Outcome};
+use sooner_wire::{ActorId, GroupId, NodeId, ResourceSet, Strategy};
+
+use super::actors::Phase;
+use super::placing::Target;
+use super::rows::Load;
+use crate::control::{Directory, DirectoryAction, DirectoryActions};
+use crate::scheduling::policy::holder_of_most;
+use crate::table::{Map, Set};
+use crate::time::Instant;
+use crate::uplink::{End, ToNode};
+
+/// Different kinds of actors of which was found in one look that no node has room for them: further ones are looked at each.
+const KINDS_MAX: usize = 16;
+
+/// What decides where an actor may go.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::control) struct Needs<'a> {
+    /// What must be free.
+    pub(in crate::control) placement: &'a ResourceSet,
+    /// What it holds while it lives.
+    pub(in crate::control) lifetime: &'a ResourceSet,
+    pub(in crate::control) strategy: Option<&'a Strategy>,
+    /// The node that holds most bytes of its constructor's arguments.
+    pub(in crate::control) prefer: Option<NodeId>,
+    pub(in crate::control) priority: i32,
+}
+
+impl<'a> Needs<'a> {
+    pub(in crate::control) fn of(create: &'a CreateActor) -> Self {
+        let home = create.actor.owner.node();
+        let values = create.constructor.dependencies.iter().filter_map(|value| match &value.outcome {
+            Outcome::Stored(location) => Some((home, location.length)),
+            Outcome::Remote(remote) => Some((remote.node, remote.location.length)),
+            Outcome::Inline(_) | Outcome::Failed(_) => None,
+        });
+        Self {
+            placement: &create.placement,
+            lifetime: &create.lifetime,
+            strategy: create.constructor.spec.strategy.as_deref(),
+            prefer: holder_of_most(values),
+            priority: create.constructor.spec.priority.unwrap_or(0),
+        }
+    }
+
+    fn group(&self) -> Option<GroupId> {
+        self.strategy.and_then(Strategy::group).map(|place| place.group)
+    }
+
+    /// What a node has less when it was sent there.
+    pub(in crate::control) fn load(&self) -> Load<'a> {
+        Load { takes: self.placement, holds: self.lifetime, group: self.group() }
+    }
+}
+
+/// An actor that was sent to a node.
+#[derive(Debug)]
+struct Sent {
+    placement: ResourceSet,
+    lifetime: ResourceSet,
+    strategy: Option<Box<Strategy>>,
+    prefer: Option<NodeId>,
+    priority: i32,
+    /// Its place among those that wait.
+    turn: u64,
+    node: NodeId,
+    /// From when on it may be asked back.
+    from: Instant,
+    /// It was asked back.
+    is_recalled: bool,
+}
+
+impl Sent {
+    fn needs(&self) -> Needs<'_> {
+        let Self { placement, lifetime, strategy, prefer, priority, .. } = self;
+        Needs { placement, lifetime, strategy: strategy.as_deref(), prefer: *prefer, priority: *priority }
+    }
+
+    /// Where there is no room for one of two, there is none for the other.
+    fn is_like(&self, other: &Self) -> bool {
+        let kind = |sent: &Self| (sent.node, sent.prefer);
+        kind(self) == kind(other) && self.placement == other.placement && self.strategy == other.strategy
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(in crate::control) struct Recalls {
+    sent: Map<ActorId, Sent>,
+    /// How many of them each node has.
+    counts: Map<NodeId, u32>,
+    /// When one of them may be asked back that may not be now.
+    due: Option<Instant>,
+    /// Those that an earlier control service has sent to a node, of which no more is known: they are asked back once.
+    unknown: Vec<(ActorId, NodeId)>,
+    /// Those that were.
+    asked: Set<ActorId>,
+}
+
+impl Recalls {
+    /// An actor is sent to a node. One that is to wait there goes as soon as there is room elsewhere.
+    pub(in crate::control) fn send(
+        &mut self,
+        id: ActorId,
+        turn: u64,
+        needs: &Needs<'_>,
+        node: NodeId,
+        from: Instant,
+    ) {
+        self.forget(id);
+        *self.counts.entry(node).or_default() += 1;
+        let sent = Sent {
+            placement: needs.placement.clone(),
+            lifetime: needs.lifetime.clone(),
+            strategy: needs.strategy.map(|strategy| Box::new(strategy.clone())),
+            prefer: needs.prefer,
+            priority: needs.priority,
+            turn,
+            node,
+            from,
+            is_recalled: false,
+        };
+        self.sent.insert(id, sent);
+        self.due = Some(self.due.map_or(from, |due| due.min(from)));
+    }
+
+    /// It has begun, is given back, or is gone.
+    pub(in crate::control) fn forget(&mut self, id: ActorId) {
+        self.asked.swap_remove(&id);
+        let Some(sent) = self.sent.swap_remove(&id) else { return };
+        if let Some(count) = self.counts.get_mut(&sent.node) {
+            *count -= 1;
+            if *count == 0 {
+                self.counts.swap_remove(&sent.node);
+            }
+        }
+    }
+
+    /// Whether an actor was asked back of the node that it was sent to.
+    pub(in crate::control) fn is_recalled(&self, id: ActorId) -> bool {
+        self.asked.contains(&id) || self.sent.get(&id).is_some_and(|sent| sent.is_recalled)
+    }
+
+    /// How many actors without a process a node has.
+    pub(in crate::control) fn waiting_at(&self, node: NodeId) -> u32 {
+        self.counts.get(&node).copied().unwrap_or(0)
+    }
+
+    /// An earlier control service has sent an actor to a node, where it waits.
+    pub(in crate::control) fn learn(&mut self, id: ActorId, node: NodeId) {
+        self.unknown.push((id, node));
+    }
+
+    pub(in crate::control) fn next_deadline(&self) -> Option<Instant> {
+        self.due
+    }
+}
+
+impl Directory {
+    /// A node was chosen for an actor: there now, or when there is room.
+    pub(in crate::control) fn note_sent(&mut self, id: ActorId, node: NodeId, waits: bool, now: Instant) {
+        let Some(actor) = self.actors.get(&id) else { return };
+        let Phase::Pending(create) = &actor.phase else { return };
+        let needs = Needs::of(create);
+        let is_alone = self.rows.all().len() < 2;
+        self.rows.send(id, node, needs.load(), waits || is_alone);
+        if !waits {
+            self.rows.take_turn(needs.strategy, node);
+        }
+        if !is_alone {
+            let from = if waits { now } else { now.plus(RECALL_NANOS) };
+            self.recalls.send(id, actor.turn, &needs, node, from);
+        }
+    }
+
+    /// Looks for room elsewhere no later than then.
+    pub(in crate::control) fn recall_at(&mut self, at: Instant) {
+        self.recalls.due = Some(self.recalls.due.map_or(at, |due| due.min(at)));
+    }
+
+    /// It has begun, is given back, or is gone.
+    pub(in crate::control) fn forget_sent(&mut self, id: ActorId) {
+        self.recalls.forget(id);
+        self.rows.forget(id);
+    }
+
+    /// Asks back what has room elsewhere.
+    pub(in crate::control) fn recall(&mut self, now: Instant, out: &mut DirectoryActions) {
+        self.recall_unknown(out);
+        let is_due = self.recalls.due.is_some_and(|due| due <= now);
+        if !(self.rows.has_more() || is_due) {
+            return;
+        }
+        self.recalls.due = None;
+        let mut ready: Vec<(Reverse<i32>, u64, ActorId)> = Vec::new();
+        for (id, sent) in &self.recalls.sent {
+            if sent.from > now {
+                self.recalls.due = Some(self.recalls.due.map_or(sent.from, |due| due.min(sent.from)));
+            } else {
+                ready.push((Reverse(sent.priority), sent.turn, *id));
+            }
+        }
+        ready.sort_unstable();
+        let mut without: Vec<ActorId> = Vec::new();
+        for (_, _, id) in ready {
+            let sent = &self.recalls.sent[&id];
+            if without.iter().any(|other| self.recalls.sent[other].is_like(sent)) {
+                continue;
+            }
+            if sent.is_recalled {
+                // What was kept for it elsewhere is free to choose again.
+                self.rows.send(id, sent.node, sent.needs().load(), true);
+            }
+            match self.target_of(id, &sent.needs(), Some(sent.node)) {
+                Target::Node(to) => self.recall_for(id, to, now, out),
+                Target::Queue(_) | Target::None | Target::Never(_) if without.len() < KINDS_MAX => {
+                    without.push(id);
+                }
+                Target::Queue(_) | Target::None | Target::Never(_) => {}
+            }
+        }
+    }
+
+    /// Asks an actor back that is to go there.
+    fn recall_for(&mut self, id: ActorId, to: NodeId, now: Instant, out: &mut DirectoryActions) {
+        let (Some(sent), Some(actor)) = (self.recalls.sent.get_mut(&id), self.actors.get(&id)) else {
+            return;
+        };
+        sent.is_recalled = true;
+        sent.from = now.plus(RECALL_AGAIN_NANOS);
+        self.recalls.due = Some(self.recalls.due.map_or(sent.from, |due| due.min(sent.from)));
+        self.rows.send(id, to, sent.needs().load(), false);
+        out.push(recall(id, actor.takeovers, sent.node));
+    }
+
+    /// What only its node knows enough of is asked back if there is another node at all: it is placed anew where it waits, if there is
+    /// room nowhere else.
+    fn recall_unknown(&mut self, out: &mut DirectoryActions) {
+        for (id, node) in std::mem::take(&mut self.recalls.unknown) {
+            let is_there = |phase: &Phase| matches!(phase, Phase::Placing { node: at } if *at == node);
+            let Some(actor) = self.actors.get(&id).filter(|actor| is_there(&actor.phase)) else { continue };
+            if self.rows.all().len() > 1 {
+                self.recalls.asked.insert(id);
+                out.push(recall(id, actor.takeovers, node));
+            }
+        }
+    }
+}
+
+fn recall(actor: ActorId, takeover: u32, node: NodeId) -> DirectoryAction {
+    let end = End::Recalled;
+    DirectoryAction::Send(node, Box::new(ToNode::EndActor { actor, takeover, end }))
+}

@@ -1,0 +1,174 @@
+//! Actors that processes of this node have to do with, wherever they are: who here hears of each.
+//!
+//! All news of an actor comes from the control service, one after the other, and goes to every subscriber here. Nothing
+//! is answered from what was said before: who asks for an actor that has been taken over meanwhile would be told of a
+//! process that is gone.
+
+use sooner_wire::message::{
+    ActorDead, ActorRestarting, ActorStarted, CreateActor, Dependency, Message, Outcome, is_spilled,
+};
+use sooner_wire::{ActorId, NodeId, ObjectId, WorkerId};
+
+use crate::node::core::send;
+use crate::node::{NodeActions, NodeCore};
+use crate::table::{Map, Set};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(in crate::node) struct Places {
+    actors: Map<ActorId, Place>,
+}
+
+#[derive(Debug, Default)]
+struct Place {
+    subscribers: Set<WorkerId>,
+    /// Blocks with arguments of its constructor that the node keeps for it.
+    kept: Vec<u64>,
+    /// Its process, as it was told last.
+    at: Option<WorkerId>,
+    /// It was said that it has one.
+    has_begun: bool,
+}
+
+impl Places {
+    /// A process is gone.
+    pub(in crate::node) fn forget(&mut self, gone: WorkerId) {
+        self.actors.retain(|_, place| {
+            place.subscribers.swap_remove(&gone);
+            !place.subscribers.is_empty() || !place.kept.is_empty()
+        });
+    }
+
+    /// Who hears of which actor, of those of which it was said that they have a process, or of the others.
+    pub(in crate::node) fn all(&self, have_begun: bool) -> impl Iterator<Item = (ActorId, WorkerId)> {
+        let wanted = self.actors.iter().filter(move |(_, place)| place.has_begun == have_begun);
+        wanted.flat_map(|(actor, place)| place.subscribers.iter().map(|process| (*actor, *process)))
+    }
+
+    /// Actors that have begun and for whose next process arguments are kept.
+    pub(in crate::node) fn keeping(&self) -> impl Iterator<Item = ActorId> {
+        let keeping = self.actors.iter().filter(|(_, place)| place.has_begun && !place.kept.is_empty());
+        keeping.map(|(actor, _)| *actor)
+    }
+
+    pub(in crate::node) fn subscribers(&self, actor: ActorId) -> Vec<WorkerId> {
+        self.actors.get(&actor).map(|place| place.subscribers.iter().copied().collect()).unwrap_or_default()
+    }
+}
+
+impl NodeCore {
+    /// A process creates an actor, and hears of it from now on.
+    pub(in crate::node) fn on_create_actor(
+        &mut self,
+        from: WorkerId,
+        mut create: CreateActor,
+        out: &mut NodeActions,
+    ) {
+        create.job = Some(self.job_of(from));
+        let here = self.id();
+        let place = self.places.actors.entry(create.actor).or_default();
+        place.subscribers.insert(from);
+        if create.detached == Some(true) {
+            // Its creator may end before its process, or the next one, has read the arguments.
+            for (block, object) in stored_arguments(&create, here) {
+                self.holders.keep_object(block, object);
+                place.kept.push(block);
+            }
+        }
+        self.route(from, create, out);
+    }
+
+    pub(in crate::node) fn on_subscribed(
+        &mut self,
+        actor: ActorId,
+        process: WorkerId,
+        started: Option<&ActorStarted>,
+        out: &mut NodeActions,
+    ) {
+        if !self.clients.contains_key(&process) {
+            return;
+        }
+        self.places.actors.entry(actor).or_default().subscribers.insert(process);
+        if let Some(started) = started {
+            self.note_place(started, out);
+            self.tell_started(process, started, out);
+        }
+    }
+
+    /// An actor is at another process than was said before. If nothing was said in between, a control service that has
+    /// started again does not know that callers were not told.
+    fn note_place(&mut self, started: &ActorStarted, out: &mut NodeActions) {
+        let Some(place) = self.places.actors.get_mut(&started.actor) else { return };
+        place.has_begun = true;
+        if place.at.replace(started.worker).is_some_and(|before| before != started.worker) {
+            let (actor, reason) = (started.actor, "has ended".to_owned());
+            let news =
+                ActorRestarting { actor, reason, last_started: None, nobody_starts_it: None, unbegun: None };
+            self.tell_subscribers(actor, &news.into(), out);
+        }
+    }
+
+    /// Another process is coming.
+    pub(in crate::node) fn on_actor_restarting(&mut self, news: ActorRestarting, out: &mut NodeActions) {
+        if let Some(place) = self.places.actors.get_mut(&news.actor) {
+            place.at = None;
+        }
+        self.tell_subscribers(news.actor, &news.into(), out);
+    }
+
+    pub(in crate::node) fn on_actor_started(&mut self, started: &ActorStarted, out: &mut NodeActions) {
+        self.local_actors.forget_ends_before(started.actor, started.worker);
+        self.note_place(started, out);
+        for subscriber in self.places.subscribers(started.actor) {
+            self.tell_started(subscriber, started, out);
+        }
+    }
+
+    fn tell_started(&mut self, to: WorkerId, started: &ActorStarted, out: &mut NodeActions) {
+        if self.clients.contains_key(&started.worker) {
+            self.introduce(to, started.worker, out);
+        }
+        out.push(send(to, started.clone()));
+    }
+
+    /// Nobody can reach a node, nor ask for other processes of the actors there.
+    pub(in crate::node) fn give_up_places_at(&mut self, node: NodeId, reason: &str, out: &mut NodeActions) {
+        let is_there = |place: &Place| place.at.is_some_and(|process| process.node() == node);
+        let there = self.places.actors.iter().filter(|(_, place)| is_there(place));
+        for actor in there.map(|(actor, _)| *actor).collect::<Vec<_>>() {
+            let (reason, nobody_starts_it) = (reason.to_owned(), Some(true));
+            let news = ActorRestarting { actor, reason, last_started: None, nobody_starts_it, unbegun: None };
+            self.tell_subscribers(actor, &news.into(), out);
+        }
+    }
+
+    /// Tells all who hear of an actor.
+    pub(in crate::node) fn tell_subscribers(&self, actor: ActorId, news: &Message, out: &mut NodeActions) {
+        out.extend(self.places.subscribers(actor).into_iter().map(|to| send(to, news.clone())));
+    }
+
+    /// An actor is gone for good.
+    pub(in crate::node) fn on_actor_dead(&mut self, news: ActorDead, out: &mut NodeActions) {
+        let actor = news.actor;
+        self.local_actors.note_dead(actor, &news.failure);
+        let kept = self.places.actors.get_mut(&actor).map(|place| std::mem::take(&mut place.kept));
+        for block in kept.unwrap_or_default() {
+            self.let_go(block, out);
+        }
+        self.tell_subscribers(actor, &news.into(), out);
+        self.places.actors.swap_remove(&actor);
+    }
+}
+
+/// Blocks with arguments of a constructor, or values on disk here that are, and which.
+fn stored_arguments(create: &CreateActor, here: NodeId) -> Vec<(u64, ObjectId)> {
+    let block = |dependency: &Dependency| match &dependency.outcome {
+        Outcome::Stored(location) => Some((location.offset, dependency.object)),
+        // Other nodes use the same numbers.
+        Outcome::Remote(remote) if remote.node == here && is_spilled(remote.location.offset) => {
+            Some((remote.location.offset, dependency.object))
+        }
+        Outcome::Inline(_) | Outcome::Failed(_) | Outcome::Remote(_) => None,
+    };
+    create.constructor.dependencies.iter().filter_map(block).collect()
+}

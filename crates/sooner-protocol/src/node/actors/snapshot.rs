@@ -1,0 +1,262 @@
+//! What a node tells a control service that has started again (`docs/adr/0032-what-nodes-tell-a-head-again.md`): the actors
+//! that have a process here, or wait for one, and those whose end it may not have heard of.
+//!
+//! A node that carries the control service itself keeps nothing for that.
+
+use sooner_wire::message::state::ActorRow;
+use sooner_wire::message::{
+    ActorDead, ActorHere, Checkpoint, CreateActor, Failure, Outcome, PlaceActor, Return, WorkerGone,
+};
+use sooner_wire::{ActorId, Blob, GroupId, ResourceSet, Strategy, TaskId, WorkerId};
+
+use super::local_actors::{LocalActor, LocalActors};
+use crate::node::{NodeAction, NodeActions, NodeCore};
+use crate::uplink::{ToControl, takes_checkpoints};
+
+/// Ends of actors that are told again: later ones than a control service can have missed.
+const ENDS_MAX: usize = 1024;
+/// Calls of an actor that are told again: more than a control service has under way when it ends, and callers did not hear of.
+const COVERED_MAX: usize = 1024;
+
+/// What is kept of an actor for that alone.
+#[derive(Debug)]
+pub(in crate::node) struct ActorSnapshot {
+    is_ready: bool,
+    concurrency: u32,
+    restarts: i32,
+    description: Option<Blob>,
+    group: Option<GroupId>,
+    create: Option<Box<CreateActor>>,
+    pub(in crate::node) checkpoint: Option<Return>,
+    /// The latest calls that checkpoints cover which this process has taken.
+    covered: Vec<TaskId>,
+}
+
+impl ActorSnapshot {
+    pub(in crate::node) fn of(place: &PlaceActor) -> Self {
+        let spec = &place.create.constructor.spec;
+        let restarts = place.restarts.unwrap_or(0);
+        Self {
+            is_ready: false,
+            concurrency: spec.concurrency,
+            restarts,
+            description: place.description.clone(),
+            group: spec.strategy.as_deref().and_then(Strategy::group).map(|place| place.group),
+            // Without restarts, too: its process may end before it has begun.
+            create: Some(place.create.clone()),
+            checkpoint: None,
+            covered: Vec::new(),
+        }
+    }
+}
+
+impl LocalActor {
+    fn row(&self, id: ActorId, snapshot: &ActorSnapshot) -> ActorHere {
+        ActorHere {
+            actor: id,
+            takeover: self.takeover,
+            // One that waits for its state is not there yet: see [`NodeCore::say_placed_again`].
+            worker: self.process.as_ref().filter(|_| self.has_begun()).map(|(worker, _)| *worker),
+            is_ready: snapshot.is_ready,
+            job: self.job,
+            name: self.name.clone(),
+            description: snapshot.description.clone(),
+            class: self.class.clone(),
+            detached: self.detached,
+            concurrency: snapshot.concurrency,
+            restarts: snapshot.restarts,
+            create: snapshot.create.clone(),
+            checkpoint: snapshot.checkpoint.clone(),
+            gone: None,
+            group: snapshot.group,
+            covered: (!snapshot.covered.is_empty()).then(|| snapshot.covered.clone()),
+        }
+    }
+}
+
+impl LocalActors {
+    /// From now on it is kept what a control service elsewhere may have to learn.
+    pub(in crate::node) fn keep_snapshots(&mut self) {
+        self.keeps_snapshots = true;
+    }
+
+    /// The constructor of an actor has returned.
+    pub(in crate::node) fn note_ready(&mut self, id: ActorId) {
+        if let Some(snapshot) = self.actors.get_mut(&id).and_then(|local| local.snapshot.as_mut()) {
+            snapshot.is_ready = true;
+            // No other process takes over. It stays where it also says that the actor takes checkpoints.
+            let takes = |create: &CreateActor| create.constructor.spec.checkpoint_every.is_some();
+            snapshot.create = snapshot.create.take().filter(|create| snapshot.restarts != 0 || takes(create));
+        }
+    }
+
+    /// The process of an actor is gone.
+    pub(in crate::node) fn note_end(&mut self, id: ActorId, local: &LocalActor, gone: &WorkerGone) {
+        let Some(snapshot) = &local.snapshot else { return };
+        if self.ended.len() == ENDS_MAX {
+            self.ended.pop_front();
+        }
+        // Its process is named if it had begun: then what it began with is known, too.
+        self.ended.push_back(ActorHere { gone: Some(Box::new(gone.clone())), ..local.row(id, snapshot) });
+    }
+
+    /// An actor is dead: so much followed from the ends of its processes.
+    fn forget_ends(&mut self, id: ActorId) {
+        self.ended.retain(|here| here.actor != id);
+    }
+
+    /// `later` is a process that came after those that ended. It may not have the state of the one before yet.
+    pub(in crate::node) fn forget_ends_before(&mut self, id: ActorId, later: WorkerId) {
+        let is_its = |gone: &WorkerGone| gone.worker == later;
+        let stays = |here: &ActorHere| takes_checkpoints(here) || here.gone.as_deref().is_some_and(is_its);
+        self.ended.retain(|here| here.actor != id || stays(here));
+    }
+
+    /// The state for a process that ended before it came: the next one begins with that, too.
+    pub(in crate::node) fn note_unread_state(&mut self, id: ActorId, takeover: u32, state: Option<Return>) {
+        let is_its = |here: &&mut ActorHere| here.actor == id && here.takeover == takeover;
+        if let Some(here) = self.ended.iter_mut().find(is_its) {
+            here.checkpoint = state;
+            here.worker = here.gone.as_ref().map(|gone| gone.worker);
+        }
+    }
+
+    /// An actor is dead: neither of its process, which is about to end, nor of that end a later control service is told.
+    pub(in crate::node) fn note_dead(&mut self, id: ActorId, failure: &Failure) {
+        if self.keeps_snapshots {
+            if self.dead.len() == ENDS_MAX {
+                self.dead.pop_front();
+            }
+            self.dead.push_back(ActorDead { actor: id, failure: failure.clone() });
+        }
+        self.forget_ends(id);
+        if let Some(local) = self.actors.get_mut(&id) {
+            local.snapshot = None;
+        }
+    }
+
+    /// What followed from ends of an actor's processes is known, up to the one with this number.
+    pub(in crate::node) fn forget_ends_up_to(&mut self, id: ActorId, takeover: u32) {
+        self.ended.retain(|here| here.actor != id || here.takeover > takeover);
+    }
+
+    /// A block is not kept any more: no state is in it.
+    pub(in crate::node) fn forget_state(&mut self, block: u64) {
+        if !self.keeps_snapshots {
+            return;
+        }
+        let lies_there = |state: &mut Option<Return>| {
+            let outcome = state.as_ref().map(|state| &state.outcome);
+            matches!(outcome, Some(Outcome::Stored(location)) if location.offset == block)
+        };
+        let snapshots = self.actors.values_mut().filter_map(|local| local.snapshot.as_mut());
+        let states = snapshots.map(|snapshot| &mut snapshot.checkpoint);
+        for state in states.chain(self.ended.iter_mut().map(|here| &mut here.checkpoint)) {
+            if lies_there(state) {
+                *state = None;
+            }
+        }
+    }
+
+    /// A checkpoint of the actor in a process stands: a process after this one is to begin with it.
+    fn note_checkpoint(&mut self, process: WorkerId, checkpoint: Checkpoint) {
+        let Checkpoint { actor: id, state, calls } = checkpoint;
+        let is_its = |local: &&mut LocalActor| local.process.as_ref().is_some_and(|(its, _)| *its == process);
+        let living = self.actors.get_mut(&id).filter(is_its).and_then(|local| local.snapshot.as_mut());
+        let is_end = |here: &&mut ActorHere| here.gone.as_ref().is_some_and(|gone| gone.worker == process);
+        let ended = self.ended.iter_mut().filter(|here| here.actor == id).find(is_end);
+        let living = living.map(|snapshot| (&mut snapshot.checkpoint, &mut snapshot.covered));
+        let ended = ended.map(|here| (&mut here.checkpoint, here.covered.get_or_insert_default()));
+        let Some((its_state, covered)) = living.or(ended) else { return };
+        *its_state = Some(state);
+        covered.extend(calls);
+        covered.drain(..covered.len().saturating_sub(COVERED_MAX));
+    }
+
+    fn rows(&self) -> impl Iterator<Item = ActorHere> {
+        let present =
+            self.actors.iter().filter_map(|(id, local)| Some(local.row(*id, local.snapshot.as_ref()?)));
+        self.ended.iter().cloned().chain(present)
+    }
+}
+
+impl NodeCore {
+    /// From now on it is kept what a control service elsewhere may have to learn.
+    pub(crate) fn keep_snapshots(&mut self) {
+        self.local_actors.keep_snapshots();
+    }
+
+    /// Blocks that are kept here for actors: with a state, or, without the block, with arguments of one that has begun. One that
+    /// has not is created again.
+    pub(crate) fn kept_for_actors(&self) -> Vec<(ActorId, Option<u64>)> {
+        let states = self.holders.kept_states().map(|(actor, block)| (actor, Some(block)));
+        states.chain(self.places.keeping().map(|actor| (actor, None))).collect()
+    }
+
+    /// The constructor of an actor has returned.
+    pub(crate) fn note_ready(&mut self, actor: ActorId) {
+        self.local_actors.note_ready(actor);
+    }
+
+    /// The actors here, those that ended first.
+    #[must_use]
+    pub fn actors_here(&self) -> Vec<ActorHere> {
+        self.local_actors.rows().collect()
+    }
+
+    /// The latest actors that are dead, as the control service said.
+    pub(crate) fn dead_actors(&self) -> Vec<ActorDead> {
+        self.local_actors.dead.iter().cloned().collect()
+    }
+
+    /// A checkpoint of the actor in a process stands, whether that is still there or not.
+    pub(crate) fn note_checkpoint(&mut self, process: WorkerId, checkpoint: Checkpoint) {
+        self.local_actors.note_checkpoint(process, checkpoint);
+    }
+
+    /// The control service has started again: processes that wait for the state of their actors get it from this one.
+    pub(crate) fn say_placed_again(&self, out: &mut NodeActions) {
+        for (actor, local) in &self.local_actors.actors {
+            if let Some((worker, _)) = local.process.as_ref().filter(|_| !local.has_begun()) {
+                let (actor, takeover, worker) = (*actor, local.takeover, *worker);
+                out.push(NodeAction::Control(ToControl::ActorPlaced { actor, takeover, worker }));
+            }
+        }
+    }
+
+    /// The actors here, for people. [`Self::complete`] adds the rest.
+    #[must_use]
+    pub fn actor_rows(&self) -> Vec<ActorRow> {
+        self.local_actors.rows().filter(|here| here.gone.is_none()).map(actor_row).collect()
+    }
+
+    /// Which processes here hear of which actors: of those of which it was said that they have a process, or of the others.
+    #[must_use]
+    pub fn subscribers_here(&self, have_begun: bool) -> Vec<(ActorId, WorkerId)> {
+        self.places.all(have_begun).collect()
+    }
+}
+
+fn actor_row(here: ActorHere) -> ActorRow {
+    let phase = match here.worker {
+        Some(_) if here.is_ready => 3,
+        _ if here.takeover > 0 => 5,
+        Some(_) => 2,
+        None => 1,
+    };
+    ActorRow {
+        actor: here.actor,
+        owner: here.actor.owner,
+        class: here.class,
+        name: here.name,
+        phase,
+        worker: here.worker,
+        pid: 0,
+        death: None,
+        resources: ResourceSet::default(),
+        detached: Some(here.detached),
+        restarts: Some(here.takeover),
+        checkpoints: here.checkpoint.map(|_| 1),
+        job: Some(here.job),
+    }
+}

@@ -1,0 +1,638 @@
+//! The core of a node: its resources, leases, worker pool, block holders, and the actors that have a process here.
+//!
+//! It grants a lease when the resources are free and a worker is idle, queues the demand otherwise, and has more
+//! workers forked when resources are free and workers are not. Placement decisions are made once per batch of
+//! events, in [`NodeCore::settle`].
+//!
+//! What concerns more than one node, which actors and names there are, is the control service's
+//! ([`crate::control::Directory`]): the node passes on what its processes say to it and carries out what it decides. It
+//! never waits for an answer, and nothing between two processes (tasks, calls, values) depends on one.
+//!
+//! Invariants:
+//! - N1: a worker is starting, idle, leased or an actor's; it is in exactly one of these states. It works for one job.
+//! - N2: resources are held by waiting placements, leases and actors, and by nobody else.
+//! - N3: every demand is granted, withdrawn, or waits; one that can never be met is reported once.
+//! - N4: processes hear of a peer before they hear of a lease or an actor there, and of its end after its last
+//!   message.
+//!
+//! It never looks into a value: code, arguments and names of actors are bytes to it.
+
+use std::collections::VecDeque;
+
+use crate::probes::bug;
+use sooner_wire::message::{DropCopy, FindNodes, JobConfig, Located, Message, Promote, WorkerGone};
+use sooner_wire::strategy::Labels;
+use sooner_wire::{ActorId, LeaseId, NodeId, ObjectId, ResourceSet, ShapeId, Started, WorkerId};
+
+use super::objects::{Fetching, Holders, Lost, Pulls, Residency};
+use super::peers::departed::Departed;
+use super::workers::requesters::{Asker, Askers, OpenJobs};
+use crate::pace::Pace;
+use crate::scheduling::policy::NodeRow;
+use crate::scheduling::view::View;
+use crate::scheduling::{Grant, Pools};
+use crate::table::{Map, Set};
+use crate::time::Instant;
+use crate::uplink::{FIRST_ROUND, ToControl, ToNode};
+
+/// An effect the node asks for. Messages to one client stay in order.
+#[derive(Debug, Clone, PartialEq)]
+pub enum NodeAction {
+    /// Send a message to a client.
+    Send(WorkerId, Box<Message>),
+    /// Connect two clients with a socket pair and tell both.
+    Introduce(WorkerId, WorkerId),
+    /// Dial the node of a process of another node for a client, and hand it the connection.
+    Dial {
+        /// Who wants to speak with it.
+        client: WorkerId,
+        /// The other process.
+        to: WorkerId,
+    },
+    /// Have the template fork a worker under this id.
+    StartWorker(WorkerId),
+    /// Kill a worker's process.
+    KillWorker(WorkerId),
+    /// A worker takes, beside what it holds now, no more memory than what it reserved (bytes) and an allowance
+    /// ([`super::workers::memory::limit`]); `None`: as much as there is again.
+    LimitMemory(WorkerId, Option<u64>),
+    /// A block of shared memory is free.
+    FreeBlock(u64),
+    /// Tell the user.
+    Warn(String),
+    /// A node is held for gone: nothing is said to it, nothing heard from it, and the control service is told when it is there.
+    GiveUp(NodeId),
+    /// Find a block for a value of another node: [`NodeCore::on_block`] or [`NodeCore::on_no_block`] follows.
+    AllocateFor {
+        /// The object.
+        object: ObjectId,
+        /// Its length.
+        bytes: u64,
+    },
+    /// Open a stream of its bytes: [`NodeCore::on_bytes`] and [`NodeCore::on_stream_end`] follow.
+    Fetch(Fetching),
+    /// Write what is in a block to disk, as this value: [`NodeCore::on_spilled`] follows. What [`Self::Fetch`] asks for of this
+    /// node itself are such values: they are read behind it.
+    Spill {
+        /// The value.
+        spilled: u64,
+        /// The block.
+        block: u64,
+    },
+    /// Nobody needs what was written of a value.
+    DropSpilled(u64),
+    /// Close it. Nothing may be written to its block from now on.
+    StopFetching {
+        /// The object.
+        object: ObjectId,
+        /// The number of the stream.
+        attempt: u64,
+    },
+    /// Say something to a process of another node, or to that node, which goes by the id before those of its processes.
+    /// It goes to [`NodeCore::on_routed`] there.
+    Route {
+        /// Who says it: a process here, or this node.
+        from: WorkerId,
+        /// Who hears it.
+        to: WorkerId,
+        /// What.
+        message: Box<Message>,
+    },
+    /// Say something to the control service. What it says to the node in answer goes to [`NodeCore::on_control`].
+    Control(ToControl),
+    /// Ask the control service which nodes could serve something: [`NodeCore::on_candidates`] follows, or nothing does while
+    /// there is none.
+    FindNodes(Box<FindNodes>),
+    /// There will be workers for the job of a driver on another node, and this is what they need.
+    BeginJob(WorkerId, Box<JobConfig>),
+    /// The driver of such a job is about to end in order: its workers are to end, but for those that outlive it.
+    JobLeaves(WorkerId),
+}
+
+/// Actions in order.
+pub type NodeActions = Vec<NodeAction>;
+
+pub(super) fn send(to: WorkerId, message: impl Into<Message>) -> NodeAction {
+    NodeAction::Send(to, Box::new(message.into()))
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WorkerState {
+    Starting,
+    Idle {
+        since: Instant,
+    },
+    Leased(LeaseId),
+    Actor(ActorId),
+    /// It takes no more tasks, and ends when nobody needs what it owns.
+    Retired,
+}
+
+#[derive(Debug)]
+pub(super) struct Worker {
+    pub(super) state: WorkerState,
+    pub(super) blocked: bool,
+    /// It owns what others refer to, or has submitted what has not ended: it does not end because it is idle.
+    pub(super) is_needed: bool,
+    /// Whether what it runs has GPUs, as soon as it has run something.
+    pub(super) had_gpus: Option<bool>,
+    /// It takes no more tasks: it ends with its lease, or later if it is needed.
+    pub(super) retires: bool,
+    /// The number of times it could not be started is bounded by this worker's end.
+    pub(super) pid: u32,
+    /// The driver it was forked for: for life.
+    pub(super) job: WorkerId,
+}
+
+impl Worker {
+    /// It runs a task that does not wait for others.
+    pub(super) fn is_running(&self) -> bool {
+        !self.blocked && matches!(self.state, WorkerState::Leased(lease) if lease != LeaseId(0))
+    }
+}
+
+/// A process that is connected here.
+#[derive(Debug, Default)]
+pub(super) struct Client {
+    pub(super) introduced: Set<WorkerId>,
+    /// Processes of other nodes that it has lines with.
+    pub(super) lines: Set<WorkerId>,
+    /// The control service has heard of it, and must hear of its end.
+    pub(super) is_known_to_control: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct LeaseState {
+    pub(super) client: WorkerId,
+    pub(super) shape: ShapeId,
+    pub(super) worker: WorkerId,
+    pub(super) grant: Grant,
+}
+
+/// A placement that has its resources and waits for a worker.
+#[derive(Debug)]
+pub(super) enum Placement {
+    Lease { client: WorkerId, shape: ShapeId, grant: Grant },
+    Actor { actor: ActorId, grant: Grant },
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct NodeCore {
+    pub(super) first_worker: u64,
+    workers_made: u64,
+    pub(super) next_lease: u64,
+    /// Leases that processes of other nodes were given.
+    pub(super) granted_elsewhere: u64,
+    pub(super) pool_size: usize,
+    pub(super) resources: Pools,
+    pub(super) labels: Labels,
+    /// Some client has said that some of its tasks are more urgent than others.
+    pub(super) has_priorities: bool,
+    pub(super) clients: Map<WorkerId, Client>,
+    pub(super) askers: Askers,
+    /// The other nodes.
+    pub(super) view: View,
+    pub(super) spillback: super::workers::spillback::Spillback,
+    pub(super) group_places: super::workers::group_places::GroupPlaces,
+    pub(super) unable: super::workers::unable::Unable,
+    pub(super) starving: super::workers::starving::Starving,
+    pub(super) open_jobs: OpenJobs,
+    pub(super) workers: Map<WorkerId, Worker>,
+    pub(super) leases: Map<LeaseId, LeaseState>,
+    pub(super) local_actors: super::actors::local_actors::LocalActors,
+    pub(super) places: super::actors::places::Places,
+    pub(super) placements: VecDeque<Placement>,
+    /// How soon the next worker of a job may be started after one that ended before it was there.
+    pub(super) paces: Map<WorkerId, Pace>,
+    pub(super) departed: Departed,
+    pub(super) memory: super::workers::memory::Watch,
+    pub(super) settling: super::peers::deaths::Settling,
+    /// Those who are gone of whom the control service has heard, and who are not being settled yet.
+    pub(super) announced: Vec<WorkerId>,
+    /// What the control service was told of those whose deaths it settles, and who has to do with them: a new one has to
+    /// hear it again.
+    pub(super) ended: Map<WorkerId, (WorkerGone, Vec<NodeId>)>,
+    /// Processes that were here, and nodes that asked to hear of their ends after these: the latest.
+    pub(super) asked_late: VecDeque<(WorkerId, NodeId)>,
+    pub(super) watches: super::peers::watches::Watches,
+    /// Nodes that asked for processes here that are gone.
+    pub(super) late_watches: Vec<(NodeId, WorkerId)>,
+    pub(super) holders: Holders,
+    pub(super) lost: Lost,
+    pub(super) pulls: Pulls,
+    pub(super) home_pulls: super::values::home_pulls::HomePulls,
+    pub(super) residency: Residency,
+    /// What processes here have asked other nodes for, and those have not answered.
+    pub(super) promoting: Map<ObjectId, Promote>,
+    pub(super) yielding: super::values::yielding::Yielding,
+    /// There is somewhere to put values for which there is no room.
+    pub(super) spills: bool,
+    /// Values that tasks can make again go without being written.
+    pub(super) recomputes: bool,
+    /// Clients that must be told what is lost.
+    pub(super) newcomers: Vec<WorkerId>,
+    /// Who is served next when several wait.
+    pub(super) turn: usize,
+    pub(super) is_draining: bool,
+    /// Who has been told that blocks are to be brought elsewhere, and which.
+    pub(super) handed_over: Set<(WorkerId, u64)>,
+    /// Which of these are not waited for any more.
+    pub(super) brought: Set<(WorkerId, u64)>,
+    /// It is there for a program, and no work runs on it.
+    pub(super) runs_nothing: bool,
+    /// There are other nodes, or may be.
+    pub(super) is_member: bool,
+    /// When placing began last.
+    pub(super) now: Instant,
+}
+
+impl NodeCore {
+    /// A node with these resources. Ids of its processes count up from `first_worker`, which must be unlike that of
+    /// any other session; `pool_size` idle workers are kept.
+    #[must_use]
+    pub fn new(total: ResourceSet, first_worker: u64, pool_size: usize) -> Self {
+        Self {
+            first_worker,
+            workers_made: 0,
+            next_lease: 0,
+            granted_elsewhere: 0,
+            pool_size,
+            resources: Pools::new(total),
+            labels: Labels::new(),
+            has_priorities: false,
+            clients: Map::default(),
+            askers: Askers::default(),
+            view: View::default(),
+            spillback: super::workers::spillback::Spillback::default(),
+            group_places: super::workers::group_places::GroupPlaces::default(),
+            unable: super::workers::unable::Unable::default(),
+            starving: super::workers::starving::Starving::default(),
+            open_jobs: OpenJobs::default(),
+            workers: Map::default(),
+            leases: Map::default(),
+            local_actors: super::actors::local_actors::LocalActors::default(),
+            places: super::actors::places::Places::default(),
+            placements: VecDeque::new(),
+            paces: Map::default(),
+            departed: Departed::default(),
+            memory: super::workers::memory::Watch::default(),
+            settling: super::peers::deaths::Settling::default(),
+            announced: Vec::new(),
+            ended: Map::default(),
+            asked_late: VecDeque::new(),
+            watches: super::peers::watches::Watches::default(),
+            late_watches: Vec::new(),
+            holders: Holders::default(),
+            lost: Lost::default(),
+            pulls: Pulls::default(),
+            home_pulls: super::values::home_pulls::HomePulls::default(),
+            residency: Residency::default(),
+            promoting: Map::default(),
+            yielding: super::values::yielding::Yielding::default(),
+            spills: false,
+            recomputes: false,
+            newcomers: Vec::new(),
+            turn: 0,
+            is_draining: false,
+            handed_over: Set::default(),
+            brought: Set::default(),
+            runs_nothing: false,
+            is_member: false,
+            now: Instant::default(),
+        }
+    }
+
+    /// The node has these labels, sorted by key.
+    pub fn set_labels(&mut self, labels: Labels) {
+        self.labels = labels;
+    }
+
+    /// This node as far as scheduling has to know it.
+    #[must_use]
+    pub fn row(&self) -> NodeRow {
+        let (total, free) = (self.resources.total().clone(), self.resources.free().clone());
+        NodeRow { node: self.id(), total, free, labels: self.labels.clone() }
+    }
+
+    /// An id for a new process.
+    pub fn new_worker_id(&mut self) -> WorkerId {
+        self.workers_made += 1;
+        WorkerId(self.first_worker + self.workers_made)
+    }
+
+    /// The holders of blocks.
+    #[must_use]
+    pub fn holders(&self) -> &Holders {
+        &self.holders
+    }
+
+    /// A block was allocated for a client.
+    pub fn on_allocated(&mut self, block: u64, client: WorkerId) {
+        self.holders.insert(block, client);
+    }
+
+    /// See [`Holders::largest`].
+    #[must_use]
+    pub fn largest_holders(&self, most: usize, length: impl Fn(u64) -> u64) -> Vec<(WorkerId, u64, u64)> {
+        self.holders.largest(most, length)
+    }
+
+    /// A client is connected. A worker is idle from now on.
+    pub fn on_connected(&mut self, client: WorkerId, pid: u32, now: Instant) {
+        self.clients.insert(client, Client::default());
+        self.newcomers.extend((!self.lost.is_empty()).then_some(client));
+        let mut job = client;
+        if let Some(worker) = self.workers.get_mut(&client) {
+            job = worker.job;
+            worker.pid = pid;
+            worker.state = WorkerState::Idle { since: now };
+            if let Some(pace) = self.paces.get_mut(&worker.job) {
+                pace.is_well();
+            }
+            self.starving.on_started(job);
+        } else {
+            self.open_jobs.insert(client);
+        }
+        self.askers.insert(client, Asker::new(job));
+    }
+
+    /// A client's connection ended. `reason` is for people; `last_started` its last task.
+    pub fn on_gone(
+        &mut self,
+        client: WorkerId,
+        reason: &str,
+        last_started: Option<Started>,
+        out: &mut NodeActions,
+    ) {
+        if self.end_process(client, reason, last_started, out) {
+            self.settle_end(client, out);
+        }
+    }
+
+    /// The first half of [`Self::on_gone`]: all hear of the end, the control service last. False if nobody knew the client.
+    pub(crate) fn end_process(
+        &mut self,
+        client: WorkerId,
+        reason: &str,
+        last_started: Option<Started>,
+        out: &mut NodeActions,
+    ) -> bool {
+        let what = self.describe_process(client);
+        let job = self.job_of(client);
+        let left = self.clients.swap_remove(&client);
+        self.askers.swap_remove(&client);
+        self.open_jobs.swap_remove(&client);
+        let state = self.workers.swap_remove(&client).map(|worker| (worker.state, worker.blocked));
+        if left.is_none() && state.is_none() {
+            return false;
+        }
+        match state {
+            Some((WorkerState::Leased(_), _)) if bug!(LeaseNotEnded) => {}
+            Some((WorkerState::Leased(lease), blocked)) => {
+                self.end_lease(lease, blocked);
+            }
+            Some((WorkerState::Starting, _)) => {
+                self.paces.entry(job).or_default().ended(false);
+                let why = format!("a worker process {reason} before it was ready");
+                self.starving.note(job, &why, self.now);
+            }
+            Some((WorkerState::Idle { .. } | WorkerState::Actor(_) | WorkerState::Retired, _)) | None => {}
+        }
+        if state.is_some_and(|(state, _)| state != WorkerState::Starting) {
+            self.starving.on_ended();
+        }
+        self.end_leases_of(client, out);
+        self.end_aliases_of(client);
+        self.drop_placements_of(client);
+        self.forget_client(client);
+        // Of the process of an actor nobody asks what ran there before.
+        let is_actor = matches!(state, Some((WorkerState::Actor(_), _)));
+        let last_started = last_started.filter(|last| last.in_actor || !is_actor).map(|last| last.task);
+        let gone = WorkerGone {
+            worker: client,
+            reason: reason.to_owned(),
+            last_started,
+            what,
+            all_begun: None,
+            unreachable: None,
+            memory: self.memory.forget(client),
+        };
+        self.departed.note(&gone);
+        let is_known_to_control = left.is_some_and(|client| client.is_known_to_control);
+        let is_announced = self.announce_death(&gone, is_known_to_control, out);
+        self.tell_all(&gone.clone().into(), out);
+        if let Some((WorkerState::Actor(actor), blocked)) = state {
+            self.end_local_actor(actor, blocked, &gone, out);
+        }
+        if is_known_to_control && !is_announced {
+            out.push(NodeAction::Control(ToControl::process_gone(client)));
+        }
+        true
+    }
+
+    /// The second half of [`Self::on_gone`]: what becomes of what the client had.
+    pub(crate) fn settle_end(&mut self, client: WorkerId, out: &mut NodeActions) {
+        self.settle_death(client, out);
+        self.end_questions_to(client, out);
+        self.end_promotions_of(client);
+        self.end_pulls_of(client, out);
+        self.orphan_blocks_of(client, out);
+        self.lost_blocks_gone(client, out);
+        self.ask_receivers(client, out);
+    }
+
+    /// Says the same to every client.
+    pub(super) fn tell_all(&self, message: &Message, out: &mut NodeActions) {
+        out.extend(self.clients.keys().map(|client| NodeAction::Send(*client, Box::new(message.clone()))));
+    }
+
+    /// Nobody is to be told of anything by, or connected to, a process that is gone.
+    pub(super) fn forget_client(&mut self, gone: WorkerId) {
+        self.places.forget(gone);
+        for client in self.clients.values_mut() {
+            client.introduced.swap_remove(&gone);
+        }
+    }
+
+    /// A message came from a client. What the core does not handle (allocation) comes back.
+    pub fn on_message(
+        &mut self,
+        from: WorkerId,
+        message: Message,
+        now: Instant,
+        out: &mut NodeActions,
+    ) -> Option<Message> {
+        match message {
+            Message::RequestLease(request) => self.on_request(from, request),
+            Message::ReturnLease(returned) => self.on_return(from, returned.lease, now, out),
+            Message::Blocked(_) => self.on_blocked(from, true),
+            Message::Unblocked(_) => self.on_blocked(from, false),
+            Message::Needed(needed) => self.on_needed(from, needed.is_needed, now, out),
+            Message::Retired(_) => self.on_retired(from, out),
+            Message::Suspended(said) => self.on_suspended(from, said.actor, said.is_ready),
+            Message::Connect(connect) => self.on_connect(from, connect.worker, out),
+            Message::CreateActor(create) => self.on_create_actor(from, create, out),
+            Message::Checkpoint(checkpoint) => self.on_checkpoint(from, checkpoint, out),
+            Message::SubscribeActor(_)
+            | Message::KillActor(_)
+            | Message::ActorOutOfScope(_)
+            | Message::ActorReady(_)
+            | Message::ReserveName(_)
+            | Message::FindName(_)
+            | Message::ListNames(_)
+            | Message::CreateGroup(_)
+            | Message::RemoveGroup(_)
+            | Message::FindGroup(_) => self.route(from, message, out),
+            Message::Query(query) => self.on_query(from, query, out),
+            Message::FreeBlocks(free) => self.on_free_blocks(from, &free, out),
+            Message::Pull(pull) => self.on_pull(from, &pull, now, out),
+            Message::Relinquished(answer) if answer.node.is_some() => {
+                self.on_relinquished_here(from, answer, out);
+            }
+            Message::Relinquished(answer) => self.on_relinquished(from, &answer, out),
+            Message::FreeAt(free) => self.on_free_at(from, free, out),
+            Message::Located(Located { object, node, .. }) | Message::DropCopy(DropCopy { object, node })
+                if object.owner() == from =>
+            {
+                self.on_direction(from, node, message, out);
+            }
+            Message::Promote(promote) if promote.object.owner() == from => {
+                self.on_promote_from(from, promote, out);
+            }
+            Message::HandedOver(done) => Self::on_handed_over_here(from, done, out),
+            Message::LoseBlocks(lose) => self.lose_blocks(&lose.offsets, out),
+            Message::GiveBlock(give) => self.on_give_block(from, &give, out),
+            Message::HeldFrom(answer) => self.on_held_from(from, answer, out),
+            Message::Watch(watch) => self.on_client_watch(from, watch.worker, out),
+            Message::Sever(sever) => self.on_sever(from, sever, out),
+            Message::UnknownBlocks(answer) => self.on_unknown_blocks(from, answer, out),
+            Message::StillRead(answer) if answer.round >= FIRST_ROUND => self.route(from, answer, out),
+            Message::StillRead(answer) => {
+                self.on_forgotten(answer.round, from, out);
+                let free = self.holders.on_answer(from, &answer);
+                free.into_iter().for_each(|block| self.free_block(block, out));
+            }
+            other => return Some(other),
+        }
+        None
+    }
+
+    /// Passes on what a process says to the control service.
+    pub(super) fn route(&mut self, from: WorkerId, message: impl Into<Message>, out: &mut NodeActions) {
+        if let Some(client) = self.clients.get_mut(&from) {
+            client.is_known_to_control = true;
+        }
+        let message = Box::new(message.into());
+        out.push(NodeAction::Control(ToControl::Routed { from, message }));
+    }
+
+    /// The control service says something.
+    pub fn on_control(&mut self, message: ToNode, out: &mut NodeActions) {
+        match message {
+            ToNode::Routed { to, message } if to == super::values::transfers::address(self.id()) => {
+                self.on_told(*message, out)
+            }
+            ToNode::Routed { to, message } => match self.clients.get_mut(&to) {
+                Some(client) => {
+                    client.is_known_to_control = true;
+                    match *message {
+                        Message::Sever(sever) => self.on_severed(to, &sever, out),
+                        _ => out.push(NodeAction::Send(to, message)),
+                    }
+                }
+                None => out.push(NodeAction::Control(ToControl::process_gone(to))),
+            },
+            ToNode::PlaceActor(place) => self.on_place_actor(*place, out),
+            ToNode::Restore { takeover, restore } => self.on_restore(takeover, *restore, out),
+            ToNode::EndActor { actor, takeover, end } => self.on_end_actor(actor, takeover, end, out),
+            ToNode::Subscribed { actor, process, started } => {
+                self.on_subscribed(actor, process, started.as_deref(), out);
+            }
+            ToNode::Started(started) => self.on_actor_started(&started, out),
+            ToNode::Restarting(news) => self.on_actor_restarting(*news, out),
+            ToNode::Dead(news) => self.on_actor_dead(*news, out),
+            ToNode::LetGo { block } => {
+                self.local_actors.forget_state(block);
+                self.let_go(block, out);
+            }
+            ToNode::Bundles(order) => self.on_bundles(*order, out),
+            ToNode::Gone(gone) => self.on_gone_elsewhere(*gone, out),
+            ToNode::Settled(settled) => self.on_settled(*settled, out),
+            // What is done for jobs of other nodes waits outside: see [`super::uplink`].
+            ToNode::Job(_) => {}
+        }
+    }
+
+    /// Places what can be placed. Called once after each batch of events.
+    pub fn settle(&mut self, now: Instant, out: &mut NodeActions) {
+        self.now = now;
+        self.say_refused(out);
+        self.ask_about_bundles(now, out);
+        self.place(out);
+        while self.assign_workers(out) {}
+        self.adjust_pool(now, out);
+    }
+
+    /// The first part of [`Self::settle`]: sets resources aside for what can have them.
+    pub(crate) fn place(&mut self, out: &mut NodeActions) {
+        self.unable.is_unsettled = false;
+        self.tell_newcomers(out);
+        self.answer_late_watches(out);
+        self.ask_readers(out);
+        if !self.is_draining {
+            self.resume_actors(out);
+            self.place_actors();
+            self.place_leases(out);
+        }
+        self.say_lent(out);
+    }
+
+    /// The last part of [`Self::settle`], after [`Self::assign_workers`]: starts workers and ends them.
+    pub(crate) fn adjust_pool(&mut self, now: Instant, out: &mut NodeActions) {
+        self.now = now;
+        self.give_pulls_up(now, out);
+        self.attend_starving(now, out);
+        if self.is_draining {
+            self.take_back_leases(out);
+        } else {
+            self.start_workers(now, out);
+            self.reclaim(out);
+        }
+        self.trim_pool(now, out);
+    }
+
+    /// When [`Self::settle`] should be called again although nothing happened.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let pace_of = |placement| self.paces.get(&self.job_of_placement(placement));
+        let starts = self.placements.iter().filter_map(|placement| pace_of(placement)?.next()).min();
+        let pulls = [self.pulls.next_deadline(), self.home_pulls.next_deadline()];
+        let rest = [starts, self.resources.next_deadline()].into_iter().chain(pulls);
+        let at_once = (self.unable.is_unsettled || self.starving.has_news()).then_some(self.now);
+        rest.chain([self.next_trim(), self.next_move(), at_once]).flatten().min()
+    }
+
+    /// Asserts N1 and N2 as far as they show; for tests and the simulator.
+    pub fn check(&self) {
+        for (id, lease) in &self.leases {
+            let state = self.workers.get(&lease.worker).map(|w| w.state);
+            assert_eq!(state, Some(WorkerState::Leased(*id)), "N1: a lease has its worker");
+        }
+        for (id, asker) in &self.askers {
+            let held = self.leases.values().filter(|lease| lease.client == *id).count();
+            assert_eq!(held, asker.leases as usize, "N2: leases are counted per asker");
+        }
+    }
+
+    /// Whether nothing is leased, placed or waiting and all resources are free.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.leases.is_empty()
+            && self.placements.is_empty()
+            && self.resources.free() == self.resources.total()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,188 @@
+//! Which processes are connected with each other: two of this node by a pair of sockets, one of this node with one of another
+//! by a connection that is dialled.
+//!
+//! A pair is made once: it lasts as long as both processes. What is dialled may be cut, and is dialled anew whenever a process
+//! asks for it.
+//!
+//! Invariant: no process gets lines with more than [`REMOTE_LINES_MAX`] living processes of other nodes, whoever dials.
+
+use sooner_wire::WorkerId;
+use sooner_wire::limits::REMOTE_LINES_MAX;
+use sooner_wire::message::{LinkRole, PeerConnected};
+
+use crate::node::core::send;
+use crate::node::{NodeAction, NodeActions, NodeCore};
+
+impl NodeCore {
+    /// Whether a process is connected.
+    pub(crate) fn has_client(&self, process: WorkerId) -> bool {
+        self.clients.contains_key(&process)
+    }
+
+    /// There are other nodes, or may be: this one takes part in a cluster.
+    pub fn join_cluster(&mut self) {
+        self.is_member = true;
+    }
+
+    /// No work runs here, also not what needs no resources: this node is a part of a program.
+    pub fn run_nothing(&mut self) {
+        self.runs_nothing = true;
+    }
+
+    /// Whether a process is another node's.
+    pub(in crate::node) fn is_elsewhere(&self, process: WorkerId) -> bool {
+        self.is_member && process.node() != self.id()
+    }
+
+    pub(in crate::node) fn on_connect(&mut self, from: WorkerId, to: WorkerId, out: &mut NodeActions) {
+        if self.clients.contains_key(&to) {
+            self.introduce(from, to, out);
+        } else if self.is_elsewhere(to) && self.watches.is_with_node(to) {
+            self.tell_gone_with_node(from, to, out);
+        } else if self.is_elsewhere(to) && !self.departed.has(to) {
+            if self.may_have_line(from, to) {
+                out.push(NodeAction::Dial { client: from, to });
+            } else {
+                // Without a descriptor: it could not be made.
+                out.push(send(
+                    from,
+                    PeerConnected { worker: to, link: Some(LinkRole::Dial), name: None, never: None },
+                ));
+            }
+        } else {
+            out.push(send(from, self.departed.of(to)));
+            self.tell_if_settled(from, to, out);
+        }
+    }
+
+    /// Whether a process here may have a line with one of another node: it has one, or not too many.
+    pub(in crate::node) fn may_have_line(&self, local: WorkerId, remote: WorkerId) -> bool {
+        let Some(client) = self.clients.get(&local) else { return false };
+        client.lines.len() < REMOTE_LINES_MAX || client.lines.contains(&remote)
+    }
+
+    /// A line is about to be handed to a process here.
+    pub(in crate::node) fn add_line(&mut self, local: WorkerId, remote: WorkerId) {
+        if let Some(client) = self.clients.get_mut(&local) {
+            client.lines.insert(remote);
+        }
+        self.note_line(local, remote);
+    }
+
+    /// Processes of other nodes are gone, and so are the lines with them.
+    pub(in crate::node) fn forget_lines(&mut self, is_gone: impl Fn(WorkerId) -> bool) {
+        for client in self.clients.values_mut() {
+            client.lines.retain(|remote| !is_gone(*remote));
+        }
+    }
+
+    /// Connects two clients, once.
+    pub(in crate::node) fn introduce(&mut self, a: WorkerId, b: WorkerId, out: &mut NodeActions) {
+        if a == b {
+            return;
+        }
+        if let Some(client) = self.clients.get_mut(&a)
+            && client.introduced.insert(b)
+        {
+            if let Some(other) = self.clients.get_mut(&b) {
+                other.introduced.insert(a);
+            }
+            out.push(NodeAction::Introduce(a, b));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sooner_wire::ResourceSet;
+    use sooner_wire::message::{Connect, Message, Settled, WorkerGone};
+
+    use super::*;
+    use crate::time::Instant;
+
+    const HERE: u64 = 1 << 24;
+    const FAR: WorkerId = WorkerId((2 << 24) + 1);
+    const CLIENT: WorkerId = WorkerId(HERE + 1);
+
+    fn connect(node: &mut NodeCore) -> NodeActions {
+        let mut out = NodeActions::new();
+        let connect = Connect { worker: FAR };
+        assert_eq!(node.on_message(CLIENT, connect.into(), Instant(0), &mut out), None);
+        out
+    }
+
+    fn node() -> NodeCore {
+        let mut node = NodeCore::new(ResourceSet::default(), HERE, 0);
+        node.on_connected(CLIENT, 1, Instant(0));
+        node
+    }
+
+    #[test]
+    fn a_process_of_another_node_is_dialled_as_often_as_it_is_asked_for() {
+        let mut node = node();
+        node.join_cluster();
+        let dialled = [NodeAction::Dial { client: CLIENT, to: FAR }];
+        assert_eq!(connect(&mut node), dialled);
+        assert_eq!(connect(&mut node), dialled);
+        let reason = "was killed".to_owned();
+        let gone = WorkerGone {
+            worker: FAR,
+            reason,
+            last_started: None,
+            what: None,
+            all_begun: None,
+            unreachable: None,
+            memory: None,
+        };
+        node.departed.note(&gone);
+        assert_eq!(connect(&mut node)[0], send(CLIENT, gone), "there is nobody to be dialled");
+    }
+
+    #[test]
+    fn who_asks_for_a_process_of_a_node_that_is_gone_hears_that_at_once() {
+        // Nobody here had to do with it before.
+        let mut node = node();
+        node.join_cluster();
+        let (mut out, address) = (NodeActions::new(), WorkerId(FAR.node().0));
+        let gone = WorkerGone { worker: address, all_begun: Some(true), ..WorkerGone::default() };
+        node.on_gone_elsewhere(gone, &mut out);
+        let told = connect(&mut node);
+        assert!(
+            matches!(&told[..], [NodeAction::Send(CLIENT, message)]
+                if matches!(&**message, Message::WorkerGone(gone) if gone.worker == FAR)),
+            "its death is settled with that of its node: {told:?}"
+        );
+        node.on_settled(Settled { gone: vec![address], held: Vec::new() }, &mut out);
+        let told = connect(&mut node);
+        let is_settled = |action: &NodeAction| matches!(action, NodeAction::Send(CLIENT, message) if matches!(&**message, Message::Settled(_)));
+        assert!(told.len() == 2 && is_settled(&told[1]), "{told:?}");
+    }
+
+    #[test]
+    fn where_there_is_one_node_other_nodes_processes_are_gone() {
+        let out = connect(&mut node());
+        assert!(matches!(&out[..], [NodeAction::Send(CLIENT, _), ..]), "{out:?}");
+    }
+
+    #[test]
+    fn a_process_has_no_more_lines_than_it_may_whoever_dials() {
+        let mut node = node();
+        node.join_cluster();
+        let far = |number: usize| WorkerId(FAR.0 + number as u64);
+        for number in 0..REMOTE_LINES_MAX {
+            assert!(node.on_arrived_for(CLIENT, far(number)));
+        }
+        let dialled = [NodeAction::Dial { client: CLIENT, to: FAR }];
+        assert_eq!(connect(&mut node), dialled, "one that it has is made again");
+        let last = far(REMOTE_LINES_MAX);
+        assert!(!node.on_arrived_for(CLIENT, last) && node.on_arrived_for(CLIENT, FAR));
+        let mut out = NodeActions::new();
+        node.on_connect(CLIENT, last, &mut out);
+        let refused = PeerConnected { worker: last, link: Some(LinkRole::Dial), name: None, never: None };
+        assert_eq!(out, [send(CLIENT, refused)]);
+        node.end_remote(FAR, &mut out);
+        assert!(node.on_arrived_for(CLIENT, last), "another one is gone");
+        node.on_node_gone(FAR.node(), &mut out);
+        assert!(node.clients[&CLIENT].lines.is_empty());
+    }
+}

@@ -1,0 +1,84 @@
+//! Processes that are gone: what they were and why they ended, for those who ask for them later.
+
+use std::collections::VecDeque;
+
+use sooner_wire::WorkerId;
+use sooner_wire::limits::ENDED_MAX;
+use sooner_wire::message::WorkerGone;
+
+use crate::node::NodeCore;
+use crate::node::core::WorkerState;
+
+/// The latest of them, the last one last.
+#[derive(Debug, Default)]
+pub(in crate::node) struct Departed {
+    news: VecDeque<WorkerGone>,
+}
+
+impl Departed {
+    /// A process is gone.
+    pub(in crate::node) fn note(&mut self, gone: &WorkerGone) {
+        if self.news.len() == ENDED_MAX {
+            self.news.pop_front();
+        }
+        self.news.push_back(WorkerGone { last_started: None, memory: None, ..gone.clone() });
+    }
+
+    /// Whether a process is one of them.
+    pub(in crate::node) fn has(&self, worker: WorkerId) -> bool {
+        self.news.iter().any(|gone| gone.worker == worker)
+    }
+
+    /// The news for someone who wants to speak with a process that is not there.
+    pub(in crate::node) fn of(&self, worker: WorkerId) -> WorkerGone {
+        let found = self.news.iter().rev().find(|gone| gone.worker == worker).cloned();
+        let reason = "it had ended before".to_owned();
+        found.unwrap_or(WorkerGone {
+            worker,
+            reason,
+            last_started: None,
+            what: None,
+            all_begun: None,
+            unreachable: None,
+            memory: None,
+        })
+    }
+}
+
+impl NodeCore {
+    /// What a process is, for people.
+    pub(in crate::node) fn describe_process(&self, id: WorkerId) -> Option<String> {
+        let worker = self.workers.get(&id)?;
+        let title = match worker.state {
+            WorkerState::Actor(actor) => self.local_actors.title(actor)?,
+            _ => "worker".to_owned(),
+        };
+        Some(format!("{title} (pid {})", worker.pid))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_latest_are_remembered() {
+        let mut departed = Departed::default();
+        for number in 0..=ENDED_MAX as u64 {
+            let reason = format!("reason {number}");
+            let what = Some("worker (pid 7)".to_owned());
+            departed.note(&WorkerGone {
+                worker: WorkerId(number),
+                reason,
+                last_started: None,
+                what,
+                all_begun: None,
+                unreachable: None,
+                memory: None,
+            });
+        }
+        assert_eq!(departed.of(WorkerId(0)).reason, "it had ended before");
+        assert_eq!(departed.of(WorkerId(5)).reason, "reason 5");
+        assert_eq!(departed.news.len(), ENDED_MAX);
+    }
+}

@@ -1,0 +1,7 @@
+//! Processes and other nodes: who is connected with whom, who hears of whose end, and what an end means.
+
+pub(super) mod connections;
+pub mod deaths;
+pub(super) mod departed;
+mod severing;
+pub mod watches;

@@ -1,0 +1,284 @@
+//! Jobs whose driver is on another node, as far as this one has work for them (`docs/adr/0030-jobs-over-nodes.md`).
+//!
+//! What is to be done for a job that nobody here knows waits, in its order, until the control service has said what the
+//! job's workers need. From then on the job is like one of a driver here, until the control service says that it is over. While that
+//! is away, or does not answer, the driver's own node is asked, so that work goes where it never was without a head, too.
+
+use sooner_wire::limits::{GUEST_JOB_NANOS, GUEST_ORDERS_MAX};
+use sooner_wire::message::{Job, JobState, LeaseRefused, Message};
+use sooner_wire::{NodeId, WorkerId};
+
+use crate::node::{NodeAction, NodeActions, NodeCore, ended_unbegun, given_back};
+use crate::table::Map;
+use crate::time::Instant;
+use crate::uplink::{End, ToControl, ToNode};
+
+/// How long the control service is waited for before the driver's node is asked, too (nanoseconds). It answers at once, unless
+/// it stands still, and that does not show in its connection.
+const ASK_DRIVER_NANOS: u64 = 1_000_000_000;
+
+const _: () = assert!(ASK_DRIVER_NANOS < GUEST_JOB_NANOS);
+
+/// Something that is to be done for a job.
+#[derive(Debug)]
+pub(super) enum Order {
+    Control(ToNode),
+    Routed { from: WorkerId, to: WorkerId, message: Message },
+}
+
+impl Order {
+    pub(super) fn carry_out(self, node: &mut NodeCore, now: Instant, out: &mut NodeActions) {
+        match self {
+            Self::Control(word) => node.on_control(word, out),
+            Self::Routed { from, to, message } => {
+                let handled = node.on_routed(from, to, message, now, out);
+                debug_assert_eq!(handled, Ok(None), "it was checked when it came");
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Guest {
+    /// The control service was asked for it, and perhaps the driver's node.
+    Asked {
+        since: Instant,
+        orders: Vec<Order>,
+        asks_driver: bool,
+    },
+    Open,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct RemoteJobs {
+    jobs: Map<WorkerId, Guest>,
+    waiting: usize,
+}
+
+impl RemoteJobs {
+    /// Whether more may come for a job.
+    pub(super) fn is_open(&self, job: WorkerId) -> bool {
+        self.jobs.contains_key(&job)
+    }
+
+    /// A word of the control service that can be carried out now; what cannot is kept.
+    pub(super) fn admit(
+        &mut self,
+        node: &NodeCore,
+        word: ToNode,
+        now: Instant,
+        out: &mut NodeActions,
+    ) -> Option<ToNode> {
+        let job = match &word {
+            ToNode::PlaceActor(place) => place.create.job.unwrap_or(place.create.actor.owner),
+            // An actor that waits here is not one of the node's yet.
+            ToNode::EndActor { actor, takeover, end } => {
+                let is_it = |order: &Order| {
+                    matches!(order, Order::Control(ToNode::PlaceActor(place))
+                        if place.create.actor == *actor && place.takeover == *takeover)
+                };
+                for guest in self.jobs.values_mut() {
+                    if let Guest::Asked { orders, .. } = guest {
+                        let ended = orders.extract_if(.., |order| is_it(order));
+                        for order in ended {
+                            self.waiting -= 1;
+                            let Order::Control(ToNode::PlaceActor(place)) = order else { continue };
+                            out.push(match end {
+                                End::Recalled => {
+                                    given_back(*takeover, place.create, "another node has room for it")
+                                }
+                                End::Killed | End::Finished | End::Succeeded => {
+                                    ended_unbegun(*takeover, place.create)
+                                }
+                            });
+                        }
+                    }
+                }
+                return Some(word);
+            }
+            _ => return Some(word),
+        };
+        match self.keep(node, job, Order::Control(word), now, out)? {
+            Order::Control(word) => Some(word),
+            Order::Routed { .. } => None,
+        }
+    }
+
+    /// The same for what comes from another node.
+    pub(super) fn admit_routed(
+        &mut self,
+        node: &NodeCore,
+        (from, to): (WorkerId, WorkerId),
+        message: Message,
+        now: Instant,
+        out: &mut NodeActions,
+    ) -> Option<Message> {
+        let Message::LeaseAt(ask) = &message else { return Some(message) };
+        let job = ask.job;
+        if ask.demand == 0 && !self.is_open(job) {
+            // Nothing was asked for that could be withdrawn.
+            return None;
+        }
+        match self.keep(node, job, Order::Routed { from, to, message }, now, out)? {
+            Order::Routed { message, .. } => Some(message),
+            Order::Control(_) => None,
+        }
+    }
+
+    /// The session with a node is over: what it has asked for is void, also what waits here. It would be granted to nobody otherwise, once the
+    /// control service says what the job needs.
+    pub(super) fn void(&mut self, node: NodeId) {
+        for guest in self.jobs.values_mut() {
+            if let Guest::Asked { orders, .. } = guest {
+                let before = orders.len();
+                orders.retain(|order| !matches!(order, Order::Routed { from, .. } if from.node() == node));
+                self.waiting -= before - orders.len();
+            }
+        }
+    }
+
+    /// Gives an order back that can be carried out.
+    fn keep(
+        &mut self,
+        node: &NodeCore,
+        job: WorkerId,
+        order: Order,
+        now: Instant,
+        out: &mut NodeActions,
+    ) -> Option<Order> {
+        if job.node() == node.id() {
+            return Some(order);
+        }
+        let is_new = !self.jobs.contains_key(&job);
+        match self.jobs.entry(job).or_insert_with(|| Guest::Asked {
+            since: now,
+            orders: Vec::new(),
+            asks_driver: false,
+        }) {
+            Guest::Open => return Some(order),
+            Guest::Asked { .. } if self.waiting >= GUEST_ORDERS_MAX => {
+                refuse(order, "too much waits here for jobs of other nodes", out);
+            }
+            Guest::Asked { orders, .. } => {
+                orders.push(order);
+                self.waiting += 1;
+            }
+        }
+        if is_new {
+            out.push(ask(job));
+        }
+        None
+    }
+
+    /// The control service has said what a job needs. Gives what waited for that; `None` if it was known.
+    pub(super) fn begin(&mut self, job: WorkerId) -> Option<Vec<Order>> {
+        match self.jobs.insert(job, Guest::Open) {
+            Some(Guest::Asked { orders, .. }) => {
+                self.waiting -= orders.len();
+                Some(orders)
+            }
+            Some(Guest::Open) => None,
+            // Nobody asked: it is a job of this node, or the answer to a question that was asked twice.
+            None => {
+                self.jobs.swap_remove(&job);
+                None
+            }
+        }
+    }
+
+    /// A job is over: nothing waits for it any more, and what is idle for it ends.
+    pub(super) fn end(&mut self, job: WorkerId, node: &mut NodeCore, out: &mut NodeActions) {
+        if let Some(Guest::Asked { orders, .. }) = self.jobs.swap_remove(&job) {
+            self.waiting -= orders.len();
+            orders.into_iter().for_each(|order| refuse(order, "its job has ended", out));
+        }
+        node.close_job(job);
+    }
+
+    /// When [`Self::give_up`] or [`Self::ask_drivers`] should be called.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        let until = |guest: &Guest| match guest {
+            Guest::Asked { since, asks_driver: false, .. } => Some(since.plus(ASK_DRIVER_NANOS)),
+            Guest::Asked { since, .. } => Some(since.plus(GUEST_JOB_NANOS)),
+            Guest::Open => None,
+        };
+        self.jobs.values().filter_map(until).min()
+    }
+
+    /// Refuses what has waited for too long: the control service is away, or the job's node does not speak of it.
+    pub(super) fn give_up(&mut self, now: Instant, out: &mut NodeActions) {
+        if self.next_deadline().is_none_or(|deadline| now < deadline) {
+            return;
+        }
+        let is_late =
+            |guest: &Guest| matches!(guest, Guest::Asked { since, .. } if since.plus(GUEST_JOB_NANOS) <= now);
+        let late: Vec<WorkerId> =
+            self.jobs.iter().filter(|(_, guest)| is_late(guest)).map(|(job, _)| *job).collect();
+        for job in late {
+            let Some(Guest::Asked { orders, .. }) = self.jobs.swap_remove(&job) else { continue };
+            self.waiting -= orders.len();
+            let reason = "what its job needs could not be learnt from the head of the cluster in time";
+            orders.into_iter().for_each(|order| refuse(order, reason, out));
+        }
+    }
+
+    /// Nodes of drivers are asked what the control service does not say, once: because it `is_away`, or has not answered.
+    pub(super) fn ask_drivers(&mut self, here: NodeId, is_away: bool, now: Instant, out: &mut NodeActions) {
+        for (job, guest) in &mut self.jobs {
+            if let Guest::Asked { since, asks_driver, .. } = guest
+                && (is_away || since.plus(ASK_DRIVER_NANOS) <= now)
+                && !std::mem::replace(asks_driver, true)
+            {
+                let question = Job { job: *job, state: JobState::Asked, config: None };
+                out.push(to_node(here, job.node(), question));
+            }
+        }
+    }
+
+    /// The control service has started again: it is asked for all. It does not know of the actors that wait here for their job, and
+    /// gives them a process wherever it finds one: this node does not.
+    pub(super) fn ask_again(&mut self, out: &mut NodeActions) {
+        for guest in self.jobs.values_mut() {
+            if let Guest::Asked { orders, .. } = guest {
+                let before = orders.len();
+                orders.retain(|order| !matches!(order, Order::Control(ToNode::PlaceActor(_))));
+                self.waiting -= before - orders.len();
+            }
+        }
+        out.extend(self.jobs.keys().map(|job| ask(*job)));
+    }
+}
+
+/// One node to another.
+pub(super) fn to_node(from: NodeId, to: NodeId, message: impl Into<Message>) -> NodeAction {
+    let (from, to) = (WorkerId(from.0), WorkerId(to.0));
+    NodeAction::Route { from, to, message: Box::new(message.into()) }
+}
+
+fn ask(job: WorkerId) -> NodeAction {
+    let job = Job { job, state: JobState::Asked, config: None };
+    NodeAction::Control(ToControl::Job(Box::new(job)))
+}
+
+/// Whoever wants something done hears that it is not.
+fn refuse(order: Order, reason: &str, out: &mut NodeActions) {
+    match order {
+        Order::Control(ToNode::PlaceActor(place)) => {
+            let (actor, takeover) = (place.create.actor, place.takeover);
+            let reason = reason.to_owned();
+            let (create, no_workers, for_now) = (None, false, false);
+            let refused = ToControl::PlaceRefused { actor, takeover, reason, create, no_workers, for_now };
+            out.push(NodeAction::Control(refused));
+        }
+        Order::Routed { from, to, message: Message::LeaseAt(ask) } => {
+            let (client, shape) = (ask.client, ask.shape);
+            let reason = reason.to_owned();
+            let refused =
+                LeaseRefused { client, shape, reason, infeasible: None, no_workers: None, for_now: None };
+            let message = Box::new(refused.into());
+            out.push(NodeAction::Route { from: to, to: from, message });
+        }
+        Order::Control(_) | Order::Routed { .. } => {}
+    }
+}

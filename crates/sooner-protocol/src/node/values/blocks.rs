@@ -1,0 +1,102 @@
+//! Blocks of the node's shared memory that become free, and those whose contents are lost.
+
+use sooner_wire::WorkerId;
+use sooner_wire::message::{BlocksLost, ForgetLost, is_spilled};
+
+use super::transfers::address;
+use crate::node::{NodeAction, NodeActions, NodeCore};
+
+impl NodeCore {
+    /// Nobody holds a block any more: it is free, unless somebody may still believe that a lost value is there.
+    pub(in crate::node) fn free_block(&mut self, block: u64, out: &mut NodeActions) {
+        if is_spilled(block) {
+            return self.free_spilled(block, out);
+        }
+        if self.keeps_for_others(block, out) {
+            return;
+        }
+        if self.residency.delays(block) {
+            // Nobody is given the copy that was there.
+            return self.pulls.on_freed(block);
+        }
+        if !self.lost.contains(block) {
+            out.push(NodeAction::FreeBlock(block));
+            return self.on_block_freed(block, out);
+        }
+        let clients: Vec<WorkerId> = self.clients.keys().copied().collect();
+        let Some(round) = self.lost.retire(block, &clients) else {
+            return out.push(NodeAction::FreeBlock(block));
+        };
+        for client in clients {
+            let question = ForgetLost { round, offsets: vec![block] };
+            out.push(NodeAction::Send(client, Box::new(question.into())));
+        }
+    }
+
+    /// The node need not keep a block any more.
+    pub(in crate::node) fn let_go(&mut self, block: u64, out: &mut NodeActions) {
+        if self.holders.let_go(block) {
+            self.free_block(block, out);
+        }
+    }
+
+    /// The owner of blocks is gone.
+    pub(in crate::node) fn orphan_blocks_of(&mut self, owner: WorkerId, out: &mut NodeActions) {
+        let free = self.holders.on_gone(owner);
+        free.into_iter().for_each(|block| self.free_block(block, out));
+        self.retry_home_pulls(out);
+    }
+
+    /// Asks everyone which blocks of dead owners they read, if nobody is known to hold some.
+    pub(in crate::node) fn ask_readers(&mut self, out: &mut NodeActions) {
+        if self.clients.is_empty() {
+            // A node of its own may be without any process for a while.
+            let free = self.holders.on_nobody_left();
+            return free.into_iter().for_each(|block| self.free_block(block, out));
+        }
+        let Some(question) = self.holders.ask(self.clients.keys().copied()) else { return };
+        self.tell_all(&question.into(), out);
+    }
+
+    /// What lies in these blocks is lost; those that nobody holds, or the node itself, are passed over.
+    pub fn lose_blocks(&mut self, offsets: &[u64], out: &mut NodeActions) {
+        let mut lost = offsets.to_vec();
+        let itself = [address(self.id())];
+        lost.retain(|block| {
+            let is_held =
+                self.holders.is_held(*block) && self.holders.of(*block) != itself && !is_spilled(*block);
+            is_held && self.lost.insert(*block)
+        });
+        if lost.is_empty() {
+            return;
+        }
+        for block in &lost {
+            self.pulls.on_freed(*block);
+            // Nobody will say any more that what it kept for others may go.
+            if self.holders.of(*block).contains(&itself[0]) {
+                self.release_own(*block, out);
+            }
+        }
+        self.retry_home_pulls(out);
+        self.tell_remote_holders(&lost, out);
+        self.tell_all(&BlocksLost { offsets: lost }.into(), out);
+    }
+
+    /// Processes that came after a loss hear of it before they hear of anything else that matters.
+    pub(in crate::node) fn tell_newcomers(&mut self, out: &mut NodeActions) {
+        for client in std::mem::take(&mut self.newcomers) {
+            let offsets = self.lost.believed();
+            if !offsets.is_empty() && self.clients.contains_key(&client) {
+                out.push(NodeAction::Send(client, Box::new(BlocksLost { offsets }.into())));
+            }
+        }
+    }
+
+    pub(in crate::node) fn on_forgotten(&mut self, round: u64, from: WorkerId, out: &mut NodeActions) {
+        out.extend(self.lost.on_answer(round, from).map(NodeAction::FreeBlock));
+    }
+
+    pub(in crate::node) fn lost_blocks_gone(&mut self, client: WorkerId, out: &mut NodeActions) {
+        out.extend(self.lost.on_gone(client).into_iter().map(NodeAction::FreeBlock));
+    }
+}

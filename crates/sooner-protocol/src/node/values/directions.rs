@@ -1,0 +1,183 @@
+//! What a node and the owners of values say to each other about who pulls them from whom
+//! (`docs/adr/0026-broadcast-chains-at-the-owner.md`).
+//!
+//! An owner is a process, here or at another node; its node passes on what is said. Before it is asked, this node sees to it
+//! that it hears of its end: so no question stays open.
+
+use sooner_wire::message::{
+    CopyGone, CopyMade, DropCopy, Locate, Located, Message, Promote, Promoted, SenderFailed,
+};
+use sooner_wire::{NodeId, ObjectId, WorkerId};
+
+use super::transfers::address;
+use crate::node::objects::{CopyAt, Serves};
+use crate::node::{NodeAction, NodeActions, NodeCore};
+
+/// What is said to the owner of an object.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::node) enum Direction {
+    Locate,
+    /// By which word of its.
+    Made(u64),
+    Failed(u64),
+    Leave,
+}
+
+/// A copy that is read for another node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ServedCopy {
+    /// It is in this block, which stays as it is until [`NodeCore::end_serving`].
+    Here(u64),
+    /// The same, as far as this stream has brought it.
+    Moving {
+        /// The block.
+        block: u64,
+        /// The stream.
+        attempt: u64,
+    },
+    /// Ask again.
+    NotYet,
+    /// There is none.
+    No,
+}
+
+impl NodeCore {
+    /// Values are pulled from whom their owners name. The shell must be able to send copies that are still arriving.
+    pub fn ask_owners(&mut self) {
+        self.pulls.ask_owners();
+    }
+
+    /// An owner is about to be asked something. True if it is gone.
+    pub(in crate::node) fn meet_owner(&mut self, owner: WorkerId, out: &mut NodeActions) -> bool {
+        if !self.is_elsewhere(owner) {
+            return !self.clients.contains_key(&owner);
+        }
+        let is_settled = self.settling.is_open(owner) || self.settling.has_answered(owner);
+        let is_gone = is_settled || self.watches.is_with_node(owner);
+        if !is_gone {
+            self.on_watch(owner, out);
+        }
+        is_gone
+    }
+
+    pub(in crate::node) fn ask_owner(&self, object: ObjectId, direction: Direction, out: &mut NodeActions) {
+        let node = self.id();
+        let message: Message = match direction {
+            Direction::Locate => Locate { object, node }.into(),
+            Direction::Made(attempt) => CopyMade { object, node, attempt }.into(),
+            Direction::Failed(attempt) => SenderFailed { object, node, attempt }.into(),
+            Direction::Leave => CopyGone { object, node }.into(),
+        };
+        let to = object.owner();
+        let message = Box::new(message);
+        if self.is_elsewhere(to) {
+            out.push(NodeAction::Route { from: address(node), to, message });
+        } else if self.clients.contains_key(&to) {
+            out.push(NodeAction::Send(to, message));
+        }
+    }
+
+    /// An owner here says to a node what that is to do with a copy.
+    pub(in crate::node) fn on_direction(
+        &mut self,
+        from: WorkerId,
+        node: NodeId,
+        message: Message,
+        out: &mut NodeActions,
+    ) {
+        if node == self.id() {
+            return self.on_directed(message, out);
+        }
+        out.push(NodeAction::Route { from, to: address(node), message: Box::new(message) });
+    }
+
+    /// The owner of a value says what this node is to do with its copy.
+    pub(in crate::node) fn on_directed(&mut self, message: Message, out: &mut NodeActions) {
+        let mut wanted = Vec::new();
+        match message {
+            Message::Located(located) => self.pulls.on_located(&located, &mut wanted),
+            Message::DropCopy(DropCopy { object, .. }) => self.pulls.on_drop(object, &mut wanted),
+            _ => return,
+        }
+        self.perform(wanted, out);
+    }
+
+    /// The session with a node has ended: what its processes were asked and told is said again.
+    pub(in crate::node) fn ask_owners_again(&mut self, node: NodeId, out: &mut NodeActions) {
+        let mut wanted = Vec::new();
+        self.pulls.on_words_lost(node, &mut wanted);
+        self.perform(wanted, out);
+    }
+
+    /// The owner of a value that was pulled is gone.
+    pub(in crate::node) fn end_directions_of(&mut self, owner: WorkerId, out: &mut NodeActions) {
+        let mut wanted = Vec::new();
+        self.pulls.on_owner_gone(owner, &mut wanted);
+        self.perform(wanted, out);
+    }
+
+    /// A block that a value was to come to is not needed, unless it is being read for another node.
+    pub(in crate::node) fn drop_pulled(&mut self, block: u64, out: &mut NodeActions) {
+        if self.holders.of(block).contains(&address(self.id())) {
+            return self.release_own(block, out);
+        }
+        out.push(NodeAction::FreeBlock(block));
+    }
+
+    /// This node does not hold a block any more.
+    pub(in crate::node) fn release_own(&mut self, block: u64, out: &mut NodeActions) {
+        if self.holders.release(block, address(self.id())) {
+            self.free_block(block, out);
+        }
+    }
+
+    /// Whether a block that nobody here holds stays, because others may be pulling the copy in it, or because it may be needed again. What
+    /// this node has just asked for is to go.
+    pub(in crate::node) fn keeps_for_others(&mut self, block: u64, out: &mut NodeActions) -> bool {
+        if self.pulls.is_empty() {
+            return false;
+        }
+        let mut wanted = Vec::new();
+        let may_cache = !self.is_draining && !self.residency.is_busy(block);
+        let keeps = !self.lost.contains(block) && self.pulls.keeps(block, may_cache, &mut wanted);
+        self.perform(wanted, out);
+        keeps
+    }
+
+    /// A copy of a generation, which has so many bytes, is about to be read for another node that its owner has sent here.
+    pub fn begin_serving_copy(&mut self, object: ObjectId, generation: u64, length: u64) -> ServedCopy {
+        let served = match self.pulls.copy_at(object, generation, length) {
+            CopyAt::Here(block) if self.serves(block, object) == Serves::No => return ServedCopy::No,
+            CopyAt::Here(block) => ServedCopy::Here(block),
+            CopyAt::Moving { block, attempt } => ServedCopy::Moving { block, attempt },
+            CopyAt::NotYet => return ServedCopy::NotYet,
+            CopyAt::No => return ServedCopy::No,
+        };
+        if let ServedCopy::Here(block) | ServedCopy::Moving { block, .. } = served {
+            self.holders.keep(block);
+        }
+        served
+    }
+}
+
+/// Whether this is said by an owner to a node, and of which object and node.
+pub(in crate::node) fn direction_of(message: &Message) -> Option<(ObjectId, NodeId)> {
+    match message {
+        Message::Located(Located { object, node, .. })
+        | Message::DropCopy(DropCopy { object, node })
+        | Message::Promote(Promote { object, node, .. }) => Some((*object, *node)),
+        _ => None,
+    }
+}
+
+/// Whether this is said by a node to an owner, and of which object and node.
+pub(in crate::node) fn word_of(message: &Message) -> Option<(ObjectId, NodeId)> {
+    match message {
+        Message::Locate(Locate { object, node })
+        | Message::CopyMade(CopyMade { object, node, .. })
+        | Message::CopyGone(CopyGone { object, node })
+        | Message::SenderFailed(SenderFailed { object, node, .. })
+        | Message::Promoted(Promoted { object, node, .. }) => Some((*object, *node)),
+        _ => None,
+    }
+}

@@ -1,0 +1,10 @@
+//! Values that move: between nodes, to disk and back, and out of a full store.
+
+mod blocks;
+pub(super) mod directions;
+pub(super) mod eviction;
+pub(super) mod home_pulls;
+mod promotion;
+pub(super) mod spilling;
+pub(super) mod transfers;
+pub(super) mod yielding;

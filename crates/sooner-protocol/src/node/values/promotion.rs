@@ -1,0 +1,91 @@
+//! Copies here that become the values of owners whose values are lost where they were, and questions of processes here for copies at
+//! other nodes (`docs/adr/0052-copies-become-values.md`).
+//!
+//! A question is said again when the session that it went over has ended, until there is an answer: what the other node said to it
+//! may have been lost, and it says the same again.
+
+use sooner_wire::message::{Promote, Promoted};
+use sooner_wire::{NodeId, WorkerId};
+
+use super::transfers::address;
+use crate::node::core::send;
+use crate::node::{NodeAction, NodeActions, NodeCore};
+
+impl NodeCore {
+    /// A process here asks for a copy of a value of its own.
+    pub(in crate::node) fn on_promote_from(
+        &mut self,
+        from: WorkerId,
+        promote: Promote,
+        out: &mut NodeActions,
+    ) {
+        if promote.node == self.id() {
+            let answer = self.promote(from, promote, out);
+            return out.push(send(from, answer));
+        }
+        self.promoting.insert(promote.object, promote);
+        self.ask_to_promote(promote, out);
+    }
+
+    fn ask_to_promote(&self, promote: Promote, out: &mut NodeActions) {
+        let (from, to) = (promote.object.owner(), address(promote.node));
+        out.push(NodeAction::Route { from, to, message: Box::new(promote.into()) });
+    }
+
+    /// The owner of a copy, at another node, asks for it.
+    pub(in crate::node) fn on_promote(&mut self, from: WorkerId, promote: Promote, out: &mut NodeActions) {
+        if self.meet_owner(from, out) {
+            // Nobody hears the answer.
+            return;
+        }
+        let answer = self.promote(from, promote, out);
+        let message = Box::new(answer.into());
+        out.push(NodeAction::Route { from: address(self.id()), to: from, message });
+    }
+
+    /// The owner holds the copy from now on, as if it had been made here.
+    fn promote(&mut self, owner: WorkerId, promote: Promote, out: &mut NodeActions) -> Promoted {
+        let Promote { object, length, generation, .. } = promote;
+        let mut wanted = Vec::new();
+        let location = self.pulls.promote(object, generation, length, &mut wanted);
+        if let Some(location) = location {
+            self.holders.share(location.offset, owner);
+            self.holders.set_object(location.offset, object);
+        }
+        self.perform(wanted, out);
+        Promoted { object, node: self.id(), location }
+    }
+
+    /// Another node has answered a process here.
+    pub(in crate::node) fn on_promoted(&mut self, to: WorkerId, answer: Promoted, out: &mut NodeActions) {
+        if self.promoting.get(&answer.object).is_some_and(|promote| promote.node == answer.node) {
+            self.promoting.swap_remove(&answer.object);
+        }
+        if self.clients.contains_key(&to) {
+            out.push(send(to, answer));
+        }
+    }
+
+    /// The session with a node has ended: what it was asked, or has answered, may not have arrived.
+    pub(in crate::node) fn ask_to_promote_again(&self, node: NodeId, out: &mut NodeActions) {
+        for promote in self.promoting.values().filter(|promote| promote.node == node) {
+            self.ask_to_promote(*promote, out);
+        }
+    }
+
+    /// A node is gone: its answer does not come.
+    pub(in crate::node) fn end_promotions_at(&mut self, node: NodeId) {
+        self.promoting.retain(|_, promote| promote.node != node);
+    }
+
+    /// A process here is gone: it needs no answer.
+    pub(in crate::node) fn end_promotions_of(&mut self, owner: WorkerId) {
+        self.promoting.retain(|object, _| object.owner() != owner);
+    }
+
+    /// Whether the copy in a block is the value, and its owner has not given it back.
+    pub(in crate::node) fn is_promoted(&self, block: u64) -> bool {
+        let object = self.pulls.primary_in(block);
+        object.is_some_and(|object| self.holders.of(block).contains(&object.owner()))
+    }
+}

@@ -1,0 +1,364 @@
+//! Spilling: values that nobody reads go to disk when there is no room, and come back when they are wanted
+//! (`docs/adr/0040-values-on-disk.md`).
+//!
+//! [`Residency`](crate::node::objects::Residency) says what is where; here that meets the blocks and who holds them. A spilled value has
+//! a holder as a block has one, so the death of its owner ends it in the same way. The oldest go first; what turns out to be
+//! in use is asked for again last.
+//!
+//! Owners at other nodes are asked like those here (`docs/adr/0042-spilling-in-clusters.md`): a value that was made here for
+//! them goes to the disk of this node. Other nodes read it there, and it need not come back for that.
+//!
+//! It never asks for what the node keeps for others, or for what dead processes left behind.
+
+use sooner_wire::message::{Pull, Recompute, Relinquish, Relinquished, Relinquishing, is_spilled};
+use sooner_wire::{NodeId, ObjectId, WorkerId};
+
+use super::transfers::address;
+use crate::node::objects::{AfterAnswer, AfterWrite, Fetching, PullAction, Serves, SpillSource, StreamEnd};
+use crate::node::{NodeAction, NodeActions, NodeCore};
+use crate::probes::mark;
+use crate::table::Map;
+
+/// How many blocks are asked for at a time.
+const ASK_MAX: usize = 4096;
+
+/// Where a spilled value is read for another node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ServedSpill {
+    /// In this block, which stays as it is until [`NodeCore::end_serving`].
+    Here(u64),
+    /// On disk: what is wanted is read from there.
+    Disk,
+    /// Ask again.
+    NotYet,
+    /// It is not there.
+    No,
+}
+
+impl NodeCore {
+    /// There is somewhere to put values for which there is no room.
+    pub fn set_spills(&mut self) {
+        self.spills = true;
+    }
+
+    /// Values that tasks can make again are dropped rather than written (Oakes, table 5.1: explicit free only).
+    pub fn set_recomputes(&mut self) {
+        self.recomputes = true;
+    }
+
+    /// Whether values that are not in use may leave the memory of this node.
+    pub(in crate::node) fn gives_up_values(&self) -> bool {
+        self.spills || self.recomputes
+    }
+
+    /// There may soon be no room: asks for blocks of so many bytes. It is no need: what was in use is not asked for again, and what
+    /// could not be written is not tried again.
+    pub fn spill_ahead(&mut self, bytes: u64, length_of: impl Fn(u64) -> u64, out: &mut NodeActions) {
+        let bytes = bytes.saturating_sub(self.evict_copies(bytes, out));
+        // Values are brought to other nodes only when that has to be.
+        if self.gives_up_values() {
+            let to_come = self.residency.bytes_to_come() + self.pulls.leaving_bytes();
+            self.ask_for_blocks(bytes.saturating_sub(to_come), true, &length_of, out);
+        }
+    }
+
+    /// There is no room for so many bytes: copies that nobody needs go. Gives how many bytes are free at once.
+    pub(in crate::node) fn evict_copies(&mut self, bytes: u64, out: &mut NodeActions) -> u64 {
+        let mut wanted = Vec::new();
+        let more = bytes.saturating_sub(self.pulls.leaving_bytes());
+        let free = self.pulls.evict(more, &mut wanted);
+        self.perform(wanted, out);
+        free
+    }
+
+    /// There is no room for so many bytes: asks for blocks of as many, beside those that are on their way out. Blocks without a length are
+    /// not in memory.
+    pub(in crate::node) fn spill_values(
+        &mut self,
+        bytes: u64,
+        length_of: &impl Fn(u64) -> u64,
+        out: &mut NodeActions,
+    ) {
+        let mut left = bytes.saturating_sub(self.residency.bytes_to_come() + self.pulls.leaving_bytes());
+        left = left.saturating_sub(self.write_again(left, length_of, out));
+        self.ask_for_blocks(left, false, length_of, out);
+    }
+
+    fn ask_for_blocks(
+        &mut self,
+        bytes: u64,
+        is_ahead: bool,
+        length_of: &impl Fn(u64) -> u64,
+        out: &mut NodeActions,
+    ) {
+        let (mut left, mut passed_over) = (bytes, 0);
+        let mut wanted: Map<WorkerId, Vec<Relinquishing>> = Map::default();
+        let mut asked = Vec::new();
+        // What could not be written is read in its block, which the node keeps: when nobody reads it, that is tried again.
+        for block in self.holders.oldest(|block| self.residency.is_unwritten(block)) {
+            if left == 0 || asked.len() == ASK_MAX {
+                break;
+            }
+            if is_ahead && self.residency.is_refused(block) {
+                passed_over += 1;
+                if passed_over == ASK_MAX {
+                    break;
+                }
+                continue;
+            }
+            let length = length_of(block);
+            if length > 0 && self.may_be_asked_for(block) {
+                left = left.saturating_sub(length);
+                asked.push(block);
+            }
+        }
+        for block in asked {
+            // If it is in use, others go before it the next time.
+            self.holders.renew(block);
+            let is_copy = self.is_copy(block);
+            let holders = self.holders.of(block).to_vec();
+            let spilled = self.residency.ask(block, &holders, length_of(block), is_copy);
+            for holder in holders {
+                wanted.entry(holder).or_default().push(Relinquishing { offset: block, spilled });
+            }
+        }
+        for (holder, blocks) in wanted {
+            mark!("a node without room asked for blocks");
+            self.ask_holder(holder, blocks, out);
+        }
+    }
+
+    fn ask_holder(&self, holder: WorkerId, blocks: Vec<Relinquishing>, out: &mut NodeActions) {
+        let recomputes = match (self.recomputes, self.spills) {
+            (false, _) => None,
+            (true, true) => Some(Recompute::OrSpill),
+            (true, false) => Some(Recompute::OrKeep),
+        };
+        if !self.is_elsewhere(holder) {
+            let question = Relinquish { blocks, gives_way: None, node: None, recomputes };
+            return out.push(NodeAction::Send(holder, Box::new(question.into())));
+        }
+        mark!("a node without room asked owners at other nodes for blocks");
+        let question = Relinquish { blocks, gives_way: None, node: Some(self.id()), recomputes };
+        let message = Box::new(question.into());
+        out.push(NodeAction::Route { from: address(self.id()), to: holder, message });
+    }
+
+    /// The session with a node has ended: what its processes were asked, or have answered, may not have arrived. They are asked
+    /// again, and say again what they have given up.
+    pub(in crate::node) fn ask_for_blocks_again(&self, node: NodeId, out: &mut NodeActions) {
+        let mut wanted: Map<WorkerId, Vec<Relinquishing>> = Map::default();
+        for (holder, block) in self.residency.open_questions(node) {
+            wanted.entry(holder).or_default().push(block);
+        }
+        for (holder, blocks) in wanted {
+            self.ask_holder(holder, blocks, out);
+        }
+    }
+
+    /// Values that could not be written before are tried again, if it is time. Gives how many bytes they have.
+    fn write_again(&mut self, bytes: u64, length_of: &impl Fn(u64) -> u64, out: &mut NodeActions) -> u64 {
+        let is_read = |block| !self.holders.of(block).is_empty();
+        let again = self.residency.retry(bytes, self.now, is_read);
+        if !again.is_empty() {
+            mark!("a value that could not be written was tried again");
+        }
+        let sum = again.iter().map(|(_, block)| length_of(*block)).sum();
+        out.extend(again.into_iter().map(|(spilled, block)| NodeAction::Spill { spilled, block }));
+        sum
+    }
+
+    fn may_be_asked_for(&self, block: u64) -> bool {
+        let holders = self.holders.of(block);
+        let may_answer = |holder: &WorkerId| {
+            let is_process = *holder != address(holder.node());
+            self.clients.contains_key(holder) || (self.is_elsewhere(*holder) && is_process)
+        };
+        let may_be_asked = !holders.is_empty() && holders.iter().all(may_answer);
+        let is_one = holders.len() == 1 || self.is_copy(block);
+        let is_ordinary = !is_spilled(block) && !self.lost.contains(block) && !self.residency.is_busy(block);
+        may_be_asked && is_one && is_ordinary && !self.residency.is_stuck(block, self.now)
+    }
+
+    /// Whether who holds a block has a copy of a value there that is elsewhere, or that the node holds there itself because it could
+    /// not be written.
+    fn is_copy(&self, block: u64) -> bool {
+        (self.pulls.object_in(block).is_some() && !self.is_promoted(block))
+            || self.residency.is_unwritten(block)
+    }
+
+    /// Whether room may come: something is being written, was asked for that was not in use the last time, or goes as soon as no
+    /// other node pulls it from here.
+    pub(in crate::node) fn is_spilling(&self) -> bool {
+        self.residency.has_hope() || self.pulls.leaving_bytes() > 0
+    }
+
+    pub(in crate::node) fn on_relinquished(
+        &mut self,
+        from: WorkerId,
+        answer: &Relinquished,
+        out: &mut NodeActions,
+    ) {
+        for Relinquishing { offset: block, spilled } in &answer.moved {
+            let Some(value) = spilled else { continue };
+            // Others hold it who asked this node for it meanwhile: it is free when they are done, too.
+            let is_its = self.holders.of(*block).contains(&from);
+            // Its process gave it up before it heard of the loss, and takes it to be on disk: whoever looks there learns that it is not.
+            let is_lost = is_its && self.lost.contains(*block);
+            if !is_its || is_lost || !self.residency.on_moved(from, *block, *spilled) {
+                let after = self.residency.on_answered(from, *block);
+                self.after_answer(after, out);
+                if is_lost && self.holders.release(*block, from) {
+                    self.free_block(*block, out);
+                }
+                continue;
+            }
+            if let Some(object) = self.holders.object_in(*block) {
+                self.residency.note_moved(object, *block, *value);
+            }
+            // The node holds the block until it is written.
+            self.holders.keep(*block);
+            let is_free = self.holders.release(*block, from);
+            debug_assert!(!is_free, "the node keeps it");
+            self.holders.insert(*value, from);
+            out.push(NodeAction::Spill { spilled: *value, block: *block });
+            for (from, pull) in self.residency.take_waiting(*value) {
+                self.on_pull(from, &pull, self.now, out);
+            }
+        }
+        for block in &answer.others {
+            let after = self.residency.on_answered(from, *block);
+            self.after_answer(after, out);
+        }
+        self.end_yielding(from);
+    }
+
+    /// A process here has answered the question of another node.
+    pub(in crate::node) fn on_relinquished_here(
+        &self,
+        from: WorkerId,
+        answer: Relinquished,
+        out: &mut NodeActions,
+    ) {
+        let Some(node) = answer.node.filter(|node| *node != self.id()) else { return };
+        out.push(NodeAction::Route { from, to: address(node), message: Box::new(answer.into()) });
+    }
+
+    /// A process is gone that may have been asked for blocks.
+    pub(in crate::node) fn end_questions_to(&mut self, process: WorkerId, out: &mut NodeActions) {
+        self.end_yielding(process);
+        for after in self.residency.on_gone(process) {
+            self.after_answer(after, out);
+        }
+    }
+
+    /// What was freed meanwhile is free. Of what stays where it is there is no value on disk: whoever asked for it early asks its
+    /// owner.
+    fn after_answer(&mut self, after: AfterAnswer, out: &mut NodeActions) {
+        if let Some(block) = after.free {
+            mark!("a block was freed while the node waited to hear whether it could have it");
+            self.free_block(block, out);
+        }
+        let Some(nowhere) = after.nowhere else { return };
+        let waiting = self.residency.take_waiting(nowhere);
+        let answer =
+            |(to, pull): (WorkerId, Pull)| PullAction::NotThere { to, object: pull.object, tried: None };
+        self.perform(waiting.into_iter().map(answer).collect(), out);
+    }
+
+    /// A client asks for a value that is on disk, or is to be.
+    pub(in crate::node) fn on_pull_of_spilled(&mut self, from: WorkerId, pull: &Pull, out: &mut NodeActions) {
+        let (object, location) = (pull.object, pull.remote.location);
+        if let Some(block) = self.residency.block_of(location.offset) {
+            mark!("a value that could not be written was read in its block");
+            let location = sooner_wire::message::Location { offset: block, ..location };
+            return self.perform(vec![PullAction::Here { to: from, object, location }], out);
+        }
+        match self.residency.has(location.offset) {
+            Some(true) => {
+                let mut wanted = Vec::new();
+                self.pulls.on_pull_from_disk(from, pull, &mut wanted);
+                self.perform(wanted, out);
+            }
+            Some(false) => {
+                let tried = Some(pull.remote);
+                self.perform(vec![PullAction::NotThere { to: from, object, tried }], out);
+            }
+            None => self.residency.wait(from, pull.clone()),
+        }
+    }
+
+    /// A value that is on disk, or on its way there, is about to be read for another node.
+    pub fn begin_serving_spilled(&mut self, spilled: u64, object: ObjectId) -> ServedSpill {
+        match (self.residency.source_of(spilled), self.residency.has(spilled)) {
+            (None, None) => ServedSpill::NotYet,
+            (Some(_), _) if self.holders.serves(spilled, object) != Serves::Yes => ServedSpill::No,
+            (Some(SpillSource::Disk), _) => {
+                mark!("a value was read from disk for another node");
+                ServedSpill::Disk
+            }
+            (Some(SpillSource::Block(block)), _) => {
+                mark!("a value on its way to disk was read in its block for another node");
+                self.holders.keep(block);
+                ServedSpill::Here(block)
+            }
+            (None, Some(_)) => ServedSpill::No,
+        }
+    }
+
+    /// There is a block for a value that is on disk: it is read, unless it is gone.
+    pub(in crate::node) fn restore(&mut self, fetching: Fetching, out: &mut NodeActions) {
+        if self.residency.has(fetching.remote.location.offset) == Some(true) {
+            mark!("a value was brought back from disk");
+            return out.push(NodeAction::Fetch(fetching));
+        }
+        let mut wanted = Vec::new();
+        self.pulls.on_stream_end(fetching.object, fetching.attempt, StreamEnd::NotThere, &mut wanted);
+        self.perform(wanted, out);
+    }
+
+    /// A value was written, or could not be.
+    pub fn on_spilled(&mut self, spilled: u64, is_written: bool, out: &mut NodeActions) {
+        let after = self.residency.on_written(spilled, is_written, self.now);
+        if !is_written {
+            mark!("a value could not be written");
+        }
+        self.after_write(spilled, after, out);
+    }
+
+    /// Nothing can be written or read back any more: what was on disk is lost, and what was to be written stays where it is.
+    pub fn on_spilling_ended(&mut self, out: &mut NodeActions) {
+        self.spills = false;
+        for (spilled, after) in self.residency.on_ended(self.now) {
+            self.after_write(spilled, after, out);
+        }
+    }
+
+    /// Nobody needs a spilled value any more.
+    pub(in crate::node) fn free_spilled(&mut self, spilled: u64, out: &mut NodeActions) {
+        let mut wanted = Vec::new();
+        self.pulls.on_unspilled(spilled, &mut wanted);
+        self.perform(wanted, out);
+        let is_known = self.residency.has(spilled) == Some(true);
+        let after = self.residency.on_freed(spilled);
+        if is_known && after == (AfterWrite { frees: None, is_dropped: false }) {
+            mark!("a value was freed while it was written");
+        }
+        self.after_write(spilled, after, out);
+    }
+
+    fn after_write(&mut self, spilled: u64, after: AfterWrite, out: &mut NodeActions) {
+        if after.is_dropped {
+            out.push(NodeAction::DropSpilled(spilled));
+        }
+        if let Some(block) = after.frees {
+            self.let_go(block, out);
+        }
+    }
+
+    /// Values on disk, or on their way there.
+    #[must_use]
+    pub fn spilled(&self) -> usize {
+        self.residency.len()
+    }
+}

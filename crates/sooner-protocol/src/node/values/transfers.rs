@@ -1,0 +1,339 @@
+//! Values that come from other nodes and go to them: pulls of clients, blocks that are held from afar, and losses that are
+//! told there (`docs/adr/0023-remote-values.md`).
+//!
+//! Owners of values say who pulls them from whom: what this node and they say to each other is in `directions.rs`.
+//!
+//! What moves bytes and knows other nodes is the shell: it is told what to allocate, fetch and pass on.
+
+use sooner_wire::message::{
+    FreeAt, FreeBlocks, GiveBlock, GivenBlocks, LostAt, Pull, Pulled, UnknownBlocks, is_spilled,
+};
+use sooner_wire::{NodeId, ObjectId, WorkerId};
+
+use super::directions::Direction;
+use crate::node::core::send;
+use crate::node::objects::{PullAction, Serves, StreamEnd};
+use crate::node::{NodeAction, NodeActions, NodeCore};
+use crate::time::Instant;
+
+impl NodeCore {
+    /// This node.
+    #[must_use]
+    pub fn id(&self) -> NodeId {
+        WorkerId(self.first_worker).node()
+    }
+
+    /// Bytes of the store: they bound what is on its way into it at a time.
+    pub fn set_store_bytes(&mut self, bytes: u64) {
+        self.pulls.set_budget(bytes / sooner_wire::limits::PULL_SHARE);
+    }
+
+    pub(in crate::node) fn on_pull(
+        &mut self,
+        from: WorkerId,
+        pull: &Pull,
+        now: Instant,
+        out: &mut NodeActions,
+    ) {
+        if pull.remote.node == self.id() && is_spilled(pull.remote.location.offset) {
+            return self.on_pull_of_spilled(from, pull, out);
+        }
+        let is_copy = self.pulls.object_in(pull.remote.location.offset) == Some(pull.object);
+        if pull.remote.node == self.id() && !is_copy {
+            return self.on_home_pull(from, pull, now, out);
+        }
+        let is_owner_gone = self.meet_owner(pull.object.owner(), out);
+        let mut wanted = Vec::new();
+        self.pulls.on_pull(from, pull, is_owner_gone, &mut wanted);
+        self.perform(wanted, out);
+    }
+
+    /// There is a block for an object that is pulled.
+    pub fn on_block(&mut self, object: ObjectId, block: u64, out: &mut NodeActions) {
+        let mut wanted = Vec::new();
+        self.pulls.on_block(object, block, &mut wanted);
+        self.perform(wanted, out);
+    }
+
+    /// There is no room for one now, in a store of so many bytes.
+    /// `moves`: values are being brought elsewhere to make some.
+    pub fn on_no_block(
+        &mut self,
+        object: ObjectId,
+        capacity: u64,
+        moves: bool,
+        now: Instant,
+        out: &mut NodeActions,
+    ) {
+        let mut wanted = Vec::new();
+        self.pulls.on_no_block(object, capacity, moves, now, &mut wanted);
+        self.perform(wanted, out);
+    }
+
+    /// So many bytes of an object that is pulled are here.
+    pub fn on_bytes(&mut self, object: ObjectId, attempt: u64, bytes: u64, out: &mut NodeActions) {
+        let mut wanted = Vec::new();
+        self.pulls.on_bytes(object, attempt, bytes, &mut wanted);
+        self.perform(wanted, out);
+    }
+
+    /// A stream ended before that.
+    pub fn on_stream_end(&mut self, object: ObjectId, attempt: u64, end: StreamEnd, out: &mut NodeActions) {
+        let mut wanted = Vec::new();
+        self.pulls.on_stream_end(object, attempt, end, &mut wanted);
+        self.perform(wanted, out);
+    }
+
+    pub(in crate::node) fn end_pulls_of(&mut self, client: WorkerId, out: &mut NodeActions) {
+        self.forget_home_pulls_of(client);
+        let mut wanted = Vec::new();
+        self.pulls.on_owner_gone(client, &mut wanted);
+        self.pulls.on_client_gone(client, &mut wanted);
+        self.perform(wanted, out);
+    }
+
+    /// A node is gone, and with it what is brought from there.
+    pub(in crate::node) fn end_pulls_from(&mut self, node: NodeId, out: &mut NodeActions) {
+        let mut wanted = Vec::new();
+        self.pulls.on_owners_gone(node, &mut wanted);
+        self.pulls.on_node_gone(node, &mut wanted);
+        self.perform(wanted, out);
+    }
+
+    pub(in crate::node) fn give_pulls_up(&mut self, now: Instant, out: &mut NodeActions) {
+        self.end_home_pulls(now, out);
+        if self.pulls.next_deadline().is_some_and(|deadline| deadline <= now) {
+            let mut wanted = Vec::new();
+            self.pulls.on_timer(now, &mut wanted);
+            self.perform(wanted, out);
+        }
+    }
+
+    /// A block is free: it holds no copy, and there may be room for one that waits.
+    pub(in crate::node) fn on_block_freed(&mut self, block: u64, out: &mut NodeActions) {
+        if !self.pulls.is_empty() {
+            self.pulls.on_freed(block);
+        }
+        self.on_room(out);
+    }
+
+    /// There may be room for what waits for some: also when a block is free later than this core had it freed, because the disk was at it.
+    pub fn on_room(&mut self, out: &mut NodeActions) {
+        self.residency.on_room();
+        if !self.pulls.is_empty() {
+            let mut wanted = Vec::new();
+            self.pulls.on_room(&mut wanted);
+            self.perform(wanted, out);
+        }
+    }
+
+    pub(in crate::node) fn perform(&mut self, wanted: Vec<PullAction>, out: &mut NodeActions) {
+        for action in wanted {
+            match action {
+                PullAction::Allocate { object, bytes } => out.push(NodeAction::AllocateFor { object, bytes }),
+                PullAction::Fetch(fetching) if fetching.remote.node == self.id() => {
+                    self.restore(fetching, out)
+                }
+                PullAction::Fetch(fetching) => out.push(NodeAction::Fetch(fetching)),
+                PullAction::Stop { object, attempt } => {
+                    out.push(NodeAction::StopFetching { object, attempt });
+                }
+                PullAction::Here { to, object, location } => {
+                    let serves = self.holders.serves(location.offset, object);
+                    if serves == Serves::No {
+                        self.holders.insert(location.offset, to);
+                    } else {
+                        self.holders.share(location.offset, to);
+                    }
+                    if serves != Serves::Yes {
+                        self.holders.set_object(location.offset, object);
+                    }
+                    let location = Some(location);
+                    out.push(send(to, Pulled { object, location, failure: None, tried: None }));
+                }
+                PullAction::NotThere { to, object, tried } => {
+                    out.push(send(to, Pulled { object, location: None, failure: None, tried }));
+                }
+                PullAction::Failed { to, object, failure } => {
+                    let failure = Some(Box::new(failure));
+                    out.push(send(to, Pulled { object, location: None, failure, tried: None }));
+                }
+                PullAction::Free(block) => self.drop_pulled(block, out),
+                PullAction::Hold(block) => self.holders.insert(block, address(self.id())),
+                PullAction::Release(block) => self.release_own(block, out),
+                PullAction::Locate(object) => self.ask_owner(object, Direction::Locate, out),
+                PullAction::Made { object, attempt } => {
+                    self.ask_owner(object, Direction::Made(attempt), out);
+                }
+                PullAction::SenderFailed { object, attempt } => {
+                    self.ask_owner(object, Direction::Failed(attempt), out);
+                }
+                PullAction::Leave(object) => self.ask_owner(object, Direction::Leave, out),
+            }
+        }
+    }
+
+    /// Whether a block may be read for another node that asks for an object in it.
+    #[must_use]
+    pub fn serves(&self, block: u64, object: ObjectId) -> Serves {
+        match self.holders.serves(block, object) {
+            _ if self.lost.contains(block) => Serves::No,
+            // Another value is there by now, of which nobody has to say more: who asks would wait for ever.
+            Serves::NotYet if self.residency.has_moved(object, block) || self.has_ended(object.owner()) => {
+                Serves::No
+            }
+            serves => serves,
+        }
+    }
+
+    /// Whether a process is gone, and those here have said all that they had to say before they heard of that: nobody gives it a block
+    /// any more.
+    fn has_ended(&self, owner: WorkerId) -> bool {
+        if owner.node() != self.id() {
+            return self.settling.has_answered(owner);
+        }
+        !self.clients.contains_key(&owner) && !self.settling.is_open(owner)
+    }
+
+    /// A block is about to be read for another node: if it may be, it stays as it is until [`Self::end_serving`].
+    pub fn begin_serving(&mut self, block: u64, object: ObjectId) -> Serves {
+        let serves = self.serves(block, object);
+        if serves == Serves::Yes {
+            self.holders.keep(block);
+        }
+        serves
+    }
+
+    /// That is over.
+    pub fn end_serving(&mut self, block: u64, out: &mut NodeActions) {
+        if self.holders.let_go(block) {
+            self.free_block(block, out);
+        }
+    }
+
+    /// A block goes to the process that owns the object in it, here or at another node.
+    pub(in crate::node) fn on_give_block(&mut self, from: WorkerId, give: &GiveBlock, out: &mut NodeActions) {
+        let GiveBlock { offset, owner, object } = *give;
+        let here = self.id();
+        if self.is_elsewhere(owner) {
+            self.on_watch(owner, out);
+        }
+        // Of processes of other nodes nothing is known until the control service says so.
+        let is_gone = |process: WorkerId| {
+            let is_here = process.node() == here;
+            let is_settled = || self.settling.is_open(process) || self.settling.has_answered(process);
+            let is_gone_elsewhere = || self.watches.is_with_node(process) || is_settled();
+            (is_here && !self.clients.contains_key(&process)) || (!is_here && is_gone_elsewhere())
+        };
+        if self.holders.give(offset, from, owner, &is_gone) {
+            return self.free_block(offset, out);
+        }
+        if let Some(object) = object {
+            self.holders.set_object(offset, object);
+        }
+        if owner.node() != here && self.lost.contains(offset) {
+            // It was lost before anybody knew that the owner has to be told.
+            self.tell_remote_holders(&[offset], out);
+        }
+        if is_gone(owner)
+            && let Some(receiver) = self.holders.given_on_by(offset, owner)
+        {
+            self.ask_receiver(receiver, owner, vec![offset], out);
+        }
+        self.retry_home_pulls(out);
+    }
+
+    /// A process here is gone: who was given blocks by it may not have heard of them.
+    pub(in crate::node) fn ask_receivers(&mut self, giver: WorkerId, out: &mut NodeActions) {
+        for (receiver, offsets) in self.holders.given_by(giver) {
+            if !self.is_elsewhere(receiver) {
+                self.ask_receiver(receiver, giver, offsets, out);
+            }
+        }
+    }
+
+    /// The same for receivers at other nodes: those have read by now what it had said to them, because its death is settled.
+    pub(in crate::node) fn ask_receivers_elsewhere(&mut self, giver: WorkerId, out: &mut NodeActions) {
+        if giver.node() != self.id() {
+            return;
+        }
+        for (receiver, offsets) in self.holders.given_by(giver) {
+            if self.is_elsewhere(receiver) {
+                self.ask_receiver(receiver, giver, offsets, out);
+            }
+        }
+    }
+
+    fn ask_receiver(&self, receiver: WorkerId, giver: WorkerId, offsets: Vec<u64>, out: &mut NodeActions) {
+        let question = GivenBlocks { giver, offsets };
+        if self.is_elsewhere(receiver) {
+            let message = Box::new(question.into());
+            out.push(NodeAction::Route { from: address(self.id()), to: receiver, message });
+        } else {
+            out.push(send(receiver, question));
+        }
+    }
+
+    /// A process does not know blocks that one that is gone had given to it: blocks of the node of that one.
+    pub(in crate::node) fn on_unknown_blocks(
+        &mut self,
+        from: WorkerId,
+        answer: UnknownBlocks,
+        out: &mut NodeActions,
+    ) {
+        if self.is_elsewhere(answer.giver) {
+            let to = address(answer.giver.node());
+            return out.push(NodeAction::Route { from, to, message: Box::new(answer.into()) });
+        }
+        for block in answer.offsets {
+            if self.holders.disown(block, answer.giver, from) {
+                self.free_block(block, out);
+            }
+        }
+        self.retry_home_pulls(out);
+    }
+
+    pub(in crate::node) fn on_free_blocks(
+        &mut self,
+        from: WorkerId,
+        free: &FreeBlocks,
+        out: &mut NodeActions,
+    ) {
+        for block in &free.offsets {
+            self.note_left(from, *block);
+            if self.holders.release(*block, from) {
+                self.free_block(*block, out);
+            }
+        }
+        self.retry_home_pulls(out);
+    }
+
+    /// A client gives blocks of another node back.
+    pub(in crate::node) fn on_free_at(&mut self, from: WorkerId, free: FreeAt, out: &mut NodeActions) {
+        if free.node == self.id() {
+            // What was spilled.
+            return self.on_free_blocks(from, &FreeBlocks { offsets: free.offsets }, out);
+        }
+        let mut wanted = Vec::new();
+        self.pulls.on_given_up(from, free.node, &free.offsets, &mut wanted);
+        self.perform(wanted, out);
+        let message = Box::new(FreeBlocks { offsets: free.offsets }.into());
+        out.push(NodeAction::Route { from, to: address(free.node), message });
+    }
+
+    /// The contents of blocks are lost: processes of other nodes that hold them are told.
+    pub(in crate::node) fn tell_remote_holders(&self, lost: &[u64], out: &mut NodeActions) {
+        let node = self.id();
+        for block in lost {
+            for holder in self.holders.of(*block).iter().filter(|holder| holder.node() != node) {
+                let message = Box::new(LostAt { node, offsets: vec![*block] }.into());
+                out.push(NodeAction::Route { from: address(node), to: *holder, message });
+            }
+        }
+    }
+}
+
+/// A node as sender or receiver of a message: the id before those of its processes.
+pub(in crate::node) fn address(node: NodeId) -> WorkerId {
+    WorkerId(node.0)
+}

@@ -1,0 +1,13 @@
+//! Workers of a node and who has them: the pool, jobs, leases for processes here and elsewhere, and memory that runs out.
+
+pub(super) mod bundles;
+pub(super) mod group_places;
+mod jobs;
+mod leases;
+pub mod memory;
+mod pool;
+pub(super) mod remote_leases;
+pub(super) mod requesters;
+pub(super) mod spillback;
+pub(super) mod starving;
+pub(super) mod unable;

@@ -1,0 +1,11 @@
+//! Actors as their callers see them: where each lives, the order of the calls to it, and which calls are kept for a checkpoint. How
+//! calls are executed is in [`super::execution`].
+
+pub(super) mod actors;
+mod caller;
+mod checkpoint;
+pub(super) mod replaying;
+
+pub use actors::ActorDemand;
+pub use caller::{ActorPlace, Callers, Interrupted};
+pub use checkpoint::Kept;

@@ -1,0 +1,239 @@
+//! The caller's half of checkpoints: which calls it keeps, and making them again when another process takes over.
+//!
+//! A kept call uses its arguments, as a pending one does, but not the handle of the actor: otherwise the calls since the
+//! last checkpoint would keep it alive.
+
+use std::sync::Arc;
+
+use sooner_wire::message::{
+    ActorRestarting, Checkpointed, Failure, FailureCode, KeepObjects, KillActor, Outcome, Replayed, Reply,
+    TaskKind, TaskSpec,
+};
+use sooner_wire::{ActorId, ObjectId, WorkerId};
+
+use super::actors::restarting_failure;
+use crate::table::Set;
+use crate::worker::WorkerCore;
+use crate::worker::action::{Actions, Peer, send};
+use crate::worker::tasks::State;
+use crate::worker::tasks::cancelling::cancelled_failure;
+
+impl WorkerCore {
+    /// A call is pushed for the first time.
+    pub(in crate::worker) fn keep_call(&mut self, actor: ActorId, spec: Arc<TaskSpec>) {
+        for object in arguments(&spec) {
+            self.ownership.add_use(object);
+        }
+        self.callers.keep(actor, spec);
+    }
+
+    /// A call need not be made again: it changed nothing, or it was never executed.
+    pub(in crate::worker) fn forget_call(&mut self, actor: ActorId, number: u64, out: &mut Actions) {
+        let spec = self.callers.forget_kept(actor, number);
+        self.release_kept(spec, out);
+    }
+
+    pub(in crate::worker) fn release_kept(
+        &mut self,
+        specs: impl IntoIterator<Item = Arc<TaskSpec>>,
+        out: &mut Actions,
+    ) {
+        for spec in specs {
+            for object in arguments(&spec) {
+                self.ownership.end_use(object, out);
+            }
+        }
+    }
+
+    /// The node has a checkpoint: of an actor that this process calls, or of the one in it.
+    pub(in crate::worker) fn on_checkpointed(&mut self, done: &Checkpointed, out: &mut Actions) {
+        let covered = self.callers.cover(done.actor, &done.calls);
+        self.release_kept(covered, out);
+        if self.ownership.record(done.actor.object(0)).is_none() {
+            self.callers.forget(done.actor);
+        }
+        self.confirm_checkpoint(done.actor, out);
+    }
+
+    /// Kept calls were in flight when the actor's process ended. They have not been answered, so no checkpoint has them.
+    /// The one that ran then may be what ended the process: it is made again within its retries only.
+    pub(in crate::worker) fn repeat_kept(
+        &mut self,
+        restarting: &ActorRestarting,
+        calls: &[u64],
+        out: &mut Actions,
+    ) {
+        let ActorRestarting { actor, reason, last_started, .. } = restarting;
+        for number in calls {
+            let Some(pending) = self.pendings.get_mut(*number) else { continue };
+            let has_run = *last_started == Some(pending.spec.task);
+            let failure = if pending.cancelled {
+                Some(cancelled_failure(pending.spec.task))
+            } else {
+                (has_run && pending.retries == 0).then(|| restarting_failure(&pending.spec, reason))
+            };
+            if let Some(failure) = failure {
+                self.forget_call(*actor, *number, out);
+                self.fail(*number, &failure, out);
+                continue;
+            }
+            pending.retries -= i32::from(has_run && pending.retries > 0);
+            pending.state = State::Queued;
+            pending.repeat(self.now);
+            // In its place, until a lost argument is there again.
+            self.must_wait_again(*number, out);
+        }
+    }
+
+    /// Pushes kept calls again as far as there is room: those that were answered, then word of that, then the others.
+    /// Replies come in the order of the calls, so none of the others is before one that was answered.
+    pub(in crate::worker) fn replay(&mut self, actor: ActorId, out: &mut Actions) {
+        while let Some((spec, worker)) = self.callers.next_replay(actor) {
+            let number = spec.task.number;
+            let state = self.pendings.get(number).map(|pending| &pending.state);
+            let is_ghost = state.is_none();
+            let is_queued = state.is_none_or(|state| *state == State::Queued);
+            if !is_ghost {
+                // Before anything else: what this call waits for may come from calls that wait for the word.
+                self.end_replay(actor, out);
+            }
+            // One whose argument is lost holds the others up until that is there again.
+            if !is_queued {
+                return self.push_recovering(actor, out);
+            }
+            if is_ghost && !self.has_arguments(&spec, out) {
+                return;
+            }
+            self.callers.on_replayed(actor, number, is_ghost);
+            if is_ghost {
+                self.send_push(spec, worker, Vec::new(), out);
+            } else {
+                self.push(number, worker, Vec::new(), 0, out);
+            }
+        }
+        if self.callers.finish_replay(actor) {
+            self.end_replay(actor, out);
+        }
+    }
+
+    /// Pushes calls that recover lost values, which a kept call may wait for: in front of all that are not kept yet. They change
+    /// nothing in the actor's state.
+    fn push_recovering(&mut self, actor: ActorId, out: &mut Actions) {
+        while let Some((number, worker)) = self.callers.next_early(actor) {
+            let pending = self.pendings.get(number).expect("A1: queued calls are pending");
+            if pending.state != State::Queued || !only_recovers(&pending.spec) {
+                return;
+            }
+            self.callers.on_pushed(actor, 0);
+            self.push(number, worker, Vec::new(), 0, out);
+        }
+    }
+
+    /// Whether a ghost has its arguments. Those that are lost are asked for; without one there is no way back for the
+    /// actor, whose state was made with it.
+    fn has_arguments(&mut self, spec: &TaskSpec, out: &mut Actions) -> bool {
+        let mut is_complete = true;
+        for object in &spec.dependencies {
+            match self.ownership.outcome(*object) {
+                Some(Outcome::Inline(_) | Outcome::Stored(_) | Outcome::Remote(_)) => {}
+                Some(Outcome::Failed(_)) => {
+                    self.give_actor_up(spec, out);
+                    return false;
+                }
+                None => {
+                    is_complete = false;
+                    self.ownership.need(*object, out);
+                    self.revive(*object, out);
+                    if self.comes_from(*object, spec) {
+                        self.give_actor_up(spec, out);
+                        return false;
+                    }
+                }
+            }
+        }
+        is_complete
+    }
+
+    /// Whether a lost argument of a call will only be there again when its actor has executed another one, which waits for
+    /// this call to be made again.
+    fn comes_from(&self, argument: ObjectId, call: &TaskSpec) -> bool {
+        let (mut todo, mut seen) = (vec![argument], Set::default());
+        while let Some(object) = todo.pop() {
+            let pending = self.pendings.get(object.task.number).filter(|_| object.owner() == self.me);
+            let Some(pending) = pending.filter(|_| seen.insert(object)) else { continue };
+            if pending.spec.kind == call.kind {
+                return true;
+            }
+            todo.extend(&pending.spec.dependencies);
+        }
+        false
+    }
+
+    fn give_actor_up(&mut self, spec: &TaskSpec, out: &mut Actions) {
+        let TaskKind::Method(actor) = spec.kind else { return };
+        let message = format!(
+            "the actor ended: an argument of {}() is lost, which would have to be called again to restore its state",
+            spec.name.as_str()
+        );
+        self.callers.refuse(actor, Failure::new(FailureCode::ActorDied, message));
+        send(out, Peer::Node, KillActor { actor, may_restart: Some(false) });
+    }
+
+    /// Goes on with replays that waited for a lost argument.
+    pub(in crate::worker) fn go_on_replaying(&mut self, out: &mut Actions) {
+        for actor in self.callers.replaying() {
+            self.dispatch_actor(actor, out);
+        }
+    }
+
+    fn end_replay(&mut self, actor: ActorId, out: &mut Actions) {
+        if let Some(worker) = self.callers.take_replay_end(actor) {
+            send(out, Peer::Worker(worker), Replayed { actor });
+        }
+    }
+
+    /// A reply came for which no task waits: its values are let go. If the call was only made again for what it does, the
+    /// caller has those of the first time.
+    pub(in crate::worker) fn on_ghost_reply(&mut self, worker: WorkerId, reply: &Reply, out: &mut Actions) {
+        self.let_go_of_values(worker, reply, out);
+        let number = reply.task.number;
+        let Some(actor) = self.callers.on_ghost_reply(number) else { return };
+        if reply.not_run == Some(true)
+            && let Some(spec) = self.callers.forget_kept(actor, number)
+        {
+            // Its arguments were lost on the way.
+            self.give_actor_up(&spec, out);
+            self.release_kept([spec], out);
+        }
+        self.dispatch_actor(actor, out);
+    }
+
+    /// Checkpoints of actors contain references to objects of this process.
+    pub(in crate::worker) fn on_keep_objects(&mut self, keep: KeepObjects, out: &mut Actions) {
+        let KeepObjects { actor, objects, more } = keep;
+        if more == Some(true) {
+            let kept = self.kept_for.entry(actor).or_default();
+            for object in objects.into_iter().filter(|object| !kept.contains(object)).collect::<Vec<_>>() {
+                self.ownership.add_use(object);
+                kept.push(object);
+            }
+            return;
+        }
+        objects.iter().for_each(|object| self.ownership.add_use(*object));
+        let before = match objects.is_empty() {
+            true => self.kept_for.swap_remove(&actor),
+            false => self.kept_for.insert(actor, objects),
+        };
+        before.into_iter().flatten().for_each(|object| self.ownership.end_use(object, out));
+    }
+}
+
+/// Whether a call that changes nothing is made again for its lost result. It has no place among the others: kept like them, it
+/// could come behind one that waits for its result.
+pub(in crate::worker) fn only_recovers(spec: &TaskSpec) -> bool {
+    spec.recovers == Some(true) && spec.unordered == Some(true) && spec.kept != Some(true)
+}
+
+pub(in crate::worker) fn arguments(spec: &TaskSpec) -> impl Iterator<Item = ObjectId> + '_ {
+    spec.dependencies.iter().chain(&spec.references).copied()
+}

@@ -1,0 +1,587 @@
+//! The core of a driver or worker: what it owns and borrows, the tasks it submitted, the leases and actors they
+//! run on, and the tasks it executes itself.
+//!
+//! It joins the machines of [`super::ownership`], [`super::tasks`], [`super::calls`] and [`super::execution`].
+//! Order of effects: the table is written before the message that depends on it is appended; a reference is
+//! registered for its receiver before the message that carries it.
+//!
+//! Invariants:
+//! - W1: every submitted task ends in an outcome for each of its returns.
+//! - W2: a cancelled task is not executed again.
+//! - W3: a task that may have been executed is only executed again within its retries; one that was not
+//!   executed is executed again for free.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use sooner_wire::limits::CALL_VALUES_BYTES_MAX;
+use sooner_wire::message::{
+    ActorReady, Define, Dependency, Failure, FailureCode, Outcome, TaskKind, TaskSpec,
+};
+use sooner_wire::resources::size;
+use sooner_wire::{ActorId, FunctionId, ObjectId, ResourceSet, ShapeId, TaskId, WorkerId};
+
+use super::action::{Action, Actions, Peer, send};
+use super::calls::Callers;
+use super::calls::actors::{ActorDemand, unborn_failure};
+use super::execution::{Execution, Instance};
+use super::ownership::{Lineage, Ownership, Slot};
+use super::tasks::{
+    Delays, Leases, Passed, Pending, Pendings, State, Streams, TaskEvents, argument_bytes_max, code_of,
+};
+use crate::table::{Map, Set};
+use crate::time::Instant;
+
+/// See the module.
+#[derive(Debug)]
+pub struct WorkerCore {
+    pub(super) me: WorkerId,
+    pub(super) ownership: Ownership,
+    pub(super) lineage: Lineage,
+    /// Values of ours that were lost on their way.
+    pub(super) lost_on_arrival: Vec<ObjectId>,
+    pub(super) pendings: Pendings,
+    pub(super) streams: Streams,
+    /// Tasks of ours that took next to no time; counted until somebody was told.
+    pub(super) tiny_tasks: u32,
+    pub(super) leases: Leases,
+    /// Processes of other nodes to which nothing is pushed for now.
+    pub(super) full_lines: Set<WorkerId>,
+    pub(super) callers: Callers,
+    pub(super) execution: Execution,
+    pub(super) instance: Instance,
+    pub(super) functions: Map<FunctionId, Arc<Define>>,
+    /// Functions each peer knows.
+    pub(super) defined: Map<WorkerId, Set<FunctionId>>,
+    pub(super) creations: Map<ActorId, ActorDemand>,
+    /// Objects of this process that the checkpoints of actors refer to.
+    pub(super) kept_for: Map<ActorId, Vec<ObjectId>>,
+    pub(super) groups: super::groups::Groups,
+    /// Arguments of tasks and calls that were with processes which are gone: used until their deaths are settled.
+    pub(super) lent: Vec<(WorkerId, Vec<ObjectId>)>,
+    /// How often this process was lent a value in a block of a dead owner.
+    pub(super) orphans_met: u64,
+    /// The node would have this process end, and hears when nobody needs it any more.
+    pub(super) is_kept: bool,
+    pub(super) suspension: super::execution::suspending::Suspension,
+    /// It takes no more tasks.
+    pub(super) is_retired: bool,
+    /// An object that others need, as far as is known.
+    pub(super) needed_for: Option<ObjectId>,
+    /// How often the node hears that a block changes hands: more than once only to measure what that costs.
+    pub(super) pins: u32,
+    /// Tasks whose last dependency got its outcome: worked off in a loop, because a failure may run down a chain
+    /// of any length.
+    pub(super) unblocked: VecDeque<u64>,
+    pub(super) delays: Delays,
+    pub(super) admitting: super::tasks::admitting::Admitting,
+    pub(super) events: TaskEvents,
+    /// The time as far as events brought it.
+    pub(super) now: Instant,
+    /// When the tasks are submitted that come next; zero: they are not recorded.
+    pub(super) submitting: Instant,
+}
+
+impl WorkerCore {
+    /// The node's memory has so many bytes.
+    pub fn set_store_bytes(&mut self, bytes: u64) {
+        self.leases.set_store_bytes(bytes);
+        self.callers.set_argument_bytes(argument_bytes_max(bytes));
+    }
+
+    /// The core of process `me`.
+    #[must_use]
+    pub fn new(me: WorkerId) -> Self {
+        Self {
+            me,
+            ownership: Ownership::new(me),
+            lineage: Lineage::default(),
+            lost_on_arrival: Vec::new(),
+            pendings: Pendings::default(),
+            streams: Streams::default(),
+            tiny_tasks: 0,
+            leases: Leases::default(),
+            full_lines: Set::default(),
+            callers: Callers::default(),
+            execution: Execution::default(),
+            instance: Instance::default(),
+            functions: Map::default(),
+            defined: Map::default(),
+            creations: Map::default(),
+            kept_for: Map::default(),
+            groups: super::groups::Groups::default(),
+            lent: Vec::new(),
+            orphans_met: 0,
+            is_kept: false,
+            suspension: super::execution::suspending::Suspension::default(),
+            is_retired: false,
+            needed_for: None,
+            pins: 1,
+            unblocked: VecDeque::new(),
+            delays: Delays::default(),
+            admitting: super::tasks::admitting::Admitting::default(),
+            events: TaskEvents::default(),
+            now: Instant::default(),
+            submitting: Instant::default(),
+        }
+    }
+
+    /// This process.
+    #[must_use]
+    pub fn me(&self) -> WorkerId {
+        self.me
+    }
+
+    /// The ownership table.
+    #[must_use]
+    pub fn ownership(&self) -> &Ownership {
+        &self.ownership
+    }
+
+    /// The ownership table, for the shell's handles: putting, meeting, watching.
+    pub fn ownership_mut(&mut self) -> &mut Ownership {
+        &mut self.ownership
+    }
+
+    /// The executing side.
+    #[must_use]
+    pub fn execution(&self) -> &Execution {
+        &self.execution
+    }
+
+    /// The number of a resource shape.
+    pub fn shape(&mut self, resources: &ResourceSet) -> ShapeId {
+        self.leases.shape(resources, None)
+    }
+
+    /// Makes a function known; references in its code are pinned for the job.
+    pub fn define(&mut self, define: Define) {
+        if self.functions.contains_key(&define.function) {
+            return;
+        }
+        for object in &define.references {
+            self.ownership.add_use(*object);
+        }
+        self.functions.insert(define.function, Arc::new(define));
+    }
+
+    /// Functions and classes that are known here.
+    #[must_use]
+    pub fn functions(&self) -> usize {
+        self.functions.len()
+    }
+
+    /// A function that was defined here or by a caller.
+    #[must_use]
+    pub fn function(&self, function: FunctionId) -> Option<Arc<Define>> {
+        self.functions.get(&function).cloned()
+    }
+
+    /// Submits a task or an actor call. `slots` receive the outcomes of its returns.
+    pub fn submit(
+        &mut self,
+        mut spec: Arc<TaskSpec>,
+        slots: impl IntoIterator<Item = Arc<Slot>>,
+        parent: Option<TaskId>,
+        out: &mut Actions,
+    ) {
+        if self.execution.is_recovering(parent) {
+            Arc::make_mut(&mut spec).recovers = Some(true);
+        }
+        for (index, slot) in (0..).zip(slots) {
+            self.ownership.own(spec.task.object(index), slot);
+        }
+        self.note_site(&spec);
+        if let Some(options) = spec.stream {
+            self.open_stream(spec.task, options);
+        }
+        let number = spec.task.number;
+        let actor = match spec.kind {
+            TaskKind::Method(actor) => Some(actor),
+            TaskKind::Task(_) | TaskKind::Creation => None,
+        };
+        let (is_unordered, has_group) = (spec.unordered == Some(true), spec.group.is_some());
+        self.enter(spec, parent, out);
+        if let Some(actor) = actor {
+            self.find_actor(actor, out);
+            if has_group {
+                self.callers.note_groups(actor);
+            }
+            // A call that needs no order takes its place when its arguments are there.
+            if !is_unordered && let Err(failure) = self.callers.enqueue(actor, number) {
+                self.fail(number, &failure, out);
+            }
+        }
+        self.advance(number, out);
+        self.run_unblocked(out);
+    }
+
+    pub(super) fn enter(&mut self, mut spec: Arc<TaskSpec>, parent: Option<TaskId>, out: &mut Actions) {
+        self.choose_shape(&mut spec, parent, 0);
+        let mut missing = 0;
+        for object in uses(&spec) {
+            self.ownership.add_use(object);
+        }
+        for object in &spec.dependencies {
+            missing += u32::from(self.ownership.depend(*object, spec.task.number, out));
+        }
+        let retries = spec.retries;
+        let state = State::Waiting { missing };
+        self.events.counts.submitted += 1;
+        let passed = Passed { submitted: self.submitting, ..Passed::default() };
+        let (cancelled, recovers, crashes, memory_ends) = (false, false, 0, 0);
+        let awaited = (missing > 0).then(|| spec.clone());
+        self.pendings.insert(Pending {
+            spec,
+            state,
+            retries,
+            cancelled,
+            recovers,
+            crashes,
+            memory_ends,
+            gave_way: 0,
+            parent,
+            passed,
+        });
+        for object in awaited.iter().flat_map(|spec| &spec.dependencies) {
+            self.revive(*object, out);
+        }
+    }
+
+    /// Moves a task on whose dependencies may be complete.
+    pub(super) fn advance(&mut self, number: u64, out: &mut Actions) {
+        let Some(pending) = self.pendings.get_mut(number) else { return };
+        if pending.state != (State::Waiting { missing: 0 }) {
+            return;
+        }
+        pending.state = State::Queued;
+        pending.passed.ready = self.now;
+        let spec = pending.spec.clone();
+        let has_arguments = !spec.dependencies.is_empty();
+        let (failure, is_elsewhere) =
+            if has_arguments { self.look_at_arguments(&spec) } else { (None, false) };
+        if let Some(failure) = failure {
+            self.remove_from_queue(&spec);
+            if let (TaskKind::Method(actor), Some(_)) = (spec.kind, spec.kept) {
+                self.forget_call(actor, number, out);
+            }
+            self.fail(number, &failure, out);
+            if let TaskKind::Method(actor) = spec.kind {
+                self.dispatch_actor(actor, out);
+            }
+            return;
+        }
+        match spec.kind {
+            TaskKind::Task(shape) => {
+                let moves = is_elsewhere || self.leases.has_lanes();
+                let shape = if moves { self.near_arguments(number, shape) } else { shape };
+                self.leases.enqueue(shape, number, spec.priority);
+                self.dispatch(shape, out);
+            }
+            TaskKind::Method(actor) => {
+                if spec.unordered == Some(true) {
+                    let is_first = self.pendings.get(number).is_some_and(|pending| pending.recovers);
+                    let enqueue = if is_first { Callers::enqueue_first } else { Callers::enqueue };
+                    if let Err(failure) = enqueue(&mut self.callers, actor, number) {
+                        return self.fail(number, &failure, out);
+                    }
+                }
+                self.dispatch_actor(actor, out);
+            }
+            TaskKind::Creation if self.ownership.record(spec.task.object(0)).is_none() => {
+                // Its last handle went while its arguments were awaited; the node has heard that it is out of scope.
+                self.fail(number, &unborn_failure(&spec), out);
+            }
+            TaskKind::Creation => self.request_actor(&spec, out),
+        }
+    }
+
+    pub(super) fn run_unblocked(&mut self, out: &mut Actions) {
+        self.lose_arrivals(out);
+        while let Some(number) = self.unblocked.pop_front() {
+            self.advance(number, out);
+            self.lose_arrivals(out);
+        }
+        if self.callers.is_replaying() {
+            self.go_on_replaying(out);
+        }
+        self.settle_lineage(out);
+    }
+
+    /// What speaks against a task, such as what an argument of it has failed with, and whether any is in the memory of another
+    /// node.
+    pub(super) fn look_at_arguments(&self, spec: &TaskSpec) -> (Option<Failure>, bool) {
+        let mut is_elsewhere = false;
+        let mut inline = 0;
+        let failure = spec.dependencies.iter().find_map(|object| {
+            match &*self.ownership.record(*object)?.slot.outcome()? {
+                Outcome::Failed(failure) => Some(failure.of_argument(spec.name.as_str())),
+                Outcome::Inline(bytes) => {
+                    inline += bytes.len() as u64;
+                    None
+                }
+                Outcome::Stored(_) => None,
+                Outcome::Remote(_) => {
+                    is_elsewhere = true;
+                    None
+                }
+            }
+        });
+        (failure.or_else(|| (inline > CALL_VALUES_BYTES_MAX).then(|| too_large(spec, inline))), is_elsewhere)
+    }
+
+    /// Pushes queued tasks of a shape to leases with room, and tells the node what is missing.
+    pub(super) fn dispatch(&mut self, shape: ShapeId, out: &mut Actions) {
+        if self.leases.has_lanes() && self.dispatch_lanes(shape, out) {
+            return;
+        }
+        while let Some(front) = self.leases.front(shape) {
+            let spec = &self.pendings.get(front).expect("L1: queued tasks are pending").spec;
+            let (function, bytes) = (spec.function, self.ownership.bytes_in_memory(&spec.dependencies));
+            if !self.may_send(front, bytes) {
+                // Nor are leases asked for, which others could use.
+                return;
+            }
+            let Some(to) = self.leases.next_push(shape, function, bytes) else { break };
+            self.push(to.task, to.worker, to.gpus, to.estimate, out);
+        }
+        self.ask_for_leases(shape, out);
+    }
+
+    pub(super) fn push(
+        &mut self,
+        number: u64,
+        worker: WorkerId,
+        gpus: Vec<u32>,
+        estimate: u64,
+        out: &mut Actions,
+    ) {
+        let pending = self.pendings.get_mut(number).expect("only pending tasks are pushed");
+        pending.state = State::Pushed { worker, estimate, may_wait: false };
+        pending.passed.pushed = self.now;
+        let spec = pending.spec.clone();
+        self.send_push(spec, worker, gpus, out);
+    }
+
+    pub(super) fn send_push(
+        &mut self,
+        spec: Arc<TaskSpec>,
+        worker: WorkerId,
+        gpus: Vec<u32>,
+        out: &mut Actions,
+    ) {
+        let knows = |known: &Set<FunctionId>| known.contains(&spec.function);
+        if spec.function != FunctionId(0) && !self.defined.get(&worker).is_some_and(knows) {
+            self.defined.entry(worker).or_default().insert(spec.function);
+            let define = self.functions.get(&spec.function).expect("defined before it is submitted");
+            send(out, Peer::Worker(worker), (**define).clone());
+        }
+        let dependencies = self.dependencies_of(&spec, Some(worker));
+        if dependencies.iter().any(|dependency| self.may_be_awaited(&dependency.outcome, worker)) {
+            self.note_waits(&spec);
+        }
+        let (task, streams) = (spec.task, spec.stream.is_some());
+        out.push(Action::Push { worker, spec, dependencies, gpus });
+        if streams {
+            if let Some(stream) = self.streams.get_mut(task.number) {
+                stream.begin();
+            }
+            self.tell_progress(task, out);
+        }
+    }
+
+    /// The values of a task's arguments, for the process that executes it, if that is known.
+    pub(super) fn dependencies_of(&mut self, spec: &TaskSpec, to: Option<WorkerId>) -> Vec<Dependency> {
+        let dependency = |object: &ObjectId| {
+            let outcome =
+                self.ownership.tell(*object, to).expect("O1: used objects stay; pushed when complete");
+            Dependency { object: *object, outcome, contained: self.ownership.contained(*object) }
+        };
+        if spec.dependencies.is_empty() {
+            Vec::new()
+        } else {
+            spec.dependencies.iter().map(dependency).collect()
+        }
+    }
+
+    /// Ends a task with a failure for all its returns.
+    pub(super) fn fail(&mut self, number: u64, failure: &Failure, out: &mut Actions) {
+        let Some(pending) = self.pendings.remove(number) else { return };
+        let changed = pending.recovers.then(|| {
+            self.ownership.end_repeat(pending.spec.task);
+            super::ownership::recovery::reconstruction_failure(&pending.spec, failure)
+        });
+        let failure = changed.as_ref().unwrap_or(failure);
+        self.events.on_failed(&pending, code_of(failure), false, self.now);
+        if pending.spec.kind == TaskKind::Creation {
+            // Others that have the handle wait for word from the node.
+            let (actor, failure) = (pending.spec.task, failure.clone());
+            send(out, Peer::Node, ActorReady { actor, failure: Some(failure.clone()) });
+            self.on_actor_dead(actor, failure, out);
+        } else {
+            for index in 0..pending.spec.returns {
+                let outcome = Outcome::Failed(Box::new(failure.clone()));
+                self.resolve(pending.spec.task.object(index), outcome, &[], out);
+            }
+            if pending.spec.stream.is_some() {
+                self.keep_generator(&pending, false, out);
+            }
+            self.end_stream(&pending.spec, Some(failure), out);
+        }
+        self.end_uses(&pending.spec, out);
+    }
+
+    pub(super) fn end_uses(&mut self, spec: &TaskSpec, out: &mut Actions) {
+        for object in uses(spec) {
+            self.ownership.end_use(object, out);
+        }
+    }
+
+    pub(super) fn resolve(
+        &mut self,
+        object: ObjectId,
+        outcome: Outcome,
+        contained: &[ObjectId],
+        out: &mut Actions,
+    ) {
+        let is_lost = self.ownership.is_lost(object, &outcome) || self.ownership.is_missing(object, &outcome);
+        if is_lost && object.owner() != self.me {
+            self.ownership.discard(object, &outcome, contained, out);
+            return self.ownership.ask_again(object, &outcome, out);
+        }
+        let resolved = self.ownership.resolve(object, outcome, contained, out);
+        // One that has a value already, of an earlier execution, keeps it.
+        if is_lost && self.ownership.has_lost_value(object) {
+            self.lost_on_arrival.push(object);
+        }
+        for number in resolved.dependents {
+            if let Some(Pending { state: State::Waiting { missing }, .. }) = self.pendings.get_mut(number) {
+                *missing -= 1;
+                if *missing == 0 {
+                    self.unblocked.push_back(number);
+                }
+            }
+        }
+        if self.execution.is_missing(object) {
+            self.deliver_missing(object, out);
+        }
+    }
+
+    /// Handles were dropped for the last time.
+    pub fn on_handles_dropped(&mut self, objects: &[ObjectId], out: &mut Actions) {
+        for object in objects {
+            if *object == object.task.reader() {
+                self.drop_stream(object.task, out);
+            } else {
+                self.ownership.on_handle_dropped(*object, out);
+            }
+        }
+        self.settle_lineage(out);
+        self.forget_dropped_actors();
+    }
+
+    /// Returns idle leases and tries crashed tasks again. To be called at [`Self::next_deadline`].
+    pub fn on_timer(&mut self, now: Instant, out: &mut Actions) {
+        self.forget_dropped_actors();
+        self.now = now;
+        self.retry_delayed(out);
+        self.send_held_back(out);
+        for shape in self.leases.late(now) {
+            self.dispatch(shape, out);
+        }
+        self.leases.return_leases(now, out);
+    }
+
+    /// When [`Self::on_timer`] has something to do although nothing comes. Whatever is done with this core may bring it nearer, also
+    /// a submission: it is asked for after each.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let held_back = self.admitting.next();
+        // What is held back goes nowhere, and is looked at at a time of its own.
+        let steal = self.leases.next_steal().filter(|_| held_back.is_none());
+        [self.leases.next_return(), self.delays.next(), steal, held_back].into_iter().flatten().min()
+    }
+
+    /// Tasks submitted and not ended.
+    #[must_use]
+    pub fn pending_tasks(&self) -> usize {
+        self.pendings.len()
+    }
+
+    /// The same without living actors, whose creation counts as a task for as long as they may have to be created again.
+    #[must_use]
+    pub fn pending_submissions(&self) -> usize {
+        self.pendings.len().saturating_sub(self.creations.len())
+    }
+
+    /// Tasks submitted that wait for a worker.
+    #[must_use]
+    pub fn queued_tasks(&self) -> usize {
+        self.leases.shapes().map(|(_, queued, _, _)| queued).sum()
+    }
+
+    /// Streaming tasks that have not ended or are not read to their end.
+    #[must_use]
+    pub fn open_streams(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// Leases held.
+    #[must_use]
+    pub fn leases_held(&self) -> usize {
+        self.leases.held()
+    }
+
+    /// The worker a task was pushed to: where its reply will come from.
+    #[must_use]
+    pub fn pushed_to(&self, task: TaskId) -> Option<WorkerId> {
+        match self.pendings.get(task.number)?.state {
+            State::Pushed { worker, .. } if task.owner == self.me => Some(worker),
+            _ => None,
+        }
+    }
+
+    /// Whether a pending task of ours is a call of an actor.
+    #[must_use]
+    pub fn is_actor_call(&self, task: TaskId) -> bool {
+        let pending = self.pendings.get(task.number).filter(|_| task.owner == self.me);
+        pending.is_some_and(|p| matches!(p.spec.kind, TaskKind::Method(_)))
+    }
+
+    /// Asserts the invariants across machines; for tests and the simulator.
+    pub fn check(&self) {
+        self.leases.check(|number| match self.pendings.get(number).map(|p| &p.state) {
+            Some(State::Pushed { estimate, .. }) => *estimate,
+            other => panic!("L1: task {number} is in flight but {other:?}"),
+        });
+    }
+}
+
+/// What a task keeps alive until it ends: its arguments, and the handle of the actor it calls.
+pub(super) fn uses(spec: &TaskSpec) -> impl Iterator<Item = ObjectId> + '_ {
+    let handle = match spec.kind {
+        TaskKind::Method(actor) => Some(actor.object(0)),
+        TaskKind::Task(_) | TaskKind::Creation => None,
+    };
+    spec.dependencies.iter().chain(&spec.references).copied().chain(handle)
+}
+
+pub(super) fn hex(task: TaskId) -> String {
+    format!("{:016x}{:016x}", task.owner.0, task.number)
+}
+
+/// Why a task is refused whose arguments no message holds.
+fn too_large(spec: &TaskSpec, inline: u64) -> Failure {
+    let code = match spec.kind {
+        TaskKind::Creation => FailureCode::ActorUnschedulable,
+        TaskKind::Task(_) | TaskKind::Method(_) => FailureCode::TaskUnschedulable,
+    };
+    let message = format!(
+        "{}() cannot be sent: small values among its arguments have {} together. They travel inside one message, which holds \
+         {} of them. Put them together into fewer values: larger ones lie in shared memory",
+        spec.name.as_str(),
+        size(inline),
+        size(CALL_VALUES_BYTES_MAX)
+    );
+    Failure::new(code, message)
+}

@@ -1,0 +1,141 @@
+//! An actor whose constructor waits for an argument that was lost: computing it again may take the very resources that the actor
+//! holds. So the node has them back until the argument is there. Nothing of the user runs in such a process.
+
+use sooner_wire::ActorId;
+use sooner_wire::message::{Resumed, Suspended};
+
+use crate::probes::mark;
+use crate::worker::WorkerCore;
+use crate::worker::action::{Actions, Peer, send};
+
+/// What the node was told last.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(in crate::worker) enum Suspension {
+    #[default]
+    None,
+    /// An argument is lost.
+    Waits,
+    /// It is there, and the node is asked for the resources.
+    Ready,
+}
+
+impl WorkerCore {
+    /// A value was lost: if the constructor waits for it, it waits with nothing in its hands.
+    pub(in crate::worker) fn suspend_if_lost(&mut self, out: &mut Actions) {
+        if self.suspension != Suspension::None {
+            return;
+        }
+        let waits = self.execution.constructor().filter(|incoming| !incoming.lost().is_empty());
+        if let Some(actor) = waits.map(|incoming| incoming.push.spec.task) {
+            mark!("an actor gave its resources back until an argument of its constructor was made again");
+            self.suspension = Suspension::Waits;
+            self.execution.suspend();
+            tell(actor, false, out);
+        }
+    }
+
+    /// A value has come: if it was the last that the constructor waited for, the node is asked for what the actor needs.
+    pub(in crate::worker) fn ask_to_resume(&mut self, out: &mut Actions) {
+        if self.suspension != Suspension::Waits {
+            return;
+        }
+        let ready = self.execution.constructor().filter(|incoming| incoming.missing().is_empty());
+        if let Some(actor) = ready.map(|incoming| incoming.push.spec.task) {
+            self.suspension = Suspension::Ready;
+            tell(actor, true, out);
+        }
+    }
+
+    /// The actor holds what it needs.
+    pub(in crate::worker) fn on_resumed(&mut self, resumed: Resumed, out: &mut Actions) {
+        self.suspension = Suspension::None;
+        self.execution.resume(resumed.gpus);
+        // The argument may have been lost once more meanwhile.
+        self.suspend_if_lost(out);
+    }
+}
+
+fn tell(actor: ActorId, is_ready: bool, out: &mut Actions) {
+    send(out, Peer::Node, Suspended { actor, is_ready });
+}
+
+#[cfg(test)]
+mod tests {
+    use sooner_wire::message::{
+        Dependency, Location, Message, NodeGone, Outcome, Pulled, Push, Remote, TaskKind, TaskSpec, Value,
+    };
+    use sooner_wire::{Blob, Name, ObjectId, TaskId};
+
+    use super::*;
+    use crate::time::Instant;
+    use crate::worker::testing::{FUNCTION, HERE, THERE, core};
+
+    const ACTOR: ActorId = TaskId { owner: HERE, number: 7 };
+    const ARGUMENT: ObjectId = ObjectId { task: TaskId { owner: HERE, number: 5 }, index: 0 };
+
+    fn hear(core: &mut WorkerCore, from: Peer, message: impl Into<Message>) -> Actions {
+        let mut out = Actions::new();
+        assert_eq!(core.on_message(from, message.into(), Instant(1), &mut out), None);
+        core.check();
+        out
+    }
+
+    fn says(out: &Actions, is_ready: bool) -> bool {
+        let mut said = Actions::new();
+        tell(ACTOR, is_ready, &mut said);
+        out.contains(&said[0])
+    }
+
+    fn remote() -> Outcome {
+        let location = Location { offset: 4096, length: 4096 };
+        Outcome::Remote(Box::new(Remote { node: THERE.node(), location }))
+    }
+
+    /// A process whose constructor takes a value of another node.
+    fn constructing() -> WorkerCore {
+        let mut core = core().0;
+        let spec = TaskSpec::new(ACTOR, TaskKind::Creation, FUNCTION, Name::from("Actor"), Blob::default());
+        let spec = TaskSpec { dependencies: Box::new([ARGUMENT]), ..spec };
+        let dependency = Dependency { object: ARGUMENT, outcome: remote(), contained: vec![] };
+        let push = Push { spec: Box::new(spec), dependencies: vec![dependency], gpus: vec![] };
+        let out = hear(&mut core, Peer::Node, push);
+        assert!(!says(&out, false), "it is on its way");
+        assert!(core.next_execution().is_none());
+        core
+    }
+
+    fn lost() -> Pulled {
+        Pulled { object: ARGUMENT, location: None, failure: None, tried: None }
+    }
+
+    fn value() -> Value {
+        Value { object: ARGUMENT, outcome: Outcome::Inline(Blob::default()), contained: vec![] }
+    }
+
+    #[test]
+    fn a_constructor_waits_for_a_lost_argument_without_resources() {
+        let mut core = constructing();
+        assert!(says(&hear(&mut core, Peer::Node, lost()), false));
+        assert!(says(&hear(&mut core, Peer::Worker(HERE), value()), true));
+        assert!(core.next_execution().is_none(), "it has nothing to run with");
+        hear(&mut core, Peer::Node, Resumed { actor: ACTOR, gpus: vec![3] });
+        let begun = core.next_execution().expect("all is there");
+        assert_eq!((begun.push.spec.task, begun.push.gpus), (ACTOR, vec![3]));
+    }
+
+    #[test]
+    fn the_argument_may_be_lost_while_it_is_on_its_way_and_again() {
+        let mut core = constructing();
+        let gone = || NodeGone { node: THERE.node(), reason: String::new() };
+        assert!(says(&hear(&mut core, Peer::Node, gone()), false));
+        let again = Value { outcome: Outcome::Stored(Location { offset: 8192, length: 4096 }), ..value() };
+        assert!(says(&hear(&mut core, Peer::Worker(HERE), again), true));
+        let out = hear(&mut core, Peer::Node, sooner_wire::message::BlocksLost { offsets: vec![8192] });
+        assert!(!says(&out, false), "the node was asked for resources already");
+        assert!(says(&hear(&mut core, Peer::Node, Resumed { actor: ACTOR, gpus: vec![] }), false));
+        assert!(core.next_execution().is_none());
+        assert!(says(&hear(&mut core, Peer::Worker(HERE), value()), true));
+        hear(&mut core, Peer::Node, Resumed { actor: ACTOR, gpus: vec![] });
+        assert!(core.next_execution().is_some());
+    }
+}

@@ -1,0 +1,210 @@
+//! Tasks whose worker their node stopped because memory ran out ([`crate::node::workers::memory`]).
+//!
+//! They did nothing wrong, or not alone: those that may be retried are, after a pause that doubles, with a budget of their
+//! own. So that the same does not happen again, the retry reserves half as much again as the task was seen to hold: then as
+//! many of its kind run at a time as there is room for.
+//!
+//! It never raises the reservation of a task that something else may wait for while it waits itself: what holds memory and
+//! waits for what waits for memory would wait for ever. Those are tasks of tasks, tasks that were given references, and
+//! those in a placement group, whose bundles are what they are.
+//!
+//! Those whose reservation it does raise are asked for in a shape of their own: a node may hold them to what they reserved, since
+//! being ended costs them time, and nothing else ([`crate::node::workers::memory`]).
+
+use std::sync::Arc;
+
+use sooner_wire::limits::{MEMORY_RESERVATION_STEPS, MEMORY_RETRIES_MAX};
+use sooner_wire::message::{Failure, FailureCode, MemoryEnd, TaskKind, TaskSpec};
+use sooner_wire::resources::{UNIT, size};
+use sooner_wire::{ResourceSet, ShapeId, Strategy, TaskId};
+
+use crate::pace::pause_after;
+use crate::worker::WorkerCore;
+use crate::worker::action::Actions;
+use crate::worker::tasks::State;
+use crate::worker::tasks::cancelling::cancelled_failure;
+
+const MEMORY: &str = "memory";
+/// A task that the kernel ended so often is believed to be too large.
+const UNCERTAIN_ENDS_MAX: u8 = 3;
+
+/// Why a task is not executed again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NoRetry {
+    /// It may not be.
+    NotAllowed,
+    /// It was often enough.
+    UsedUp,
+    /// It had reserved all there is.
+    TooLarge,
+}
+
+impl WorkerCore {
+    /// The worker of a task that may have begun was stopped.
+    pub(in crate::worker) fn after_memory_end(&mut self, number: u64, end: &MemoryEnd, out: &mut Actions) {
+        let Some(pending) = self.pendings.get(number) else { return };
+        let TaskKind::Task(shape) = pending.spec.kind else { return };
+        if pending.cancelled {
+            let failure = cancelled_failure(pending.spec.task);
+            return self.fail(number, &failure, out);
+        }
+        let reserved = self.reserved(shape);
+        let no_retry = if pending.spec.retries == 0 {
+            Some(NoRetry::NotAllowed)
+        } else if end.limit.is_none()
+            && end.reservable > 0
+            && reserved >= end.reservable
+            && is_certain(end, reserved, pending.memory_ends)
+        {
+            Some(NoRetry::TooLarge)
+        } else {
+            (pending.memory_ends >= MEMORY_RETRIES_MAX).then_some(NoRetry::UsedUp)
+        };
+        if let Some(no_retry) = no_retry {
+            let failure = failure(&pending.spec, end, no_retry);
+            return self.fail(number, &failure, out);
+        }
+        let (mut spec, parent, ends) = (pending.spec.clone(), pending.parent, pending.memory_ends + 1);
+        let raised = if may_wait(&spec, parent) { shape } else { self.raise(shape, reserved, end) };
+        Arc::make_mut(&mut spec).kind = TaskKind::Task(raised);
+        // It reserves all that it can have without waiting for somebody who may never end: the monitor is enough for it.
+        let has_all = end.limit.is_some() && self.reserved(raised) >= end.reservable;
+        self.choose_shape(&mut spec, parent, if has_all { MEMORY_RETRIES_MAX } else { ends });
+        Arc::make_mut(&mut spec).spared = (ends == MEMORY_RETRIES_MAX).then_some(true);
+        let pending = self.pendings.get_mut(number).expect("looked up above");
+        self.events.on_failed(pending, FailureCode::OutOfMemory as u8 + 1, true, self.now);
+        pending.repeat(self.now);
+        pending.memory_ends = ends;
+        pending.spec = spec;
+        // Memory comes free as others end, and that is not at once: there is a pause from the first time on.
+        let until = self.now.plus(pause_after(u32::from(pending.memory_ends) + 1));
+        pending.state = State::Delayed { until };
+        self.delays.insert(until, number);
+    }
+
+    /// A task that ended so often for want of memory is asked for in the shape that says whether its reservation would be raised at
+    /// the next such end.
+    pub(in crate::worker) fn choose_shape(
+        &mut self,
+        spec: &mut Arc<TaskSpec>,
+        parent: Option<TaskId>,
+        ends: u8,
+    ) {
+        let TaskKind::Task(shape) = spec.kind else { return };
+        if self.reserved(shape) == 0 {
+            return;
+        }
+        let is_in_group =
+            self.leases.described(shape).is_some_and(|(_, place)| place.and_then(Strategy::group).is_some());
+        let raises =
+            spec.retries != 0 && ends < MEMORY_RETRIES_MAX && !is_in_group && !may_wait(spec, parent);
+        let chosen = self.leases.raising_memory(shape, raises);
+        if chosen != shape {
+            Arc::make_mut(spec).kind = TaskKind::Task(chosen);
+        }
+    }
+
+    fn reserved(&self, shape: ShapeId) -> u64 {
+        self.leases.resources(shape).map_or(0, |resources| resources.amount(MEMORY) / UNIT)
+    }
+
+    /// The shape with which a task is tried again.
+    fn raise(&mut self, shape: ShapeId, reserved: u64, end: &MemoryEnd) -> ShapeId {
+        let Some((resources, strategy)) = self.leases.described(shape) else { return shape };
+        let bytes = larger(reserved, end);
+        if bytes <= reserved || strategy.and_then(Strategy::group).is_some() {
+            return shape;
+        }
+        let (mut resources, strategy): (ResourceSet, Option<Strategy>) =
+            (resources.clone(), strategy.cloned());
+        resources.add_one(MEMORY, (bytes - reserved).saturating_mul(UNIT));
+        self.leases.shape(&resources, strategy.as_ref())
+    }
+}
+
+/// Whether something else may wait for a task while it waits itself.
+fn may_wait(spec: &TaskSpec, parent: Option<TaskId>) -> bool {
+    parent.is_some() || !spec.references.is_empty()
+}
+
+/// Whether it was this task that took the memory. The node knows what everybody holds and had reserved. The kernel takes the
+/// largest, which may be one that keeps to its reservation beside others that have none yet, and two may go at once.
+fn is_certain(end: &MemoryEnd, reserved: u64, ends_before: u8) -> bool {
+    end.by_kernel.is_none() || (end.held > reserved && ends_before >= UNCERTAIN_ENDS_MAX)
+}
+
+/// What to reserve (bytes): half as much again as was held, in few sizes, and never more than there is.
+fn larger(reserved: u64, end: &MemoryEnd) -> u64 {
+    let step = (end.reservable / MEMORY_RESERVATION_STEPS).max(1);
+    let wanted = end.held.saturating_add(end.held / 2).div_ceil(step).saturating_mul(step);
+    wanted.min(end.reservable).max(reserved)
+}
+
+fn failure(spec: &TaskSpec, end: &MemoryEnd, no_retry: NoRetry) -> Failure {
+    let name = spec.name.as_str();
+    let why = match no_retry {
+        NoRetry::NotAllowed => {
+            "it is not retried (max_retries=0). Run fewer such tasks at a time, with the option memory=BYTES or more num_cpus \
+             per task, let the task hold less, or allow retries"
+                .to_owned()
+        }
+        NoRetry::UsedUp => format!(
+            "it was tried {} times. Run fewer such tasks at a time, with the option memory=BYTES, or let the task hold less",
+            u32::from(MEMORY_RETRIES_MAX) + 1
+        ),
+        NoRetry::TooLarge => format!(
+            "it had reserved all the memory that can be reserved there ({}). Let the task hold less, in smaller parts for \
+             instance, or run it on a larger machine",
+            size(end.reservable)
+        ),
+    };
+    let (held, report) = (size(end.held), &end.report);
+    let text = match end.limit {
+        None => format!(
+            "{name}() was stopped because memory ran out; its worker held {held}, and {why}.\n{report}"
+        ),
+        Some(limit) => format!(
+            "{name}() was ended because it took more memory than its limit of {}, and {why}.\n{report}",
+            size(limit)
+        ),
+    };
+    Failure::new(FailureCode::OutOfMemory, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const GIB: u64 = 1 << 30;
+
+    fn end(held: u64, reservable: u64) -> MemoryEnd {
+        MemoryEnd { held, reservable, ..MemoryEnd::default() }
+    }
+
+    #[test]
+    fn half_as_much_again_in_sixteenths() {
+        assert_eq!(larger(0, &end(2 * GIB, 16 * GIB)), 3 * GIB);
+        assert_eq!(larger(0, &end(2 * GIB + 1, 16 * GIB)), 4 * GIB);
+        assert_eq!(larger(0, &end(15 * GIB, 16 * GIB)), 16 * GIB, "no more than there is");
+        assert_eq!(larger(5 * GIB, &end(GIB, 16 * GIB)), 5 * GIB, "no less than before");
+        assert_eq!(larger(0, &end(GIB, 0)), 0, "nothing can be reserved");
+    }
+
+    proptest! {
+        #[test]
+        fn reservations_never_shrink_are_few_and_end_at_all_there_is(held in 1u64.., reservable in 1u64.., reserved: u64) {
+            let reserved = reserved.min(reservable);
+            let raised = larger(reserved, &end(held, reservable));
+            prop_assert!(raised >= reserved && raised <= reservable);
+            let step = (reservable / MEMORY_RESERVATION_STEPS).max(1);
+            prop_assert!(raised == reserved || raised == reservable || raised.is_multiple_of(step));
+            // A task that always takes all it has reserved reaches the end soon.
+            let mut now = reserved.max(step);
+            for _ in 0..2 * MEMORY_RESERVATION_STEPS {
+                now = larger(now, &end(now, reservable));
+            }
+            prop_assert_eq!(now, reservable);
+        }
+    }
+}

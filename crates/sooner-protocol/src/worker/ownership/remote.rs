@@ -1,0 +1,192 @@
+//! Values of other nodes in the core: tasks that were pushed here wait until their arguments have been brought, and what
+//! becomes of those that cannot be (`docs/adr/0023-remote-values.md`).
+
+use sooner_wire::message::{
+    Dependency, Failure, FailureCode, Fetch, GivenBlocks, Location, LostAt, Message, Missing, Outcome,
+    Priority, Pulled, Push, UnknownBlocks,
+};
+use sooner_wire::{NodeId, ObjectId, WorkerId};
+
+use super::Brought;
+use super::recovery::Told;
+use crate::worker::WorkerCore;
+use crate::worker::action::{Actions, Peer, send};
+use crate::worker::execution::{Incoming, MetDependency};
+
+impl WorkerCore {
+    /// Enters an argument that is in the memory of another node, used by its task until that ends.
+    pub(in crate::worker) fn meet_remote(
+        &mut self,
+        dependency: &mut Dependency,
+        met: &mut MetDependency,
+        out: &mut Actions,
+    ) {
+        let object = dependency.object;
+        let slot = self.ownership.begin_loan(object);
+        match slot.outcome().as_deref() {
+            None if object.owner() != self.me => {
+                self.resolve(object, dependency.outcome.clone(), &[], out);
+            }
+            // It is ours, was lost, and is computed again.
+            None => {}
+            Some(latest) => {
+                dependency.outcome = latest.clone();
+                let contained = self.ownership.contained(object);
+                if !contained.is_empty() {
+                    dependency.contained = contained;
+                }
+            }
+        }
+        met.stored = Some(slot);
+    }
+
+    /// Whether the caller of a task has heard that its arguments are lost: then the task goes back to it, and comes again with the
+    /// next values. Others would push it again as it is.
+    pub(in crate::worker) fn hears_of_losses(&self, caller: Peer, push: &Push) -> bool {
+        let Peer::Worker(caller) = caller else { return false };
+        let is_here = caller.node() == self.me.node();
+        push.dependencies.iter().all(|dependency| match &dependency.outcome {
+            Outcome::Remote(_) => false,
+            Outcome::Stored(_) | Outcome::Failed(_) => is_here,
+            Outcome::Inline(_) => true,
+        })
+    }
+
+    /// What the caller of a task must hear of its lost arguments so that the task can go back: nothing of those that lay here if it
+    /// is a neighbour. `None`: it would push the task again as it is. Other arguments may be on their way. A task that waited
+    /// here for one that is lost would keep the resources that computing it takes.
+    pub(in crate::worker) fn missing_arguments(&self, incoming: &Incoming) -> Option<Vec<Missing>> {
+        let is_neighbour = matches!(incoming.from, Peer::Worker(caller) if caller.node() == self.me.node());
+        let mut missing = Vec::new();
+        for (object, outcome) in incoming.lost_places() {
+            match outcome.place_elsewhere() {
+                Some(place) if self.ownership.is_gone_from(object, outcome) => {
+                    missing.push(Missing { object, place });
+                }
+                None if is_neighbour => {}
+                Some(_) | None => return None,
+            }
+        }
+        Some(missing)
+    }
+
+    /// A task that waits here takes these, which are in the memory of another node: they are brought.
+    pub(in crate::worker) fn bring_arguments(&mut self, objects: Vec<ObjectId>, out: &mut Actions) {
+        for object in objects {
+            self.execution.miss(object);
+            self.ownership.bring(object, Priority::Argument, out);
+        }
+    }
+
+    /// The node has answered what it was asked for.
+    pub(in crate::worker) fn on_pulled(&mut self, pulled: Pulled, out: &mut Actions) {
+        let Pulled { object, location, failure, tried } = pulled;
+        match (location, failure) {
+            (Some(location), _) => {
+                if self.ownership.on_copy(object, location, out) == Brought::Here {
+                    self.deliver_copy(object, location);
+                }
+            }
+            (None, Some(failure)) => {
+                self.ownership.on_pull_failed(object, &failure, out);
+                self.refuse_unbrought(object, &failure, out);
+            }
+            (None, None) => {
+                let is_wanted = self.execution.is_missing(object);
+                if self.ownership.on_not_there(object, tried, is_wanted, out) == Brought::Lost {
+                    // Where nothing is certain its owner may name the same place again.
+                    let told = if tried.is_some() { Told::Callers } else { Told::Nobody };
+                    self.after_loss_elsewhere(vec![object], told, out);
+                }
+            }
+        }
+    }
+
+    /// A value that was elsewhere is here: tasks that wait for it go on.
+    pub(in crate::worker) fn deliver_copy(&mut self, object: ObjectId, location: Location) {
+        if self.execution.is_missing(object) {
+            self.execution.on_pulled(object, location);
+            self.instance.set_state(object, Outcome::Stored(location));
+        }
+    }
+
+    /// A value could not be brought here: what waits for it ends.
+    fn refuse_unbrought(&mut self, object: ObjectId, failure: &Failure, out: &mut Actions) {
+        if self.execution.is_missing(object) {
+            for incoming in self.execution.take_unbrought(object) {
+                self.refuse(incoming, failure, out);
+            }
+            self.instance.set_state(object, Outcome::Failed(Box::new(failure.clone())));
+        }
+    }
+
+    /// The state that the actor here was to begin with is lost: its constructor says so.
+    fn lose_state(&mut self, state: ObjectId) {
+        let message = "the state in the last checkpoint of the actor is lost: it was in the memory of another node, and is not there any more";
+        let failure = Failure::new(FailureCode::ObjectLost, message);
+        self.instance.set_state(state, Outcome::Failed(Box::new(failure)));
+        self.execution.forget_missing(state);
+    }
+
+    /// Nodes speak of copies of values of this process.
+    pub(in crate::worker) fn on_copies(&mut self, word: &Message, out: &mut Actions) {
+        let lost = match word {
+            Message::Locate(locate) => self.ownership.on_locate(locate, out),
+            Message::CopyMade(made) => self.ownership.on_copy_made(made, out),
+            Message::CopyGone(gone) => self.ownership.on_copy_gone(gone, out),
+            Message::SenderFailed(failed) => self.ownership.on_sender_failed(failed, out),
+            _ => return,
+        };
+        self.after_loss_elsewhere(lost, Told::Callers, out);
+    }
+
+    /// Blocks of another node were given to this process by one that is gone. What that said to it has been read.
+    pub(in crate::worker) fn on_given_elsewhere(&mut self, question: GivenBlocks, out: &mut Actions) {
+        let GivenBlocks { giver, mut offsets } = question;
+        offsets.retain(|block| !self.ownership.knows_block_at(giver.node(), *block));
+        if !offsets.is_empty() {
+            self.ownership.forget_lost_at(giver.node(), &offsets);
+            send(out, Peer::Node, UnknownBlocks { giver, offsets });
+        }
+    }
+
+    /// Blocks that this process holds at another node are lost.
+    pub(in crate::worker) fn on_lost_at(&mut self, lost: &LostAt, out: &mut Actions) {
+        let lost = self.ownership.on_lost_at(lost.node, &lost.offsets, out);
+        self.after_loss_elsewhere(lost, Told::Callers, out);
+    }
+
+    /// A node is gone, and with it all values that were only there.
+    pub(in crate::worker) fn on_node_gone(&mut self, node: NodeId, out: &mut Actions) {
+        // First of all: what was lost there is made again at once, and not by those who are gone as well.
+        self.leases.on_node_gone(node);
+        let mut lost = self.ownership.on_node_gone(node, out);
+        lost.extend(self.ownership.end_copies_at(node, out));
+        self.after_loss_elsewhere(lost, Told::All, out);
+        self.end_promotions_at(node, out);
+    }
+
+    /// A borrower asks for a value, perhaps because it is not where this process had said.
+    pub(in crate::worker) fn on_fetch(&mut self, fetch: &Fetch, from: WorkerId, out: &mut Actions) {
+        let Fetch { object, missing_at } = *fetch;
+        if let Some(place) = missing_at {
+            self.on_missing(&Missing { object, place }, out);
+        }
+        if self.ownership.on_fetch(object, from, out) {
+            self.revive(object, out);
+        }
+    }
+
+    /// Another process knows for certain that a value is not there.
+    pub(in crate::worker) fn on_missing(&mut self, missing: &Missing, out: &mut Actions) {
+        let lost = self.ownership.on_missing(missing.object, &missing.place, out);
+        self.after_loss_elsewhere(lost, Told::Callers, out);
+    }
+
+    fn after_loss_elsewhere(&mut self, lost: Vec<ObjectId>, told: Told, out: &mut Actions) {
+        let states = lost.iter().copied().filter(|object| *object == object.task.state());
+        let states: Vec<ObjectId> = states.collect();
+        self.after_loss(lost, told, out);
+        states.into_iter().for_each(|state| self.lose_state(state));
+    }
+}

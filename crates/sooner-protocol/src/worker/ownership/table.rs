@@ -1,0 +1,639 @@
+//! The ownership table (Ownership, tables 2 and 3): per object its slot, who keeps it alive, and, for a borrowed
+//! one, how often we were handed it.
+//!
+//! Counting (Ownership, appendix A, as weighted counts). Whoever hands a reference to another process registers
+//! that process with the owner on its own ordered connection before it gives up its own reference. The owner
+//! counts registrations per borrower and who made them ([`super::Borrowers`]); the borrower counts how often it was
+//! handed the reference by whom and returns exactly that number when it has no more use for it.
+//!
+//! A process that is gone may have told the borrower and not the owner, or the other way round. What it borrowed and
+//! registered counts until everybody has said what they have of it ([`Self::on_settled`](Ownership::on_settled)); then
+//! that counts instead (`docs/adr/0015-settling-a-death.md`).
+//!
+//! Invariants:
+//! - O1: a record is removed only when no handle, no use and no borrower is left and its outcome is known.
+//! - O2: `uses` counts submitted or executing tasks, containing objects and pins; it never underflows.
+//! - O3: the contained references of a value are used by its record for as long as it stands.
+//! - O4: a record that only lineage keeps holds no shared memory: its value goes, and comes back by execution.
+//! - O5: of the uses of a borrowed object, `loans` are those of tasks that others pushed here. For handles and all other uses
+//!   this process is registered with the owner, or will be by a caller that was told; or a task runs that was lent the object,
+//!   and whose reply will tell.
+//!
+//! It never frees memory or sends anything by itself: it appends actions.
+
+use std::sync::Arc;
+
+use crate::probes::{bug, mark};
+use sooner_wire::message::{FreeBlocks, Held, Location, Outcome, Remote};
+use sooner_wire::{Name, ObjectId, TaskId, WorkerId};
+
+use directory::Directory;
+use promotion::Promotions;
+use remote::Remotes;
+
+pub use promotion::Promotion;
+pub use remote::Brought;
+
+use super::{Borrowers, Slot};
+use crate::table::{Map, Set};
+use crate::worker::action::{Action, Actions, Peer, send};
+
+/// Whether the object is ours.
+#[derive(Debug)]
+pub enum Origin {
+    /// We own it; others may borrow it.
+    Owned(Borrowers),
+    /// Another process owns it.
+    Borrowed {
+        /// How often we were handed it and are certainly registered as a borrower: by the owner, or by ourselves.
+        received: u32,
+        /// Uses by tasks that others pushed here: each caller keeps the object for its own until the reply.
+        loans: u32,
+        /// A caller was told that we hold it on: it registers us before it gives up what it has.
+        is_told: bool,
+        /// We handed it on although we are not registered: we are to be, so that our word to the owner has time to arrive.
+        handed_on: bool,
+        /// Whether the owner was asked for the value.
+        fetching: bool,
+    },
+}
+
+/// Those who wait for an outcome; most objects have none.
+#[derive(Debug, Default)]
+struct Waiting {
+    /// Borrowers that asked for the value.
+    fetchers: Vec<WorkerId>,
+    /// Tasks of ours that depend on it.
+    dependents: Vec<u64>,
+    /// The shell wants [`Action::Ready`].
+    watched: bool,
+}
+
+/// How an object of ours came to be, as far as it says whether it can be made again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Made {
+    /// By `put`, or by a task that is pending or kept in the lineage.
+    #[default]
+    Itself,
+    /// By a call of an actor that may not be repeated.
+    Call,
+    /// By a streaming task that was cancelled.
+    Item,
+    /// By a task that may not be executed again: it has no retries, or has used them up.
+    Spent,
+    /// By a task whose description was given up to save memory.
+    Evicted,
+}
+
+/// One object.
+#[derive(Debug)]
+pub struct Record {
+    /// Where the outcome appears.
+    pub slot: Arc<Slot>,
+    uses: u32,
+    /// Arguments of kept tasks that this is (Ownership, table 2: the lineage count).
+    lineage: u32,
+    made: Made,
+    /// Its value is gone, and nobody computes it.
+    is_absent: bool,
+    /// Its value was dropped for want of room, and is computed again when it is wanted.
+    is_dropped: bool,
+    /// The task that made it is kept, or it is an item of one that has not ended.
+    is_kept: bool,
+    origin: Origin,
+    contained: Box<[ObjectId]>,
+    waiting: Option<Box<Waiting>>,
+    /// The handle of an actor: when it goes, the actor goes.
+    is_actor: bool,
+    /// Its block was given up before the record went.
+    is_released: bool,
+    /// Others hold the block, too: it goes back to the node, and is not reused here.
+    is_shared: bool,
+    /// Somebody was told where the value of this object of ours is, and may still have to do with it.
+    is_told: bool,
+}
+
+/// A lost value that somebody may still be reading.
+#[derive(Debug, Default)]
+struct Stale {
+    blocks: Vec<Location>,
+    /// Copies of values of other nodes.
+    copies: Vec<Location>,
+    /// Blocks of other nodes.
+    remotes: Vec<Remote>,
+    /// References inside.
+    contained: Vec<ObjectId>,
+}
+
+/// The table of one process.
+#[derive(Debug)]
+pub struct Ownership {
+    me: WorkerId,
+    records: Map<ObjectId, Record>,
+    /// What each other process borrows from us, or registered borrowers of, so that its death costs only that.
+    borrowed_by: Map<WorkerId, Set<ObjectId>>,
+    /// How often we were handed borrowed objects by others than their owners.
+    handed: Map<ObjectId, Vec<(WorkerId, u32)>>,
+    /// What was said of borrowed objects to be held of processes that are gone: part of what was received.
+    said_of: Map<ObjectId, Vec<(WorkerId, u32)>>,
+    /// Objects of gone owners are found through this.
+    borrowed_from: Map<WorkerId, Set<ObjectId>>,
+    /// Processes that are gone, the latest last: a third process may register one of them for a reference that it was
+    /// handed shortly before its end. As many as a node has at a time; messages are not on their way for longer.
+    gone: Set<WorkerId>,
+    /// Those of them of whom not everybody has been heard.
+    unsettled: Set<WorkerId>,
+    /// What was said to be held of those of them that are of other nodes.
+    said: Map<WorkerId, Vec<Held>>,
+    /// Borrowers at other nodes of whose ends the node was asked to tell.
+    watched: Set<WorkerId>,
+    /// Objects with references that were pickled outside of the engine, and how many.
+    pins: Map<ObjectId, u32>,
+    /// Where objects were made; empty unless that is recorded.
+    sites: Map<ObjectId, Name>,
+    /// Blocks whose contents are lost, until the node uses them again.
+    lost: Set<u64>,
+    /// What lost values leave behind; given up with the record, because a process may still be reading there.
+    stale: Map<ObjectId, Stale>,
+    /// Results of kept tasks whose records went.
+    out_of_scope: Vec<ObjectId>,
+    /// Tasks of ours, by number, that are being executed again for a lost result: they make their other results, too.
+    repeated: Set<u64>,
+    /// Blocks of values of ours that we have not freed, and which values these are.
+    given_blocks: Map<u64, ObjectId>,
+    /// Outcomes that turned out to be errors: see [`Self::failures`].
+    failures: u64,
+    /// Blocks of dead owners, of which the node asked last whether they are read here.
+    orphans: Set<u64>,
+    remotes: Remotes,
+    /// Who pulls our values from whom.
+    directory: Directory,
+    promotions: Promotions,
+    /// Actors whose handle's record went since somebody asked.
+    dropped_actors: Vec<TaskId>,
+}
+
+/// Effects of an outcome that the caller must act on.
+#[derive(Debug, Default)]
+pub struct Resolved {
+    /// Tasks whose dependency this was.
+    pub dependents: Vec<u64>,
+}
+
+impl Ownership {
+    /// An empty table of process `me`.
+    #[must_use]
+    pub fn new(me: WorkerId) -> Self {
+        Self {
+            me,
+            records: Map::default(),
+            borrowed_by: Map::default(),
+            handed: Map::default(),
+            said_of: Map::default(),
+            borrowed_from: Map::default(),
+            gone: Set::default(),
+            unsettled: Set::default(),
+            said: Map::default(),
+            watched: Set::default(),
+            pins: Map::default(),
+            sites: Map::default(),
+            lost: Set::default(),
+            stale: Map::default(),
+            out_of_scope: Vec::new(),
+            repeated: Set::default(),
+            given_blocks: Map::default(),
+            failures: 0,
+            orphans: Set::default(),
+            remotes: Remotes::default(),
+            directory: Directory::default(),
+            promotions: Promotions::default(),
+            dropped_actors: Vec::new(),
+        }
+    }
+
+    /// Number of records.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Whether nothing is owned or borrowed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// The record of an object.
+    #[must_use]
+    pub fn record(&self, object: ObjectId) -> Option<&Record> {
+        self.records.get(&object)
+    }
+
+    /// Objects in the table.
+    pub fn objects(&self) -> impl Iterator<Item = (ObjectId, &Record)> {
+        self.records.iter().map(|(id, record)| (*id, record))
+    }
+
+    /// Enters an object we own: a return value that is to come, or a value that was put.
+    pub fn own(&mut self, object: ObjectId, slot: Arc<Slot>) {
+        debug_assert_eq!(object.owner(), self.me, "only the owner enters an object");
+        slot.register();
+        if let Some(Outcome::Stored(location)) = slot.outcome().as_deref() {
+            self.given_blocks.insert(location.offset, object);
+        }
+        self.records.entry(object).or_insert_with(|| Record::new(slot, Origin::Owned(Borrowers::default())));
+    }
+
+    /// Marks a record as the handle of an actor.
+    pub fn mark_actor(&mut self, object: ObjectId) {
+        if let Some(record) = self.records.get_mut(&object) {
+            record.is_actor = true;
+        }
+    }
+
+    /// The slot of an object that came to us inside a message; enters it when it is new.
+    pub fn meet(&mut self, object: ObjectId) -> Arc<Slot> {
+        if let Some(record) = self.records.get(&object) {
+            return record.slot.clone();
+        }
+        let slot = Arc::new(Slot::default());
+        slot.register();
+        let origin = if object.owner() == self.me {
+            // Ours, and gone: someone kept an id without a reference. Whoever asks learns that.
+            slot.fill(Outcome::Failed(Box::new(freed_failure(object))));
+            Origin::Owned(Borrowers::default())
+        } else {
+            self.borrowed_from.entry(object.owner()).or_default().insert(object);
+            Origin::Borrowed { received: 0, loans: 0, is_told: false, handed_on: false, fetching: false }
+        };
+        self.records.insert(object, Record::new(slot.clone(), origin));
+        slot
+    }
+
+    /// Keeps an object alive for a task, a containing value or a pin.
+    pub fn add_use(&mut self, object: ObjectId) {
+        if let Some(record) = self.records.get_mut(&object) {
+            record.uses += 1;
+            return;
+        }
+        self.meet(object);
+        self.records[&object].uses += 1;
+    }
+
+    /// Ends one [`Self::add_use`].
+    pub fn end_use(&mut self, object: ObjectId, out: &mut Actions) {
+        if self.records.get_mut(&object).is_some_and(Record::end_use) {
+            self.settle(object, out);
+        }
+    }
+
+    /// Whether nothing and nobody waits for the object of ours, or could: lineage that counts it may ask for it again.
+    #[must_use]
+    pub fn is_unwanted(&self, object: ObjectId) -> bool {
+        self.records.get(&object).is_none_or(|record| {
+            let is_unborrowed = matches!(&record.origin, Origin::Owned(borrowers) if borrowers.is_empty());
+            is_unborrowed && !record.is_used() && record.lineage == 0 && record.waiting.is_none()
+        })
+    }
+
+    /// Whether the object is ours and nothing but the caller's one handle keeps it: nobody else can read it.
+    #[must_use]
+    pub fn is_sole(&self, object: ObjectId) -> bool {
+        if object.owner() != self.me {
+            return false;
+        }
+        self.records.get(&object).is_none_or(|record| {
+            let is_unborrowed = matches!(&record.origin, Origin::Owned(borrowers) if borrowers.is_empty());
+            is_unborrowed && record.uses == 0 && record.slot.handles() <= 1
+        })
+    }
+
+    /// Gives an object of ours up although references to it are left: reading it through them is an error in this
+    /// process. Its memory is free at once if nobody else can read it, no view of it is left and none is about to be made, else
+    /// when they are gone.
+    pub fn free(&mut self, object: ObjectId, out: &mut Actions) {
+        let Some(record) = self.records.get_mut(&object) else { return };
+        let is_ours = matches!(&record.origin, Origin::Owned(borrowers) if borrowers.is_empty());
+        if object.owner() != self.me || !record.slot.has_outcome() {
+            return;
+        }
+        record.slot.mark_freed();
+        let outcome =
+            record.slot.outcome().filter(|outcome| outcome.is_in_memory()).map(std::borrow::Cow::into_owned);
+        if let Some(outcome) = outcome
+            && is_ours
+            && record.uses == 0
+            && record.slot.views() == 0
+            && !record.is_released
+            && !self.remotes.is_pulling(object)
+        {
+            record.is_released = true;
+            let is_shared = record.is_shared;
+            self.end_copies(object, out);
+            self.free_value(object, Some(&outcome), is_shared, out);
+        }
+    }
+
+    /// The last handle of an object was dropped.
+    pub fn on_handle_dropped(&mut self, object: ObjectId, out: &mut Actions) {
+        self.settle(object, out);
+    }
+
+    /// Writes the outcome of an object. `contained` are references inside the value; those that came with it were
+    /// received before.
+    pub fn resolve(
+        &mut self,
+        object: ObjectId,
+        outcome: Outcome,
+        contained: &[ObjectId],
+        out: &mut Actions,
+    ) -> Resolved {
+        let Some(record) = self.records.get_mut(&object).filter(|record| !record.slot.has_outcome()) else {
+            self.discard(object, &outcome, contained, out);
+            return Resolved::default();
+        };
+        if let Outcome::Stored(location) = outcome
+            && object.owner() == self.me
+        {
+            self.given_blocks.insert(location.offset, object);
+        }
+        self.failures += u64::from(matches!(outcome, Outcome::Failed(_)));
+        record.slot.fill(outcome);
+        record.contained = contained.into();
+        let (is_used, waiting) = (record.is_used(), record.waiting.take());
+        self.publish(object, out);
+        for inner in contained.iter().filter(|_| !bug!(NestedNotKept)) {
+            self.add_use(*inner);
+        }
+        if bug!(NestedNotKept) {
+            record_without_contained(&mut self.records[&object]);
+        }
+        let mut resolved = Resolved::default();
+        if let Some(waiting) = waiting {
+            if waiting.fetchers.len() > 1 {
+                mark!("several borrowers waited for one value");
+            }
+            if waiting.watched && !self.watch(object, out) {
+                out.push(Action::Ready(object));
+            }
+            for fetcher in waiting.fetchers {
+                self.send_value(object, fetcher, out);
+            }
+            resolved.dependents = if bug!(DependentsForgotten) { Vec::new() } else { waiting.dependents };
+        }
+        if !is_used {
+            self.settle(object, out);
+        }
+        resolved
+    }
+
+    /// How many objects have failed so far. A wait for many looks at each of them for an error only when this has changed.
+    #[must_use]
+    pub fn failures(&self) -> u64 {
+        self.failures
+    }
+
+    /// Lets go of a value that nobody wants any more, and of what came inside it and was received.
+    pub fn discard(
+        &mut self,
+        object: ObjectId,
+        outcome: &Outcome,
+        contained: &[ObjectId],
+        out: &mut Actions,
+    ) {
+        contained.iter().for_each(|inner| self.settle(*inner, out));
+        match outcome {
+            Outcome::Stored(location) if object.owner() == self.me => self.free_block(*location, false, out),
+            Outcome::Remote(remote) => self.free_remote(object, remote, out),
+            Outcome::Inline(_) | Outcome::Stored(_) | Outcome::Failed(_) => {}
+        }
+    }
+
+    /// A value that was put contains references of ours.
+    pub fn contain(&mut self, object: ObjectId, contained: &[ObjectId]) {
+        for inner in contained {
+            self.add_use(*inner);
+        }
+        if let Some(record) = self.records.get_mut(&object) {
+            record.contained = contained.into();
+        }
+    }
+
+    /// References inside a value.
+    #[must_use]
+    pub fn contained(&self, object: ObjectId) -> Vec<ObjectId> {
+        self.records.get(&object).map(|r| r.contained.to_vec()).unwrap_or_default()
+    }
+
+    /// A process is gone: what it owned has no value (fate-sharing, Ownership, section 4.3). What it borrowed counts until
+    /// [`Self::on_settled`]. Returns the objects whose waiting tasks must hear of it.
+    pub fn on_worker_gone(&mut self, worker: WorkerId) -> Vec<ObjectId> {
+        if self.note_gone(worker) {
+            self.unsettled.insert(worker);
+        }
+        let mut objects = self.borrowed_from.get(&worker).cloned().unwrap_or_default();
+        if !objects.is_empty() {
+            mark!("an owner died while this process borrowed from it");
+        }
+        if bug!(OwnerDeathLostInFetch) {
+            objects.retain(|object| {
+                !matches!(self.records[object].origin, Origin::Borrowed { fetching: true, .. })
+            });
+        }
+        objects
+            .into_iter()
+            .filter(|object| {
+                self.lose_with_owner(*object)
+                    || self.records.get(object).is_some_and(|r| !r.slot.has_outcome())
+            })
+            .collect()
+    }
+
+    /// Enters a value that came with its block: this process is one of those who hold it.
+    pub fn adopt(&mut self, object: ObjectId, outcome: Outcome) {
+        let slot = Arc::new(Slot::with_outcome(outcome));
+        slot.register();
+        let record = Record { is_shared: true, ..Record::new(slot, Origin::Owned(Borrowers::default())) };
+        self.records.insert(object, record);
+    }
+
+    /// Actors that nothing here refers to any more.
+    pub fn take_dropped_actors(&mut self) -> Vec<TaskId> {
+        std::mem::take(&mut self.dropped_actors)
+    }
+
+    /// Whether the block holds a value that another process gave us.
+    #[must_use]
+    pub fn knows_block(&self, offset: u64) -> bool {
+        self.given_blocks.contains_key(&offset)
+    }
+
+    /// Removes a record that nothing keeps (O1) and lets go of what it kept.
+    fn settle(&mut self, object: ObjectId, out: &mut Actions) {
+        let Some(record) = self.records.get(&object) else { return };
+        let owned_and_free = match &record.origin {
+            Origin::Owned(borrowers) => {
+                (borrowers.is_empty() || (record.is_actor && bug!(ActorCollectedWhileBorrowed)))
+                    && (record.slot.has_outcome() || record.is_actor || record.is_absent)
+            }
+            Origin::Borrowed { .. } => true,
+        };
+        if !owned_and_free || record.is_used() {
+            return;
+        }
+        if record.lineage > 0 {
+            return self.release_value(object, out);
+        }
+        let record = self.records.swap_remove(&object).expect("looked up above");
+        if !self.sites.is_empty() {
+            self.sites.swap_remove(&object);
+        }
+        if record.is_kept {
+            self.out_of_scope.push(object);
+        }
+        if record.is_actor {
+            self.dropped_actors.push(object.task);
+        }
+        match record.origin {
+            Origin::Owned(mut borrowers) => {
+                self.keep_set_aside(object, borrowers.take_set_aside());
+                if record.is_actor && !bug!(ActorNeverCollected) {
+                    let message = sooner_wire::message::ActorOutOfScope { actor: object.task };
+                    send(out, Peer::Node, message);
+                }
+                if !record.is_released && !bug!(BlockNeverFreed) {
+                    if let Some(Outcome::Stored(location)) = record.slot.outcome().as_deref()
+                        && bug!(BlockFreedTwice)
+                    {
+                        out.push(Action::FreeBlock(*location));
+                    }
+                    self.free_value(object, record.slot.outcome().as_deref(), record.is_shared, out);
+                }
+                // Its copy here was lost, and it was not wanted again.
+                self.free_primary(object, out);
+            }
+            Origin::Borrowed { received, .. } => {
+                if let Some(objects) = self.borrowed_from.get_mut(&object.owner()) {
+                    objects.swap_remove(&object);
+                    if objects.is_empty() {
+                        self.borrowed_from.swap_remove(&object.owner());
+                    }
+                }
+                self.free_copy(object, out);
+                self.return_borrows(object, received, out);
+            }
+        }
+        self.forget_remote(object);
+        self.unpin_copies(object, out);
+        if let Some(stale) = self.stale.swap_remove(&object) {
+            self.let_go_of(object, stale, record.is_shared, out);
+        }
+        for inner in &record.contained {
+            self.end_use(*inner, out);
+        }
+    }
+
+    /// A block is not needed any more. It is not for reuse here if it is lost, because somebody may still believe in it,
+    /// or if others hold it, too: the node knows when the last of them is done.
+    fn free_block(&mut self, location: Location, is_shared: bool, out: &mut Actions) {
+        self.given_blocks.swap_remove(&location.offset);
+        let is_shared = self.promotions.forget_here(location.offset) || is_shared;
+        if is_shared || self.lost.contains(&location.offset) {
+            send(out, Peer::Node, FreeBlocks { offsets: vec![location.offset] });
+        } else {
+            out.push(Action::FreeBlock(location));
+        }
+    }
+}
+
+impl Record {
+    fn new(slot: Arc<Slot>, origin: Origin) -> Self {
+        Self {
+            slot,
+            uses: 0,
+            lineage: 0,
+            made: Made::default(),
+            is_absent: false,
+            is_dropped: false,
+            is_kept: false,
+            origin,
+            contained: Box::default(),
+            waiting: None,
+            is_actor: false,
+            is_released: false,
+            is_shared: false,
+            is_told: false,
+        }
+    }
+
+    /// Whether a borrower of an owned object was registered by another process.
+    #[must_use]
+    pub fn is_handed_on(&self) -> bool {
+        matches!(&self.origin, Origin::Owned(borrowers) if borrowers.is_handed_on())
+    }
+
+    /// Ends one use. True if it was the last one, and there is no handle.
+    fn end_use(&mut self) -> bool {
+        assert!(self.uses > 0, "O2: a use ends that never began");
+        self.uses -= 1;
+        self.note_end();
+        !self.is_used()
+    }
+
+    /// A use or a borrower has ended: when none is left, nobody is left who was told of the place.
+    fn note_end(&mut self) {
+        let is_lent = matches!(&self.origin, Origin::Owned(borrowers) if !borrowers.is_empty());
+        self.is_told &= self.uses > 0 || is_lent;
+    }
+
+    /// Submitted or executing tasks, containing objects and pins that use it.
+    fn uses(&self) -> u32 {
+        self.uses
+    }
+
+    /// Whether this process needs the object.
+    fn is_used(&self) -> bool {
+        self.uses > 0 || self.slot.handles() > 0
+    }
+
+    /// Borrowers of an owned object.
+    #[must_use]
+    pub fn borrowers(&self) -> Vec<WorkerId> {
+        match &self.origin {
+            Origin::Owned(borrowers) => borrowers.list(),
+            Origin::Borrowed { .. } => Vec::new(),
+        }
+    }
+}
+
+/// The defect `NestedNotKept`: what a value contains is known to nobody.
+fn record_without_contained(record: &mut Record) {
+    record.contained = Box::default();
+}
+
+fn freed_failure(object: ObjectId) -> sooner_wire::message::Failure {
+    sooner_wire::message::Failure::new(
+        sooner_wire::message::FailureCode::ObjectFreed,
+        format!(
+            "{} was freed: its last reference was dropped before this one was used. Keep a reference, or pass the reference itself instead of its id",
+            name_of(object)
+        ),
+    )
+}
+
+fn name_of(object: ObjectId) -> String {
+    let TaskId { owner, number } = object.task;
+    format!("object {number}/{} of process {:x}", object.index, owner.0)
+}
+
+mod borrowing;
+mod directory;
+mod promotion;
+mod recovery;
+mod relinquishing;
+mod remote;
+mod report;
+mod settling;
+#[cfg(test)]
+mod tests;
+mod waiting;

@@ -1,0 +1,304 @@
+//! The copies of this process's values at other nodes, and who pulls them from whom (`docs/adr/0026-broadcast-chains-at-the-owner.md`).
+//!
+//! [`Chains`] decides; here its words meet the table. There is an entry for a value that the node of somebody else asked for,
+//! until the value goes. The value is where the table says, and stays there as long as the record does; copies are
+//! additional, and nothing here keeps one from going but those who pull from it.
+//!
+//! Empty as long as there is one node.
+
+use sooner_wire::message::{
+    CopyGone, CopyMade, DropCopy, Locate, Located, Location, Remote, SenderFailed, is_spilled,
+};
+use sooner_wire::{NodeId, ObjectId};
+
+use super::Ownership;
+use crate::table::Map;
+use crate::worker::action::{Actions, Peer, send};
+use crate::worker::ownership::{Assigned, ChainAction, Chains};
+
+/// How often the same place is named again after all who were to pull from it said that they cannot. Then the value counts as
+/// lost.
+const TRIES: u32 = 2;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Directory {
+    chains: Chains,
+    /// Where the values are of which the directory knows, and how often nobody could pull from there.
+    places: Map<ObjectId, (Remote, u32)>,
+    /// Copies of what is out of reference go when their nodes need the room, and not before.
+    is_lazy: bool,
+}
+
+impl Ownership {
+    /// From now on nodes are not told when values of which they have copies are out of reference (Oakes, table 5.1: pinning and
+    /// unpinning). They ask before such a copy goes for want of room, as for any other.
+    pub fn unpin_lazily(&mut self) {
+        self.directory.is_lazy = true;
+    }
+
+    /// A node wants a copy of a value of ours. Gives what turns out to be lost.
+    pub fn on_locate(&mut self, locate: &Locate, out: &mut Actions) -> Vec<ObjectId> {
+        let Locate { object, node } = *locate;
+        let lost = self.lose_dropped(object, out);
+        if !lost.is_empty() {
+            // It waits for what its task makes.
+            let mut said = Vec::new();
+            self.directory.chains.on_locate(object, node, &mut said);
+            self.say(said, out);
+            return lost;
+        }
+        let place = self.place_of(object);
+        let is_made_there = place.is_some_and(|place| place.node == node);
+        let mut said = Vec::new();
+        match place {
+            Some(place) if !is_made_there && !self.directory.chains.contains(object) => {
+                self.directory.made(object, place, 0, &mut said, out);
+            }
+            // Copies may be left of a value that is being made again.
+            None if !self.directory.chains.has_complete(object) => {
+                name_nobody(object, node, out);
+                self.directory.chains.on_dropped(object, node, &mut said);
+                return self.direct(said, out);
+            }
+            Some(_) if is_made_there => {
+                name_nobody(object, node, out);
+                return Vec::new();
+            }
+            Some(_) | None => {}
+        }
+        self.directory.chains.on_locate(object, node, &mut said);
+        self.direct(said, out)
+    }
+
+    /// A value of ours that was dropped for want of room is wanted by somebody who would not find it: it counts as lost, unless there is a
+    /// copy of it here.
+    fn lose_dropped(&mut self, object: ObjectId, out: &mut Actions) -> Vec<ObjectId> {
+        if self.records.get(&object).is_none_or(|record| !record.is_dropped) {
+            return Vec::new();
+        }
+        match self.place_of(object).filter(|place| is_spilled(place.location.offset)) {
+            Some(place) => self.on_lost_at(place.node, &[place.location.offset], out),
+            None => Vec::new(),
+        }
+    }
+
+    /// A copy is complete.
+    pub fn on_copy_made(&mut self, made: &CopyMade, out: &mut Actions) -> Vec<ObjectId> {
+        let mut said = Vec::new();
+        self.directory.chains.on_complete(made.object, made.node, made.attempt, &mut said);
+        self.direct(said, out)
+    }
+
+    /// A copy is not needed where it is.
+    pub fn on_copy_gone(&mut self, gone: &CopyGone, out: &mut Actions) -> Vec<ObjectId> {
+        if self.is_asked_for_copy(gone.object, gone.node) {
+            // What that node says to the question, which it had not heard, comes next.
+            return Vec::new();
+        }
+        let mut said = Vec::new();
+        self.directory.chains.on_leaving(gone.object, gone.node, &mut said);
+        self.direct(said, out)
+    }
+
+    /// A node cannot get the rest from whom it was told.
+    pub fn on_sender_failed(&mut self, failed: &SenderFailed, out: &mut Actions) -> Vec<ObjectId> {
+        let mut said = Vec::new();
+        self.directory.chains.on_failed(failed.object, failed.node, failed.attempt, &mut said);
+        self.direct(said, out)
+    }
+
+    /// A node is gone, and the copies there; what was made there has no value any more. Gives what turns out to be lost beside that.
+    pub fn end_copies_at(&mut self, node: NodeId, out: &mut Actions) -> Vec<ObjectId> {
+        if self.directory.chains.is_empty() {
+            return Vec::new();
+        }
+        self.directory.places.retain(|_, (place, _)| place.node != node);
+        let mut said = Vec::new();
+        self.directory.chains.on_node_gone(node, &mut said);
+        self.direct(said, out)
+    }
+
+    /// The value of an object is lost where it was: others are not sent there.
+    pub(super) fn forget_place(&mut self, object: ObjectId, out: &mut Actions) {
+        if let Some((place, _)) = self.directory.places.swap_remove(&object) {
+            self.forget_copy_at(object, place.node, out);
+        }
+    }
+
+    /// A node does not have the copy that counted as kept for this process. The caller sees to the value.
+    pub(super) fn forget_copy_at(&mut self, object: ObjectId, node: NodeId, out: &mut Actions) {
+        let mut said = Vec::new();
+        if self.directory.chains.kept_at(object) == Some(node) {
+            self.directory.chains.on_dropped(object, node, &mut said);
+        }
+        self.direct(said, out);
+    }
+
+    /// The nodes with complete copies of a value of ours.
+    pub(super) fn copies_at(&self, object: ObjectId) -> impl Iterator<Item = NodeId> {
+        self.directory.chains.complete_at(object)
+    }
+
+    /// A node with a complete copy, how many bytes that has, and which execution they are of.
+    pub(super) fn kept_copy(&self, object: ObjectId) -> Option<(NodeId, u64, u64)> {
+        if self.directory.chains.is_empty() { None } else { self.directory.chains.kept(object) }
+    }
+
+    /// The copy that counted as kept is the value from now on, and in this place.
+    pub(super) fn note_promoted(&mut self, object: ObjectId, place: Remote) {
+        if self.directory.chains.on_promoted(object, place.node) {
+            self.directory.places.insert(object, (place, 0));
+        }
+    }
+
+    /// A value of ours has got its outcome: whoever waits to pull it may.
+    #[inline]
+    pub(super) fn publish(&mut self, object: ObjectId, out: &mut Actions) {
+        if !self.directory.chains.is_empty() {
+            self.publish_again(object, out);
+        }
+    }
+
+    fn publish_again(&mut self, object: ObjectId, out: &mut Actions) {
+        if !self.directory.chains.contains(object) {
+            return;
+        }
+        let Some(place) = self.place_of(object) else { return self.end_copies(object, out) };
+        let mut said = Vec::new();
+        self.directory.made(object, place, 0, &mut said, out);
+        self.say(said, out);
+    }
+
+    /// A value of ours goes, or is not in memory any more: nobody counts on copies of it.
+    #[inline]
+    pub(super) fn end_copies(&mut self, object: ObjectId, out: &mut Actions) {
+        if !self.directory.chains.is_empty() {
+            self.forget_copies(object, out);
+        }
+    }
+
+    /// A value of ours is out of reference: nobody will ask for copies of it.
+    #[inline]
+    pub(super) fn unpin_copies(&mut self, object: ObjectId, out: &mut Actions) {
+        if !self.directory.is_lazy {
+            return self.end_copies(object, out);
+        }
+        let mut said = Vec::new();
+        self.directory.places.swap_remove(&object);
+        self.directory.chains.on_unpinned(object, &mut said);
+        self.say(said, out);
+    }
+
+    fn forget_copies(&mut self, object: ObjectId, out: &mut Actions) {
+        let mut said = Vec::new();
+        let place = self.directory.places.swap_remove(&object).map(|(place, _)| place.node);
+        let kept = self.directory.chains.kept_at(object);
+        self.directory.chains.on_gone(object, &mut said);
+        // What lies where the table says is freed with the value.
+        let copy = kept.filter(|node| Some(*node) != place);
+        said.extend(copy.map(|node| ChainAction::Drop { object, node }));
+        self.say(said, out);
+    }
+
+    /// Whether a node is in the middle of a pull of a value of ours, as far as it was told from whom.
+    pub(super) fn is_pulled(&self, object: ObjectId) -> bool {
+        !self.directory.chains.is_empty() && self.directory.chains.is_pulled(object)
+    }
+
+    /// Says what the chains want said, and sees to values of which no complete copy can be reached. Gives those that are lost.
+    fn direct(&mut self, said: Vec<ChainAction>, out: &mut Actions) -> Vec<ObjectId> {
+        let mut lost = Vec::new();
+        let mut without = self.say(said, out);
+        while let Some(object) = without.pop() {
+            if self.directory.chains.has_complete(object) {
+                continue;
+            }
+            let before = self.directory.places.swap_remove(&object);
+            // It is being made again: whoever waits is told when it is there.
+            let Some(place) = self.place_of(object) else { continue };
+            let tries = before.filter(|(at, _)| *at == place).map_or(0, |(_, tries)| tries + 1);
+            // What is in a block here is said to be lost by this node; what is said to be on its disk may not be there.
+            let may_be_lost = place.node != self.me.node() || is_spilled(place.location.offset);
+            if tries >= TRIES && may_be_lost {
+                lost.extend(self.on_lost_at(place.node, &[place.location.offset], out));
+                continue;
+            }
+            let mut again = Vec::new();
+            self.directory.made(object, place, tries, &mut again, out);
+            without.extend(self.say(again, out));
+        }
+        lost
+    }
+
+    /// Gives the objects of which no complete copy is known.
+    fn say(&self, said: Vec<ChainAction>, out: &mut Actions) -> Vec<ObjectId> {
+        let mut without = Vec::new();
+        for action in said {
+            match action {
+                ChainAction::Pull(assigned) => self.name_sender(&assigned, out),
+                ChainAction::Drop { object, node } => send(out, Peer::Node, DropCopy { object, node }),
+                // The value is where the table says. If it is not there, it is made again.
+                ChainAction::Keep { .. } => {}
+                ChainAction::Lost { object } => without.push(object),
+                ChainAction::Refused { object, receiver } => self.name_place(object, receiver, out),
+            }
+        }
+        without
+    }
+
+    fn name_sender(&self, assigned: &Assigned, out: &mut Actions) {
+        let Assigned { object, receiver: node, sender, length, generation, attempt } = *assigned;
+        let place = self.directory.places.get(&object).map(|(place, _)| *place);
+        let made_there = place.filter(|place| place.node == sender);
+        let is_copy = made_there.is_none();
+        let copy = Remote { node: sender, location: Location { offset: 0, length } };
+        let sender = Some(made_there.unwrap_or(copy));
+        send(out, Peer::Node, Located { object, node, sender, generation, attempt, is_copy });
+    }
+
+    /// There is no room for another copy in the table: who asks pulls from where the value was made.
+    fn name_place(&self, object: ObjectId, node: NodeId, out: &mut Actions) {
+        let (sender, generation, attempt, is_copy) = (self.place_of(object), 0, 0, false);
+        send(out, Peer::Node, Located { object, node, sender, generation, attempt, is_copy });
+    }
+
+    /// Asserts the invariants of the directory; for tests and the simulator.
+    pub fn check_directory(&self) {
+        self.directory.chains.check();
+        for (object, (place, _)) in &self.directory.places {
+            assert!(
+                self.directory.chains.contains(*object),
+                "a place of {object:?}, which nobody pulls: {place:?}"
+            );
+        }
+    }
+}
+
+impl Directory {
+    /// A value is at this place, if nobody has a complete copy of it.
+    fn made(
+        &mut self,
+        object: ObjectId,
+        place: Remote,
+        tries: u32,
+        said: &mut Vec<ChainAction>,
+        out: &mut Actions,
+    ) {
+        let was_to_pull = self.chains.contains_at(object, place.node);
+        if self.chains.on_made(object, place.node, place.location.length, said).is_none() {
+            return;
+        }
+        self.places.insert(object, (place, tries));
+        if was_to_pull {
+            // It was made where it was to be pulled to: who waits there asks for it anew.
+            name_nobody(object, place.node, out);
+        }
+    }
+}
+
+/// There is nothing that could be pulled: who wants the value asks the owner for it.
+fn name_nobody(object: ObjectId, node: NodeId, out: &mut Actions) {
+    let (sender, generation, attempt, is_copy) = (None, 0, 0, false);
+    send(out, Peer::Node, Located { object, node, sender, generation, attempt, is_copy });
+}

@@ -1,0 +1,154 @@
+//! Copies of values of ours at other nodes, or at this one for other processes, that become the value when that is lost where it was
+//! (`docs/adr/0052-copies-become-values.md`).
+//!
+//! The directory knows of complete copies. One node after the other is asked, and the next one when the answer is no, or that node is
+//! gone. A node that says yes holds the copy for this process already, so it is taken, or given back if nobody wants it any more.
+//!
+//! It never takes a copy without asking: the node may have let go of it, and nobody would know in which block it is.
+
+use sooner_wire::message::{FreeAt, FreeBlocks, Outcome, Promote, Promoted, Remote};
+use sooner_wire::{NodeId, ObjectId};
+
+use super::{Origin, Ownership};
+use crate::probes::{bug, mark};
+use crate::table::{Map, Set};
+use crate::worker::action::{Actions, Peer, send};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Promotions {
+    /// Which nodes are asked: one per object, also if its record goes meanwhile, or its value comes again.
+    asked: Map<ObjectId, NodeId>,
+    /// Blocks of this node which other processes here may hold, too: they are not reused by this one.
+    here: Set<u64>,
+    /// Blocks of this node that were pulled while it is asked for the same copy. It counts a process once, however often that holds a block, so
+    /// what it answers says whether the block is given back.
+    pulled: Map<ObjectId, u64>,
+}
+
+impl Promotions {
+    /// A block is given back. Whether others may hold it, too.
+    pub(super) fn forget_here(&mut self, offset: u64) -> bool {
+        !self.here.is_empty() && self.here.swap_remove(&offset)
+    }
+}
+
+/// What became of a question for a copy.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Promotion {
+    /// The value is there, with these references inside.
+    Taken(Outcome, Vec<ObjectId>),
+    /// It is not there.
+    Refused,
+    /// Nobody wants it any more.
+    Unwanted,
+}
+
+impl Ownership {
+    /// Asks for a complete copy of a value of ours that has none and is not being made. False if none is known. True if one is asked for
+    /// already.
+    pub fn ask_for_copy(&mut self, object: ObjectId, out: &mut Actions) -> bool {
+        if object.owner() != self.me {
+            return false;
+        }
+        if self.promotions.asked.contains_key(&object) {
+            return true;
+        }
+        self.forget_place(object, out);
+        let Some((node, length, generation)) = self.kept_copy(object) else { return false };
+        self.promotions.asked.insert(object, node);
+        send(out, Peer::Node, Promote { object, node, length, generation });
+        true
+    }
+
+    /// Whether a node was asked for its copy, and has not answered.
+    pub(super) fn is_asked_for_copy(&self, object: ObjectId, node: NodeId) -> bool {
+        self.promotions.asked.get(&object) == Some(&node)
+    }
+
+    /// The copy came that this node is asked for, by a question from before. True if it is.
+    pub(super) fn holds_asked_copy(&mut self, object: ObjectId, offset: u64) -> bool {
+        let is_asked = self.is_asked_for_copy(object, self.me.node());
+        if is_asked {
+            mark!("a copy came that was to become the value");
+            self.promotions.pulled.insert(object, offset);
+        }
+        is_asked
+    }
+
+    /// A node has answered.
+    pub fn on_promoted(&mut self, answer: &Promoted, out: &mut Actions) -> Promotion {
+        let Promoted { object, node, location } = *answer;
+        let is_expected = self.is_asked_for_copy(object, node);
+        if is_expected {
+            self.promotions.asked.swap_remove(&object);
+        }
+        let pulled = if is_expected { self.promotions.pulled.swap_remove(&object) } else { None };
+        let record = self.records.get_mut(&object).filter(|_| is_expected);
+        let record =
+            record.filter(|record| matches!(record.origin, Origin::Owned(_)) && !record.slot.has_outcome());
+        match (location, record) {
+            (Some(location), Some(record)) => {
+                mark!("a copy became the value");
+                (record.is_absent, record.is_dropped) = (false, false);
+                let mut contained: Vec<ObjectId> = Vec::new();
+                for inner in self.stale.get(&object).map_or(&[][..], |stale| &stale.contained) {
+                    if !contained.contains(inner) {
+                        contained.push(*inner);
+                    }
+                }
+                let place = Remote { node, location };
+                self.note_promoted(object, place);
+                if node != self.me.node() {
+                    return Promotion::Taken(Outcome::Remote(Box::new(place)), contained);
+                }
+                self.promotions.here.insert(location.offset);
+                Promotion::Taken(Outcome::Stored(location), contained)
+            }
+            (Some(location), None) => {
+                mark!("a copy was held for an owner that did not want it any more");
+                if !bug!(PromotedForNobody) {
+                    self.give_copy_back(object, &Remote { node, location }, out);
+                }
+                self.forget_copy_at(object, node, out);
+                Promotion::Unwanted
+            }
+            (None, _) => {
+                mark!("a copy that was to become the value was not there");
+                if let Some(offset) = pulled {
+                    send(out, Peer::Node, FreeBlocks { offsets: vec![offset] });
+                }
+                self.forget_copy_at(object, node, out);
+                Promotion::Refused
+            }
+        }
+    }
+
+    /// A node is gone: it counts as one that does not have the copies that it was asked for.
+    pub fn end_promotions_at(&mut self, node: NodeId) -> Vec<ObjectId> {
+        let at = self.promotions.asked.iter().filter(|(_, asked)| **asked == node);
+        let ended: Vec<ObjectId> = at.map(|(object, _)| *object).collect();
+        for object in &ended {
+            self.promotions.asked.swap_remove(object);
+        }
+        ended
+    }
+
+    /// Copies that were asked for; for tests.
+    #[must_use]
+    pub fn promotions(&self) -> usize {
+        self.promotions.asked.len()
+    }
+
+    fn give_copy_back(&self, object: ObjectId, place: &Remote, out: &mut Actions) {
+        let Remote { node, location } = *place;
+        let offsets = vec![location.offset];
+        if node != self.me.node() {
+            return send(out, Peer::Node, FreeAt { node, offsets });
+        }
+        // What is the copy of a value that came again is held as that.
+        if self.remotes.copies().all(|copy| copy != (object, location)) {
+            send(out, Peer::Node, FreeBlocks { offsets });
+        }
+    }
+}

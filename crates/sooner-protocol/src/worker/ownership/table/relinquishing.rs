@@ -1,0 +1,232 @@
+//! Giving blocks up when the node is short of memory: values of ours go to disk, copies of values go (Oakes, table 5.1: what is
+//! in use is pinned; a secondary copy may go at any time).
+//!
+//! A block may go when nobody can be reading it, and everybody who will want it asks for its place first: threads of this
+//! process look at the slot while they count as views of it; others were told of the place with a task that they execute, or as
+//! borrowers that asked for the value. So a value stays while one of these may be left, and while a view of it is. Who has a
+//! reference and never asked keeps nothing in memory: values inside others, references in lists that tasks and actors hold,
+//! items that nobody has read. Nor do tasks that wait for their turn: they are told the place when they are sent.
+//!
+//! It is the same with what was made at other nodes, which ask, too. There no thread of this process can be reading. Who is in the
+//! middle of a pull from there learns that the value is not there any more, and asks for it where it is.
+
+use sooner_wire::message::{FreeAt, FreeBlocks, Location, Outcome, Relinquishing, Remote};
+use sooner_wire::{NodeId, ObjectId};
+
+use super::{Origin, Ownership, Record};
+use crate::probes::{bug, mark};
+use crate::table::Map;
+use crate::worker::action::{Actions, Peer, send};
+
+impl Ownership {
+    /// The objects in those of these blocks that may be given up, as far as this table can say; the others are in use.
+    #[must_use]
+    pub fn movable(&self, blocks: &[Relinquishing]) -> Vec<(Relinquishing, ObjectId)> {
+        let mut copies: Map<u64, ObjectId> = Map::default();
+        if blocks.iter().any(|block| block.spilled.is_none()) {
+            copies = self.remotes.copies().map(|(object, at)| (at.offset, object)).collect();
+        }
+        let object = |block: &Relinquishing| match block.spilled {
+            None => copies.get(&block.offset).copied(),
+            Some(_) => self.given_blocks.get(&block.offset).copied(),
+        };
+        let found = blocks.iter().filter_map(|block| Some((*block, object(block)?)));
+        found.filter(|(block, object)| self.is_movable(*object, block)).collect()
+    }
+
+    fn is_movable(&self, object: ObjectId, block: &Relinquishing) -> bool {
+        let Some(record) = self.records.get(&object) else { return false };
+        let is_there = matches!(record.slot.outcome().as_deref(), Some(Outcome::Stored(at)) if at.offset == block.offset);
+        let is_primary = !self.remotes.has_copy(object);
+        let is_lent =
+            matches!(&record.origin, Origin::Owned(_)) && record.is_lent() && !bug!(SpilledWhileBorrowed);
+        is_there
+            && is_primary == block.spilled.is_some()
+            && !is_lent
+            && !record.is_released
+            && !record.is_shared
+            && !record.is_absent
+            && record.waiting.is_none()
+            && !record.slot.is_taken()
+            && !self.lost.contains(&block.offset)
+            && !self.is_pulled(object)
+    }
+
+    /// The same for blocks of another node: first those that were given up before, of which that node has not heard.
+    #[must_use]
+    pub fn movable_at(
+        &self,
+        node: NodeId,
+        blocks: &[Relinquishing],
+    ) -> (Vec<Relinquishing>, Vec<(Relinquishing, ObjectId)>) {
+        let wanted: Map<u64, Relinquishing> = blocks.iter().map(|block| (block.offset, *block)).collect();
+        let numbered = blocks.iter().filter_map(|block| Some((block.spilled?, *block)));
+        let numbered: Map<u64, Relinquishing> = numbered.collect();
+        let (mut moved, mut movable) = (Vec::new(), Vec::new());
+        for (object, record) in self.records.iter().filter(|(object, _)| object.owner() == self.me) {
+            let place = match record.slot.outcome().as_deref() {
+                Some(Outcome::Remote(at)) => Some(**at),
+                Some(Outcome::Stored(_)) => self.remotes.source_of(*object),
+                Some(Outcome::Inline(_) | Outcome::Failed(_)) | None => None,
+            };
+            let Some(place) = place.filter(|place| place.node == node) else { continue };
+            if let Some(block) = numbered.get(&place.location.offset) {
+                moved.push(*block);
+            } else if let Some(block) = wanted.get(&place.location.offset)
+                && self.is_movable_at(*object, record, &place)
+            {
+                movable.push((*block, *object));
+            }
+        }
+        (moved, movable)
+    }
+
+    fn is_movable_at(&self, object: ObjectId, record: &Record, place: &Remote) -> bool {
+        let is_lent = record.is_lent() && !bug!(SpilledWhileBorrowed);
+        !is_lent
+            && !record.is_released
+            && !record.is_absent
+            && !self.remotes.is_leaving(object)
+            && !self.is_lost_at(object, place)
+            && !self.is_pulled(object)
+    }
+
+    /// Gives the block of a [`Self::movable_at`] object at another node up. Its copy here, if there is one, stays.
+    pub fn give_up_at(
+        &mut self,
+        node: NodeId,
+        object: ObjectId,
+        block: Relinquishing,
+        out: &mut Actions,
+    ) -> bool {
+        let Some(record) = self.records.get(&object) else { return false };
+        let Some(spilled) = block.spilled else { return false };
+        let to = |at: Location| Remote { node, location: Location { offset: spilled, ..at } };
+        match record.slot.outcome().as_deref() {
+            Some(Outcome::Remote(at)) => {
+                let place = to(at.location);
+                record.slot.supersede(&Outcome::Remote(Box::new(place)));
+                note_moved(self.records.get_mut(&object));
+            }
+            Some(Outcome::Stored(at)) => {
+                let place = to(*at);
+                self.remotes.move_source(object, place);
+            }
+            Some(Outcome::Inline(_) | Outcome::Failed(_)) | None => return false,
+        }
+        mark!("a value went to the disk of another node");
+        self.end_copies(object, out);
+        true
+    }
+
+    /// The block of an object that was given up is free at once, and nothing is written: its task makes the value again when somebody
+    /// finds that it is not at its new place, where it never is.
+    pub fn drop_value(&mut self, object: ObjectId, node: NodeId, block: Relinquishing, out: &mut Actions) {
+        mark!("a value went because its task can make it again");
+        if let Some(record) = self.records.get_mut(&object) {
+            record.is_dropped = true;
+        }
+        send(out, Peer::Node, FreeAt { node, offsets: vec![block.offset] });
+    }
+
+    /// Whether somebody who may have been told where a value of ours is may still have to do with it.
+    #[must_use]
+    pub fn is_told(&self, object: ObjectId) -> bool {
+        self.records.get(&object).is_some_and(|record| record.is_told)
+    }
+
+    /// Whether other processes have references to an object of ours.
+    #[must_use]
+    pub fn is_borrowed(&self, object: ObjectId) -> bool {
+        self.records.get(&object).is_some_and(Record::is_borrowed)
+    }
+
+    /// An object of ours to which other processes have references: the known one, if that is so.
+    #[must_use]
+    pub fn borrowed_one(&self, known: Option<ObjectId>) -> Option<ObjectId> {
+        let is_ours = |record: &Record| matches!(&record.origin, Origin::Owned(by) if !by.is_empty());
+        let known = known.filter(|object| self.records.get(object).is_some_and(is_ours));
+        known.or_else(|| self.records.iter().find(|(_, record)| is_ours(record)).map(|(object, _)| *object))
+    }
+
+    /// How many tasks, containers and pins use an object.
+    #[must_use]
+    pub fn uses(&self, object: ObjectId) -> u32 {
+        self.records.get(&object).map_or(0, Record::uses)
+    }
+
+    /// The latest that is known of an object.
+    #[must_use]
+    pub fn outcome(&self, object: ObjectId) -> Option<Outcome> {
+        self.records.get(&object)?.slot.outcome().map(std::borrow::Cow::into_owned)
+    }
+
+    /// Whether the value of an object lies in this table.
+    #[must_use]
+    pub fn is_small(&self, object: ObjectId) -> bool {
+        let outcome = self.records.get(&object).and_then(|record| record.slot.outcome());
+        matches!(outcome.as_deref(), Some(Outcome::Inline(_)))
+    }
+
+    /// Bytes of those of these values that are in memory, here or at another node.
+    #[must_use]
+    pub fn bytes_in_memory(&self, objects: &[ObjectId]) -> u64 {
+        let outcomes = objects.iter().filter_map(|object| self.records.get(object)?.slot.outcome());
+        let bytes = outcomes.map(|outcome| match &*outcome {
+            Outcome::Stored(at) => at.length,
+            Outcome::Remote(remote) => remote.location.length,
+            Outcome::Inline(_) | Outcome::Failed(_) => 0,
+        });
+        bytes.sum()
+    }
+
+    /// Gives the block of a [`Self::movable`] object up, unless a thread reads it now. `node`: this one.
+    pub fn give_up(&mut self, object: ObjectId, block: Relinquishing, out: &mut Actions) -> bool {
+        let node = self.me.node();
+        let Some(record) = self.records.get(&object) else { return false };
+        let Some(at) = record.slot.outcome().and_then(|outcome| outcome.place_here()) else { return false };
+        let place = match block.spilled {
+            Some(spilled) => Remote { node, location: Location { offset: spilled, ..at } },
+            None => match self.remotes.source_of(object) {
+                Some(from) => from,
+                // It was lost where it came from: this copy is all there is.
+                None => return false,
+            },
+        };
+        if !record.slot.move_to(&Outcome::Remote(Box::new(place))) {
+            return false;
+        }
+        record.slot.set_elsewhere();
+        if block.spilled.is_some() {
+            mark!("a value went to disk");
+            note_moved(self.records.get_mut(&object));
+            self.given_blocks.swap_remove(&at.offset);
+            self.end_copies(object, out);
+        } else {
+            mark!("a copy went, and its value stayed");
+            self.remotes.forget_copy(object);
+            send(out, Peer::Node, FreeBlocks { offsets: vec![at.offset] });
+        }
+        true
+    }
+}
+
+impl Record {
+    fn is_borrowed(&self) -> bool {
+        !matches!(&self.origin, Origin::Owned(borrowers) if borrowers.is_empty())
+    }
+
+    /// Whether a borrower may know where the value is.
+    fn is_lent(&self) -> bool {
+        self.is_borrowed() && self.is_told
+    }
+}
+
+/// The value of a record is at a new place, of which nobody has been told.
+fn note_moved(record: Option<&mut Record>) {
+    let Some(record) = record else { return };
+    if !record.is_told && record.is_borrowed() {
+        mark!("a value that others borrow went to disk");
+    }
+    record.is_told = false;
+}

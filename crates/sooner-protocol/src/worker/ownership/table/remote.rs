@@ -1,0 +1,582 @@
+//! Values in the memory of other nodes, and copies of them that were pulled here (`docs/adr/0023-remote-values.md`).
+//!
+//! A record whose slot says `Remote` has its outcome: dependents run, references go on. Who needs the bytes has them brought;
+//! the copy is the slot's next version. A copy is held by the process that pulled it, until its record goes. It is lent on
+//! by its owner alone, whose record outlives every borrower's; any other process names the place it pulled from, and the
+//! receiver pulls for itself. So nobody reads a copy that nobody answers for.
+//!
+//! The block that the value was made in is held by the owner, at its node, from afar: [`FreeAt`] gives it back.
+//!
+//! All of it is empty as long as there is one node.
+
+use sooner_wire::message::{
+    Failure, FreeAt, FreeBlocks, HandedOver, Location, Outcome, Priority, Pull, Remote, is_spilled,
+};
+use sooner_wire::{NodeId, ObjectId, WorkerId};
+
+use super::{Origin, Ownership, Record};
+use crate::probes::{bug, mark};
+use crate::table::{Map, Set};
+use crate::worker::action::{Action, Actions, Peer, send};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Remotes {
+    /// Copies that are the latest version of their records.
+    copies: Map<ObjectId, Copy>,
+    /// What the node was asked for and has not answered: one question per object, also if its record goes meanwhile.
+    pulling: Map<ObjectId, Remote>,
+    /// Why the last pull failed, for those who waited.
+    failed: Map<ObjectId, Failure>,
+    /// Where values of ours are whose copies here were lost.
+    primaries: Map<ObjectId, Remote>,
+    /// Values of ours that are brought here because their nodes leave.
+    handed: Map<ObjectId, Remote>,
+    /// Blocks of other nodes whose contents are lost, until they are given back, or nobody is left who would say what was in them.
+    /// What was in them is ours.
+    lost: Set<(NodeId, u64)>,
+    /// Nodes that are gone, with all that was there. As many as there were in this process's life.
+    gone: Set<NodeId>,
+    /// Where borrowed values are not, until their records go: so long their owners use those blocks for nothing else.
+    missing: Map<ObjectId, Remote>,
+}
+
+#[derive(Debug)]
+struct Copy {
+    at: Location,
+    /// Where it was pulled from, unless that was lost.
+    from: Option<Remote>,
+    /// That place is given back as soon as nobody reads it there; who is elsewhere shall read the copy.
+    replaces: bool,
+}
+
+impl Remotes {
+    /// The copies here, and where each lies.
+    pub(super) fn copies(&self) -> impl Iterator<Item = (ObjectId, Location)> {
+        self.copies.iter().map(|(object, copy)| (*object, copy.at))
+    }
+
+    /// Whether what can be read here is a copy.
+    pub(super) fn has_copy(&self, object: ObjectId) -> bool {
+        !self.copies.is_empty() && self.copies.contains_key(&object)
+    }
+
+    /// Where the copy here was pulled from, unless that was lost.
+    pub(super) fn source_of(&self, object: ObjectId) -> Option<Remote> {
+        self.copies.get(&object).and_then(|copy| copy.from)
+    }
+
+    /// Where the copy here was pulled from has another place now.
+    pub(super) fn move_source(&mut self, object: ObjectId, to: Remote) {
+        if let Some(copy) = self.copies.get_mut(&object) {
+            copy.from = Some(to);
+        }
+    }
+
+    /// Whether the value is to be here and nowhere else, as soon as that can be.
+    pub(super) fn is_leaving(&self, object: ObjectId) -> bool {
+        let replaces = self.copies.get(&object).is_some_and(|copy| copy.replaces);
+        replaces || self.handed.contains_key(&object)
+    }
+
+    /// Whether it is being brought here.
+    pub(super) fn is_pulling(&self, object: ObjectId) -> bool {
+        !self.pulling.is_empty() && self.pulling.contains_key(&object)
+    }
+
+    /// The copy here is none any more.
+    pub(super) fn forget_copy(&mut self, object: ObjectId) {
+        self.copies.swap_remove(&object);
+    }
+}
+
+/// What became of a pull.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Brought {
+    /// The value can be read here.
+    Here,
+    /// It was lost where it was.
+    Lost,
+    /// Nobody wants it any more, or it was asked for anew.
+    Nothing,
+}
+
+impl Ownership {
+    /// Whether the value of an object is on the disk of its node, with a copy in memory or without.
+    #[must_use]
+    pub fn has_spilled(&self, object: ObjectId) -> bool {
+        let is_without = || self.records.get(&object).is_some_and(|record| record.slot.is_on_disk());
+        let source = self.remotes.source_of(object);
+        source.is_some_and(|source| is_spilled(source.location.offset)) || is_without()
+    }
+
+    /// The nodes that have the value of an object, as far as this process knows: where it was made first.
+    #[must_use]
+    pub fn nodes_with(&self, object: ObjectId) -> Vec<NodeId> {
+        let source = self.remotes.source_of(object).map(|source| source.node);
+        let place = self.place_of(object).map(|place| place.node);
+        let mut nodes = Vec::new();
+        let here = self
+            .records
+            .get(&object)
+            .filter(|record| record.slot.outcome().is_some_and(|outcome| outcome.place_here().is_some()));
+        let all =
+            source.into_iter().chain(place).chain(here.map(|_| self.me.node())).chain(self.copies_at(object));
+        for node in all {
+            if !nodes.contains(&node) {
+                nodes.push(node);
+            }
+        }
+        nodes
+    }
+
+    /// Has the value of an object brought into the memory of this node, if it is elsewhere. True if it is on its way.
+    pub fn bring(&mut self, object: ObjectId, priority: Priority, out: &mut Actions) -> bool {
+        let Some(record) = self.records.get(&object) else { return false };
+        let Some(remote) = record.slot.outcome().and_then(|outcome| outcome.place_elsewhere()) else {
+            return false;
+        };
+        record.slot.set_on_its_way();
+        self.remotes.failed.swap_remove(&object);
+        if !self.remotes.pulling.contains_key(&object) {
+            self.remotes.pulling.insert(object, remote);
+            send(out, Peer::Node, Pull { object, remote, priority });
+        }
+        true
+    }
+
+    /// The node has a copy of an object, and this process holds it.
+    pub fn on_copy(&mut self, object: ObjectId, at: Location, out: &mut Actions) -> Brought {
+        self.remotes.pulling.swap_remove(&object);
+        if let Some(record) = self.records.get_mut(&object)
+            && let Some(Outcome::Remote(remote)) = record.slot.outcome().as_deref()
+            && !record.is_released
+        {
+            let from = Some(**remote);
+            self.remotes.copies.insert(object, Copy { at, from, replaces: false });
+            let moves = self.end_hand_over(object, out);
+            self.note_here(object, at, out);
+            if moves {
+                self.keep_copy_only(object, out);
+            }
+            return Brought::Here;
+        }
+        if !self.holds_asked_copy(object, at.offset) {
+            send(out, Peer::Node, FreeBlocks { offsets: vec![at.offset] });
+        }
+        Brought::Nothing
+    }
+
+    /// A value that was elsewhere can be read here from now on.
+    pub fn note_here(&mut self, object: ObjectId, at: Location, out: &mut Actions) {
+        let Some(record) = self.records.get_mut(&object) else { return };
+        // Who finds it elsewhere again, later, has it brought again.
+        record.slot.set_elsewhere();
+        record.slot.supersede(&Outcome::Stored(at));
+        if record.waiting.as_ref().is_some_and(|waiting| waiting.watched) {
+            record.waiting = None;
+            out.push(Action::Ready(object));
+        }
+    }
+
+    /// Whether the latest that is known of an object is that it is elsewhere.
+    #[must_use]
+    pub fn is_elsewhere(&self, object: ObjectId) -> bool {
+        let outcome = self.records.get(&object).and_then(|record| record.slot.outcome());
+        matches!(outcome.as_deref(), Some(Outcome::Remote(_)))
+    }
+
+    /// A value was not where this process, or another one that asked before it, believed it to be. It is lost, unless something
+    /// else is known of it by now; then that is brought for those who still wait. `tried`: where it is not for certain. If
+    /// nothing is certain, its owner is asked, and may name the same place again.
+    pub fn on_not_there(
+        &mut self,
+        object: ObjectId,
+        tried: Option<Remote>,
+        is_wanted: bool,
+        out: &mut Actions,
+    ) -> Brought {
+        let asked = self.remotes.pulling.swap_remove(&object);
+        self.end_hand_over(object, out);
+        let latest = self.records.get(&object).and_then(|record| record.slot.outcome());
+        let latest = match latest.as_deref() {
+            Some(Outcome::Remote(remote)) => **remote,
+            Some(Outcome::Inline(_) | Outcome::Stored(_) | Outcome::Failed(_)) | None => {
+                return Brought::Nothing;
+            }
+        };
+        if tried.or(asked) == Some(latest) {
+            self.records[&object].slot.set_elsewhere();
+            if object.owner() == self.me {
+                self.remotes.lost.insert((latest.node, latest.location.offset));
+            } else if tried.is_some() {
+                self.note_missing(object, latest);
+            }
+            self.lose(object, out);
+            return Brought::Lost;
+        }
+        let is_watched = self.records[&object].waiting.is_some();
+        if is_wanted || is_watched || self.records[&object].slot.handles() > 0 {
+            self.bring(object, Priority::Get, out);
+        }
+        Brought::Nothing
+    }
+
+    /// A value cannot be brought here. It stays where it is; those who wait learn why.
+    pub fn on_pull_failed(&mut self, object: ObjectId, failure: &Failure, out: &mut Actions) {
+        self.remotes.pulling.swap_remove(&object);
+        self.end_hand_over(object, out);
+        let Some(record) = self.records.get_mut(&object) else { return };
+        if !matches!(record.slot.outcome().as_deref(), Some(Outcome::Remote(_))) {
+            return;
+        }
+        record.slot.set_out_of_reach();
+        self.failures += 1;
+        if record.waiting.as_ref().is_some_and(|waiting| waiting.watched) {
+            record.waiting = None;
+            out.push(Action::Ready(object));
+        }
+        self.remotes.failed.insert(object, failure.clone());
+    }
+
+    /// Why the last pull of an object failed.
+    #[must_use]
+    pub fn pull_failure(&self, object: ObjectId) -> Option<&Failure> {
+        self.remotes.failed.get(&object)
+    }
+
+    /// Tells a process that is handed an object what [`Self::outcome_for`] says: as long as it may have to do with the object, it may
+    /// read the value there.
+    pub fn tell(&mut self, object: ObjectId, to: Option<WorkerId>) -> Option<Outcome> {
+        self.records.get_mut(&object)?.is_told |= !bug!(ToldAndForgotten);
+        self.outcome_for(object, to)
+    }
+
+    /// What to tell a process that is handed an object. `None`: whoever will execute an actor's constructor. A value that leaves the
+    /// node that it was made at is still read there by those who are there: with a second copy for them a node without room
+    /// would wait for itself.
+    pub fn outcome_for(&self, object: ObjectId, to: Option<WorkerId>) -> Option<Outcome> {
+        let outcome = self.records.get(&object)?.slot.outcome()?;
+        if self.remotes.copies.is_empty() {
+            return Some(outcome.into_owned());
+        }
+        let is_here = to.is_none_or(|to| to.node() == self.me.node());
+        let is_there = |from: &Remote| to.is_some_and(|to| to.node() == from.node);
+        let copy = self.remotes.copies.get(&object);
+        let from = copy.and_then(|copy| copy.from.filter(|from| !copy.replaces || is_there(from)));
+        match from {
+            Some(from) if object.owner() != self.me || !is_here => Some(Outcome::Remote(Box::new(from))),
+            Some(_) => Some(outcome.into_owned()),
+            None => match copy.filter(|_| object.owner() != self.me) {
+                // It was lost where it came from, and only an owner answers for who reads its block. So this node is asked for the copy.
+                Some(Copy { at, .. }) => {
+                    mark!("a copy was lent whose value was lost where it came from");
+                    Some(Outcome::Remote(Box::new(Remote { node: self.me.node(), location: *at })))
+                }
+                None => Some(outcome.into_owned()),
+            },
+        }
+    }
+
+    /// The contents of blocks of another node are lost, which this process holds there, or held when that was said. Gives the objects
+    /// that were there, which have no value now; those with a copy here have that one. It says nothing of borrowed values: one that
+    /// is said to be there came after this process gave the block back, or its node knows that it is not there.
+    pub fn on_lost_at(&mut self, node: NodeId, offsets: &[u64], out: &mut Actions) -> Vec<ObjectId> {
+        self.remotes.lost.extend(offsets.iter().map(|offset| (node, *offset)));
+        let me = self.me;
+        let is_hit = |object: ObjectId, remote: &Remote| {
+            object.owner() == me && remote.node == node && offsets.contains(&remote.location.offset)
+        };
+        self.lose_places(is_hit, out)
+    }
+
+    /// Blocks of another node turned out not to be held by this process: whoever was to say what is in them is gone, and what it
+    /// said has been read. That their contents were lost says nothing of what will be there.
+    pub fn forget_lost_at(&mut self, node: NodeId, offsets: &[u64]) {
+        for offset in offsets {
+            self.remotes.lost.swap_remove(&(node, *offset));
+        }
+    }
+
+    /// A node is gone, and all that was there. Gives the objects that have no value now, as above.
+    pub fn on_node_gone(&mut self, node: NodeId, out: &mut Actions) -> Vec<ObjectId> {
+        self.remotes.gone.insert(node);
+        self.lose_places(|_, remote| remote.node == node, out)
+    }
+
+    /// Another process was told that a value is there, and it is not. Gives the object if nothing else is known of it: whoever
+    /// asked with what was known before has its answer.
+    pub fn on_missing(&mut self, object: ObjectId, place: &Remote, out: &mut Actions) -> Vec<ObjectId> {
+        let latest = self.records.get(&object).and_then(|record| record.slot.outcome());
+        let is_latest = matches!(latest.as_deref(), Some(Outcome::Remote(remote)) if **remote == *place);
+        let is_below_copy = self.remotes.copies.get(&object).is_some_and(|copy| copy.from == Some(*place));
+        if !(is_latest || is_below_copy) {
+            return Vec::new();
+        }
+        if object.owner() == self.me {
+            return self.on_lost_at(place.node, &[place.location.offset], out);
+        }
+        // What is known of it may be old, and another value in that block by now.
+        self.lose_places(|lost, remote| lost == object && remote == place, out)
+    }
+
+    fn lose_places(
+        &mut self,
+        is_hit: impl Fn(ObjectId, &Remote) -> bool,
+        out: &mut Actions,
+    ) -> Vec<ObjectId> {
+        for (object, copy) in &mut self.remotes.copies {
+            if let Some(from) = copy.from.take_if(|from| is_hit(*object, from)) {
+                self.stale.entry(*object).or_default().remotes.push(from);
+                if let Some(record) = self.records.get_mut(object) {
+                    record.is_dropped = false;
+                }
+            }
+        }
+        let outcomes =
+            self.records.iter().filter_map(|(object, record)| Some((object, record.slot.outcome()?)));
+        let hit = outcomes.filter(
+            |(object, outcome)| matches!(&**outcome, Outcome::Remote(remote) if is_hit(**object, remote)),
+        );
+        let hit: Vec<ObjectId> = hit.map(|(object, _)| *object).collect();
+        for object in &hit {
+            if object.owner() != self.me
+                && let Some(Outcome::Remote(place)) = self.records[object].slot.outcome().as_deref()
+            {
+                let place = **place;
+                self.note_missing(*object, place);
+            }
+            self.lose(*object, out);
+        }
+        hit
+    }
+
+    /// Where the block is that a value of ours was made in, or the copy that has taken its place.
+    pub(super) fn place_of(&self, object: ObjectId) -> Option<Remote> {
+        let record = self.records.get(&object).filter(|record| {
+            matches!(record.origin, Origin::Owned(_)) && !record.is_released && !record.is_absent
+        })?;
+        match &*record.slot.outcome()? {
+            Outcome::Remote(remote) => Some(**remote),
+            Outcome::Stored(location) => {
+                let made = self.remotes.copies.get(&object).and_then(|copy| copy.from);
+                Some(made.unwrap_or(Remote { node: self.me.node(), location: *location }))
+            }
+            Outcome::Inline(_) | Outcome::Failed(_) => None,
+        }
+    }
+
+    /// A node leaves, or has no room: what lies in these blocks of it is brought here, if it is ours. A copy that is here already
+    /// is the value from now on. The node is told as soon as it need not wait for a block any more, and asks again about those
+    /// that it did not get back.
+    pub fn on_hand_over(&mut self, node: NodeId, mut offsets: Vec<u64>, out: &mut Actions) {
+        let hit: Set<u64> = offsets.iter().copied().collect();
+        let is_hit = |remote: &Remote| remote.node == node && hit.contains(&remote.location.offset);
+        let is_ours = |object: &ObjectId| object.owner() == self.me;
+        let copies = self.remotes.copies.iter().filter(|(object, _)| is_ours(object));
+        let copied = copies.filter(|(_, copy)| copy.from.as_ref().is_some_and(is_hit));
+        let copied: Vec<ObjectId> = copied.map(|(object, _)| *object).collect();
+        let place = |record: &Record| match record.slot.outcome().as_deref() {
+            Some(Outcome::Remote(at)) if is_hit(at) => Some(**at),
+            _ => None,
+        };
+        let owned = self.records.iter().filter(|(object, _)| is_ours(object));
+        let there = owned.filter_map(|(object, record)| Some((*object, place(record)?)));
+        let there: Vec<(ObjectId, Remote)> = there.collect();
+        for object in copied {
+            self.keep_copy_only(object, out);
+        }
+        for (object, at) in there {
+            offsets.retain(|offset| *offset != at.location.offset);
+            self.remotes.handed.insert(object, at);
+            self.bring(object, Priority::Argument, out);
+        }
+        if !offsets.is_empty() {
+            send(out, Peer::Node, HandedOver { node, offsets });
+        }
+    }
+
+    /// The copy of a value of ours is the value from now on. Where it was pulled from is given back if nobody but this process can
+    /// have it. Otherwise that goes with the value, or when the node asks again.
+    fn keep_copy_only(&mut self, object: ObjectId, out: &mut Actions) {
+        let Some(copy) = self.remotes.copies.get_mut(&object) else { return };
+        copy.replaces = true;
+        let is_read = |record: &Record| {
+            let is_lent = !matches!(&record.origin, Origin::Owned(borrowers) if borrowers.is_empty());
+            is_lent || record.uses > 0 || record.waiting.is_some() || record.is_released
+        };
+        if self.records.get(&object).is_none_or(is_read) && !bug!(PlaceLeftWhileRead) {
+            return;
+        }
+        if let Some(from) = copy.from.take() {
+            mark!("a value left the node that it was made at, and nobody read it there");
+            self.end_copies(object, out);
+            self.free_remote(object, &from, out);
+        }
+    }
+
+    /// The node that leaves need not wait for a value any more, if it does.
+    fn end_hand_over(&mut self, object: ObjectId, out: &mut Actions) -> bool {
+        if self.remotes.handed.is_empty() {
+            return false;
+        }
+        let Some(at) = self.remotes.handed.swap_remove(&object) else { return false };
+        send(out, Peer::Node, HandedOver { node: at.node, offsets: vec![at.location.offset] });
+        true
+    }
+
+    /// Whether a value of ours is, or was, in this block of another node, and has not been given back. A borrowed one that was
+    /// said to be there may be there no more, and the block in use for one of ours that never came.
+    #[must_use]
+    pub fn knows_block_at(&self, node: NodeId, offset: u64) -> bool {
+        let me = self.me;
+        let is_there = |remote: &Remote| remote.node == node && remote.location.offset == offset;
+        let is_latest = |record: &Record| matches!(record.slot.outcome().as_deref(), Some(Outcome::Remote(at)) if is_there(at));
+        let is_ours = |object: &ObjectId| object.owner() == me;
+        let below =
+            self.remotes.copies.iter().filter_map(|(object, copy)| Some((object, copy.from.as_ref()?)));
+        let stale =
+            self.stale.iter().flat_map(|(object, stale)| stale.remotes.iter().map(move |at| (object, at)));
+        below.chain(&self.remotes.primaries).chain(stale).any(|(object, at)| is_ours(object) && is_there(at))
+            || self.records.iter().any(|(object, record)| is_ours(object) && is_latest(record))
+    }
+
+    /// Whether an object is not at a place of another node any more. Blocks that were lost say so of values of ours alone: only
+    /// those were in them.
+    pub(super) fn is_lost_at(&self, object: ObjectId, remote: &Remote) -> bool {
+        let is_in_lost = || self.remotes.lost.contains(&(remote.node, remote.location.offset));
+        (object.owner() == self.me && is_in_lost()) || self.remotes.gone.contains(&remote.node)
+    }
+
+    /// A borrowed value is not where this process was told.
+    pub(super) fn note_missing(&mut self, object: ObjectId, place: Remote) {
+        self.remotes.missing.insert(object, place);
+    }
+
+    /// Where a borrowed value is not, for the question to its owner.
+    pub(super) fn missing_at(&self, object: ObjectId) -> Option<Remote> {
+        if self.remotes.missing.is_empty() { None } else { self.remotes.missing.get(&object).copied() }
+    }
+
+    /// Whether this process knows for certain that a value of another node is not where an outcome says.
+    #[must_use]
+    pub fn is_gone_from(&self, object: ObjectId, outcome: &Outcome) -> bool {
+        let place = outcome.place_elsewhere();
+        place.is_some_and(|place| self.is_lost_at(object, &place)) || self.is_missing(object, outcome)
+    }
+
+    /// Whether this process knows that a borrowed value is not where an outcome says.
+    #[must_use]
+    pub fn is_missing(&self, object: ObjectId, outcome: &Outcome) -> bool {
+        matches!(outcome, Outcome::Remote(_)) && outcome.place_elsewhere() == self.missing_at(object)
+    }
+
+    /// A copy in this node's memory was lost, or is to go: it is no copy from now on. Gives where it lay.
+    pub(super) fn take_copy(&mut self, object: ObjectId) -> Option<Location> {
+        if self.remotes.copies.is_empty() {
+            return None;
+        }
+        let Copy { at, from, .. } = self.remotes.copies.swap_remove(&object)?;
+        if let Some(from) = from.filter(|_| object.owner() == self.me) {
+            self.remotes.primaries.insert(object, from);
+        }
+        Some(at)
+    }
+
+    /// Only the copy of a value of ours was lost: where the value still is, and the references inside it.
+    pub fn take_primary(&mut self, object: ObjectId) -> Option<(Remote, Vec<ObjectId>)> {
+        let primary = self.remotes.primaries.swap_remove(&object)?;
+        let contained = self.stale.get(&object).map_or(Vec::new(), |stale| stale.contained.clone());
+        if let Some(record) = self.records.get_mut(&object) {
+            record.is_absent = false;
+        }
+        Some((primary, contained))
+    }
+
+    /// Lets go of a value: of its block here, or of what there is of it elsewhere and here.
+    pub(super) fn free_value(
+        &mut self,
+        object: ObjectId,
+        outcome: Option<&Outcome>,
+        is_shared: bool,
+        out: &mut Actions,
+    ) {
+        match outcome {
+            Some(Outcome::Stored(location)) => {
+                if !self.free_copy(object, out) {
+                    self.free_block(*location, is_shared, out);
+                }
+            }
+            Some(Outcome::Remote(remote)) => self.free_remote(object, remote, out),
+            Some(Outcome::Inline(_) | Outcome::Failed(_)) | None => {}
+        }
+    }
+
+    /// Lets go of the copy of an object, if there is one, and of what it was pulled from.
+    pub(super) fn free_copy(&mut self, object: ObjectId, out: &mut Actions) -> bool {
+        let Some(at) = self.take_copy(object) else { return false };
+        send(out, Peer::Node, FreeBlocks { offsets: vec![at.offset] });
+        self.free_primary(object, out);
+        true
+    }
+
+    /// Lets go of where a value of ours was pulled from.
+    pub(super) fn free_primary(&mut self, object: ObjectId, out: &mut Actions) {
+        if self.remotes.primaries.is_empty() {
+            return;
+        }
+        if let Some(primary) = self.remotes.primaries.swap_remove(&object) {
+            self.free_remote(object, &primary, out);
+        }
+    }
+
+    /// A block of another node is not needed any more. Only the owner holds it.
+    pub(super) fn free_remote(&mut self, object: ObjectId, remote: &Remote, out: &mut Actions) {
+        if object.owner() == self.me {
+            self.remotes.lost.swap_remove(&(remote.node, remote.location.offset));
+        }
+        if object.owner() == self.me && !self.remotes.gone.contains(&remote.node) {
+            send(out, Peer::Node, FreeAt { node: remote.node, offsets: vec![remote.location.offset] });
+        }
+    }
+
+    /// The owner of a borrowed value is gone before it was brought here: the value goes with it. False if it stays. What is on the disk
+    /// of this node may be kept there for processes to come, and who is one of them has its answer from the node.
+    pub(super) fn lose_with_owner(&mut self, object: ObjectId) -> bool {
+        let here = self.me.node();
+        let Some(record) = self.records.get_mut(&object) else { return false };
+        let is_kept = |at: &Remote| at.node == here && is_spilled(at.location.offset);
+        let goes = match (&record.origin, record.slot.outcome().as_deref()) {
+            (Origin::Borrowed { .. }, Some(Outcome::Remote(at))) => !is_kept(at),
+            _ => false,
+        };
+        if goes {
+            record.slot.lose();
+            let contained = std::mem::take(&mut record.contained);
+            if !contained.is_empty() {
+                // They came with the value, and are let go with its record.
+                self.stale.entry(object).or_default().contained.extend(contained);
+            }
+        }
+        goes
+    }
+
+    /// Nothing is remembered of an object whose record goes, but an open question.
+    pub(super) fn forget_remote(&mut self, object: ObjectId) {
+        if !self.remotes.failed.is_empty() {
+            self.remotes.failed.swap_remove(&object);
+        }
+        if !self.remotes.missing.is_empty() {
+            self.remotes.missing.swap_remove(&object);
+        }
+        if !self.remotes.handed.is_empty() {
+            self.remotes.handed.swap_remove(&object);
+        }
+    }
+
+    /// Copies here, and questions to the node that are open; for tests.
+    #[must_use]
+    pub fn copies(&self) -> (usize, usize) {
+        (self.remotes.copies.len(), self.remotes.pulling.len())
+    }
+}

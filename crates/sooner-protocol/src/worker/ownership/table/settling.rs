@@ -1,0 +1,166 @@
+//! What the death of a process means for counts, and who takes over what it owned (`docs/adr/0015-settling-a-death.md`).
+
+use sooner_wire::limits::WORKERS_MAX;
+use sooner_wire::message::{Held, Settled};
+use sooner_wire::{ObjectId, WorkerId};
+
+use super::{Origin, Ownership, Record};
+use crate::probes::{bug, mark};
+use crate::worker::action::Actions;
+use crate::worker::ownership::Borrowers;
+
+impl Ownership {
+    /// Whether a process is gone, as far as is known here.
+    #[must_use]
+    pub fn is_gone(&self, process: WorkerId) -> bool {
+        self.gone.contains(&process)
+    }
+
+    /// Notes that a process is gone. False if that is known.
+    pub(super) fn note_gone(&mut self, process: WorkerId) -> bool {
+        let is_news = self.gone.insert(process);
+        self.watched.swap_remove(&process);
+        if self.gone.len() > WORKERS_MAX
+            && let Some(forgotten) = self.gone.shift_remove_index(0)
+        {
+            // Owners have forgotten it, too, and would wait for news of it.
+            self.said_of.retain(|_, givers| {
+                givers.retain(|(giver, _)| *giver != forgotten);
+                !givers.is_empty()
+            });
+        }
+        is_news
+    }
+
+    /// What this process holds of a dead one: references that it was handed by it, and those in `lent`, which a task of
+    /// the dead one uses here. They count as this process's own from now on.
+    pub fn held_from(&mut self, giver: WorkerId, lent: &[ObjectId]) -> Vec<Held> {
+        let mut held: Vec<Held> = Vec::new();
+        let me = self.me;
+        self.handed.retain(|object, givers| {
+            if let Some(at) = givers.iter().position(|(who, _)| *who == giver) {
+                let (_, count) = givers.swap_remove(at);
+                held.push(Held { object: *object, borrower: me, count, of: None });
+            }
+            !givers.is_empty()
+        });
+        let earlier = self.said.get(&giver);
+        for object in lent {
+            let is_said = |list: &[Held]| list.iter().any(|held| held.object == *object);
+            if !is_said(&held) && !earlier.is_some_and(|earlier| is_said(earlier)) {
+                held.push(Held { object: *object, borrower: me, count: 1, of: None });
+            }
+        }
+        held.retain(|held| {
+            let Some(Record { origin: Origin::Borrowed { received, .. }, .. }) =
+                self.records.get_mut(&held.object)
+            else {
+                return false;
+            };
+            *received += held.count;
+            !self.gone.contains(&held.object.owner())
+        });
+        for held in &held {
+            self.said_of.entry(held.object).or_default().push((giver, held.count));
+        }
+        if !held.is_empty() {
+            mark!("a process held references of a dead one");
+        }
+        if giver.node() != self.me.node() {
+            held = self.repeat_held(giver, held);
+        }
+        held
+    }
+
+    /// A process of another node may be held for gone because it could not be reached, and end later: what was said of it
+    /// then was heard by nobody, and is said again.
+    fn repeat_held(&mut self, giver: WorkerId, mut held: Vec<Held>) -> Vec<Held> {
+        if let Some(earlier) = self.said.swap_remove(&giver) {
+            held.extend(earlier);
+        }
+        if !held.is_empty() {
+            self.said.insert(giver, held.clone());
+        }
+        held
+    }
+
+    /// Everybody has been heard on processes that are gone.
+    pub fn on_settled(&mut self, settled: &Settled, out: &mut Actions) {
+        for held in &settled.held {
+            if held.of.is_some_and(|of| self.is_settled(of)) {
+                continue;
+            }
+            let count = i32::try_from(held.count).unwrap_or(i32::MAX);
+            self.change_borrow(held.object, held.borrower, None, count, out);
+        }
+        for gone in &settled.gone {
+            // News for a process that came after the death, of which it may have been told by name.
+            self.note_gone(*gone);
+            self.unsettled.swap_remove(gone);
+            self.said.swap_remove(gone);
+            for object in self.borrowed_by.swap_remove(gone).unwrap_or_default() {
+                if let Some(Record { origin: Origin::Owned(borrowers), .. }) = self.records.get_mut(&object)
+                    && !bug!(DeadBorrowerKept)
+                {
+                    for borrower in borrowers.end(*gone) {
+                        if !borrowers.names(borrower)
+                            && let Some(objects) = self.borrowed_by.get_mut(&borrower)
+                        {
+                            objects.swap_remove(&object);
+                        }
+                    }
+                }
+                self.settle(object, out);
+            }
+        }
+    }
+
+    /// Which of these blocks are read here, whose owners are gone: a view of the value is a handle. They are held by this
+    /// process from now on: given up when their records go.
+    pub fn inherit(&mut self, offsets: Vec<u64>) -> Vec<u64> {
+        self.orphans = offsets.into_iter().collect();
+        let mut read: Vec<u64> =
+            self.orphans.iter().copied().filter(|block| self.given_blocks.contains_key(block)).collect();
+        self.borrowed_from.retain(|_, objects| {
+            objects.retain(|object| {
+                let Some(record) = self.records.get_mut(object) else { return false };
+                // Who reads where the value was before it was lost has a view of it, or is a task that is about to. Otherwise the
+                // value may have left that block long ago, and another one may be there.
+                let is_read = record.slot.views() > 0 || record.uses() > 0;
+                for location in
+                    record.slot.lost_outcomes().filter_map(|lost| lost.place_here()).filter(|_| is_read)
+                {
+                    if self.orphans.contains(&location.offset)
+                        && self.given_blocks.insert(location.offset, *object).is_none()
+                    {
+                        read.push(location.offset);
+                        self.stale.entry(*object).or_default().blocks.push(location);
+                        record.is_shared = true;
+                    }
+                }
+                let Some(location) = record.slot.outcome().and_then(|outcome| outcome.place_here()) else {
+                    return true;
+                };
+                if !self.orphans.contains(&location.offset) {
+                    return true;
+                }
+                read.push(location.offset);
+                self.given_blocks.insert(location.offset, *object);
+                record.origin = Origin::Owned(Borrowers::default());
+                record.is_shared = true;
+                self.handed.swap_remove(object);
+                self.said_of.swap_remove(object);
+                false
+            });
+            !objects.is_empty()
+        });
+        read
+    }
+
+    /// Whether the node asked who reads a block, because its owner is gone.
+    #[inline]
+    #[must_use]
+    pub fn is_orphan(&self, offset: u64) -> bool {
+        !self.orphans.is_empty() && self.orphans.contains(&offset)
+    }
+}

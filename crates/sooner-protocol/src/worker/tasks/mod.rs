@@ -1,0 +1,26 @@
+//! Tasks of this process: what is pending, what it waits for, and the leases it runs on.
+
+pub(super) mod admitting;
+pub(super) mod cancelling;
+mod congestion;
+mod delays;
+mod events;
+mod labels;
+mod lanes;
+mod leases;
+mod locality;
+mod pending;
+mod queue;
+mod ran;
+pub(super) mod replies;
+pub(super) mod retrying;
+mod streaming;
+mod streams;
+
+pub use delays::Delays;
+pub use events::{Counts, Passed, RECORD_BYTES, Record, TaskEvents, code_of};
+pub use labels::Label;
+pub use leases::{Lease, Leases, PushTo, Replied, argument_bytes_max};
+pub use pending::{Pending, Pendings, State};
+pub use ran::Ran;
+pub use streams::{Arrival, Stream, Streams};

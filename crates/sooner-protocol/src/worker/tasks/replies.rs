@@ -1,0 +1,198 @@
+//! Tasks of ours that come back: with a reply, or unexecuted.
+
+use std::sync::Arc;
+
+use sooner_wire::message::{Outcome, Reply, Return, Returned, TaskKind};
+use sooner_wire::{FunctionId, WorkerId};
+
+use super::cancelling::cancelled_failure;
+use super::{Pending, Replied, State, Stream};
+use crate::pace::pause_after;
+use crate::probes::mark;
+use crate::time::Instant;
+use crate::worker::WorkerCore;
+use crate::worker::action::{Action, Actions};
+
+/// A task that runs shorter than this (nanoseconds) costs more to hand over than to run.
+pub(in crate::worker) const TINY_NANOS: u64 = 2_000;
+/// So many of them are worth a word.
+pub(in crate::worker) const TINY_TASKS: u32 = 500_000;
+
+/// After so many times the pause of a task that lacks room does not get longer: it is less than a second.
+const GAVE_WAY_MAX: u8 = 5;
+
+impl WorkerCore {
+    pub(in crate::worker) fn on_reply(
+        &mut self,
+        worker: WorkerId,
+        reply: Reply,
+        now: Instant,
+        out: &mut Actions,
+    ) {
+        for object in &reply.held {
+            self.ownership.hand_over(*object, worker, out);
+        }
+        let number = reply.task.number;
+        let Some((pending, estimate)) = self.pendings.get_mut(number).and_then(Pending::pushed) else {
+            mark!("a reply came for a task that was not out any more");
+            return self.on_ghost_reply(worker, &reply, out);
+        };
+        let mut spec = pending.spec.clone();
+        // An execution whose effects are kept is not followed by another one of the same call.
+        let is_cut = spec.stream.is_some() && self.streams.get(number).is_some_and(Stream::begins_again);
+        let again =
+            (reply.retry || is_cut) && !pending.cancelled && pending.retries != 0 && spec.kept != Some(true);
+        self.events.on_reply(pending, worker, &reply, again, now);
+        if again {
+            pending.retries -= i32::from(pending.retries > 0);
+            pending.state = State::Queued;
+            pending.repeat(now);
+        }
+        if again && !reply.retry {
+            // It makes lost items again, and may do that behind calls that were made later.
+            pending.recovers = true;
+            let changed = Arc::make_mut(&mut pending.spec);
+            changed.recovers = Some(true);
+            if matches!(changed.kind, TaskKind::Method(_)) {
+                changed.unordered = Some(true);
+            }
+            spec = pending.spec.clone();
+            self.let_go_of_values(worker, &reply, out);
+        }
+        let waits = again && self.must_wait_again(number, out);
+        match spec.kind {
+            TaskKind::Task(shape) => {
+                let function = spec.function;
+                let nanos = reply.nanos;
+                self.notice_tiny(function, nanos, out);
+                let replied = Replied { shape, worker, task: number, estimate, function, nanos };
+                if self.leases.on_reply(&replied, now) {
+                    self.leases.return_leases(now, out);
+                }
+                if again && !waits {
+                    self.leases.enqueue(shape, number, spec.priority);
+                } else if !again {
+                    self.end(number, worker, reply, out);
+                }
+                self.dispatch(shape, out);
+            }
+            TaskKind::Method(actor) => {
+                self.callers.on_reply(actor, number);
+                if spec.kept == Some(false) || reply.not_run == Some(true) {
+                    self.forget_call(actor, number, out);
+                }
+                let has_place = waits && spec.unordered == Some(true);
+                if again && (has_place || self.callers.enqueue_first(actor, number).is_ok()) {
+                    // Goes before the calls that are queued: one of them may wait for its result.
+                } else {
+                    self.end(number, worker, reply, out);
+                }
+                self.dispatch_actor(actor, out);
+            }
+            TaskKind::Creation => {}
+        }
+    }
+
+    /// Many tasks in a row that took less than handing them over are worth a word, once.
+    pub(in crate::worker) fn notice_tiny(&mut self, function: FunctionId, nanos: u64, out: &mut Actions) {
+        if nanos >= TINY_NANOS || self.tiny_tasks >= TINY_TASKS {
+            return;
+        }
+        self.tiny_tasks += 1;
+        if self.tiny_tasks < TINY_TASKS {
+            return;
+        }
+        let Some(define) = self.functions.get(&function) else { return };
+        let place = define.place.as_ref().map_or(String::new(), |place| format!("{}: ", place.as_str()));
+        out.push(Action::Warn(format!(
+            "{place}{TINY_TASKS} tasks took less than {} us each, the last of them {}(); handing such a task over takes as long. Let one task do many of them, or use sooner.Executor().map(..., chunksize=n)",
+            TINY_NANOS / 1000,
+            define.name.as_str()
+        )));
+    }
+
+    pub(in crate::worker) fn end(&mut self, number: u64, worker: WorkerId, reply: Reply, out: &mut Actions) {
+        let Some(pending) = self.pendings.remove(number) else {
+            return self.on_ghost_reply(worker, &reply, out);
+        };
+        let task = pending.spec.task;
+        if pending.recovers {
+            self.ownership.end_repeat(task);
+        }
+        let has_stored = reply.returns.iter().any(|value| value.outcome.is_in_memory());
+        if pending.spec.stream.is_some() {
+            self.keep_generator(&pending, has_stored, out);
+        }
+        if let [Return { outcome: Outcome::Failed(failure), .. }] = &reply.returns[..] {
+            for index in 0..pending.spec.returns {
+                self.resolve(task.object(index), Outcome::Failed(failure.clone()), &[], out);
+            }
+            self.end_stream(&pending.spec, Some(failure), out);
+        } else {
+            // A value that was not lost stays, wherever this execution would have put it. Kept before the values come: one
+            // that only lineage counts is let go of at once, and must be able to return.
+            let is_any_stored =
+                || pending.recovers && self.ownership.is_any_stored(task, pending.spec.returns);
+            if pending.spec.stream.is_none() && (has_stored || is_any_stored()) {
+                self.keep_lineage(&pending, out);
+            }
+            for (index, value) in (0..).zip(reply.returns) {
+                self.ownership.receive(&value.contained, worker);
+                self.resolve(task.object(index), value.outcome, &value.contained, out);
+            }
+            self.end_stream(&pending.spec, None, out);
+        }
+        self.end_uses(&pending.spec, out);
+    }
+
+    /// The values of an execution that another one follows.
+    pub(in crate::worker) fn let_go_of_values(&mut self, worker: WorkerId, reply: &Reply, out: &mut Actions) {
+        for (index, value) in (0..).zip(&reply.returns) {
+            self.ownership.receive(&value.contained, worker);
+            self.ownership.discard(reply.task.object(index), &value.outcome, &value.contained, out);
+        }
+    }
+
+    pub(in crate::worker) fn on_returned(
+        &mut self,
+        worker: WorkerId,
+        returned: &Returned,
+        out: &mut Actions,
+    ) {
+        for missing in returned.missing.iter().flatten() {
+            self.on_missing(missing, out);
+        }
+        // Last first, so that they stand at the front in their old order.
+        for task in returned.tasks.iter().rev() {
+            let Some(pending) = self.pendings.get_mut(task.number) else { continue };
+            let (TaskKind::Task(shape), State::Pushed { estimate, .. }) = (pending.spec.kind, &pending.state)
+            else {
+                continue;
+            };
+            self.leases.on_returned(shape, worker, task.number, *estimate);
+            if pending.cancelled {
+                mark!("a cancelled task came back unexecuted");
+                self.fail(task.number, &cancelled_failure(*task), out);
+                continue;
+            }
+            if returned.lacks_room == Some(true) {
+                // Others get their arguments meanwhile. It may happen to it often, if it is not the oldest.
+                pending.gave_way = pending.gave_way.saturating_add(1).min(GAVE_WAY_MAX);
+                let until = self.now.plus(pause_after(u32::from(pending.gave_way) + 1));
+                pending.state = State::Delayed { until };
+                self.delays.insert(until, task.number);
+                continue;
+            }
+            pending.state = State::Queued;
+            if !self.must_wait_again(task.number, out) {
+                self.requeue(shape, task.number);
+            }
+        }
+        if returned.lacks_room == Some(true) {
+            self.note_lack();
+        }
+        for shape in self.leases.shape_ids() {
+            self.dispatch(shape, out);
+        }
+    }
+}
