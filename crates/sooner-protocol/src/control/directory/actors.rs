@@ -631,7 +631,7 @@ impl Actor {
     }
 
     /// What its next process is told, if there may be one: after restarts, or because this one ends before it has begun.
-    pub(super) fn keep_creation(&mut self, told: Option<Box<CreateActor>>) {
+    pub(in crate::control) fn keep_creation(&mut self, told: Option<Box<CreateActor>>) {
         (self.creation, self.unbegun) = match self.restarts {
             0 => (None, told.filter(|_| !self.is_ready)),
             _ => (told, None),
