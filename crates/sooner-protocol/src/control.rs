@@ -60,7 +60,6 @@ pub(crate) use actors::title;
 pub(crate) use checkpoints::takes_checkpoints;
 pub use core::{Batch, Beginning, ControlAction, ControlActions, ControlCore};
 pub use health::Probed;
-pub(crate) use lookups::FIRST_ROUND;
 pub use reconcile::Found;
 
 /// An effect the directory asks for. Messages to one node stay in order.

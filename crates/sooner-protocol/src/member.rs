@@ -15,10 +15,9 @@ use std::ops::{Deref, DerefMut};
 
 use sooner_wire::limits::CONTROL_AWAY_NANOS;
 use sooner_wire::message::state::NodeReport;
-use sooner_wire::message::{ActorsHere, AlsoHere, Job, JobConfig, JobState, Message};
+use sooner_wire::message::{ActorsHere, AlsoHere, Job, JobConfig, JobState, Message, RouteError};
 use sooner_wire::{NodeId, ResourceSet, Started, WorkerId};
 
-use crate::control::wire::Misplaced;
 use crate::control::{ToControl, ToNode};
 use crate::node::{NodeAction, NodeActions, NodeCore};
 use crate::table::Map;
@@ -136,7 +135,7 @@ impl Member {
     /// the shell's comes back: lines that workers printed.
     ///
     /// # Errors
-    /// [`Misplaced`]: nobody there says that. The link is to be cut.
+    /// [`RouteError`]: nobody there says that. The link is to be cut.
     pub fn on_routed(
         &mut self,
         link: NodeId,
@@ -145,7 +144,7 @@ impl Member {
         message: Message,
         now: Instant,
         out: &mut NodeActions,
-    ) -> Result<Option<Message>, Misplaced> {
+    ) -> Result<Option<Message>, RouteError> {
         self.node.check_routed(link, from, to, &message)?;
         if self.is_given_up(link) {
             return Ok(None);

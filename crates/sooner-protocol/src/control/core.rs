@@ -22,7 +22,7 @@ use sooner_wire::{NodeId, WorkerId};
 use super::nodes::{Nodes, NodesAction, NodesOptions, Refusal};
 use super::persist::{BatchId, Write};
 use super::view::View;
-use super::wire::{CONTROL, Misplaced, is_word};
+use super::wire::{CONTROL, is_word};
 use super::{Directory, DirectoryAction, DirectoryActions, Found, Probed, ToControl};
 use crate::probes::bug;
 use crate::scheduling::policy;
@@ -173,7 +173,7 @@ impl ControlCore {
                 Ok(word) => {
                     self.with_directory(out, |directory, acts| directory.on_node(node, word, now, acts))
                 }
-                Err(Misplaced(why)) => end_session(node, why, out),
+                Err(error) => end_session(node, &error.to_string(), out),
             },
             // Something of a later minor version.
             _ => {}

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use rustix::event::epoll::{self, EventFlags};
 use sooner_protocol::control::ToNode;
 use sooner_protocol::control::reporting::{Reporter, Spare};
-use sooner_protocol::control::wire::{Misplaced, is_word};
+use sooner_protocol::control::wire::is_word;
 use sooner_protocol::session::hello::Me;
 use sooner_protocol::time::Instant;
 use sooner_wire::message::state::ClusterRow;
@@ -409,7 +409,7 @@ impl Cluster {
             }
             message if is_word(message.kind()) => match ToNode::parse(message, self.node()) {
                 Ok(word) => self.heard.push(Heard::Word(word)),
-                Err(Misplaced(why)) => self.notes.write_rationed(&format!("the head says nonsense: {why}")),
+                Err(error) => self.notes.write_rationed(&format!("the head says nonsense: {error}")),
             },
             // Something of a later minor version.
             _ => {}
