@@ -14,9 +14,6 @@ use sooner_wire::{ActorId, NodeId, WorkerId};
 
 pub mod wire;
 
-/// Rounds from here on are lookups; those below are a node's, and ask about blocks.
-pub(crate) const FIRST_ROUND: u64 = 1 << 63;
-
 /// A node speaks.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ToControl {

@@ -8,8 +8,11 @@
 //! hold another value: such a value stays `Remote`, also where that is the node at hand, and whoever needs it asks the node,
 //! which knows what is where (`docs/adr/0023-remote-values.md`).
 
-use crate::message::{ActorsHere, Dependency, Message, Outcome, Remote, is_spilled};
-use crate::{NodeId, ObjectId, WorkerId};
+use crate::message::{
+    ActorsHere, Change, Checkpoint, CreateActor, Item, Message, Outcome, PlaceActor, PlaceRefused, Push,
+    Remote, Reply, Restore, Routed, Value, is_spilled,
+};
+use crate::{NodeId, WorkerId};
 
 impl Outcome {
     /// For another node: a value in the memory of node `me` says so.
@@ -50,61 +53,94 @@ impl Message {
             }
         });
     }
+}
 
-    fn for_each_outcome(&mut self, change: &mut dyn FnMut(ObjectId, &mut Outcome)) {
-        match self {
-            Self::Push(push) => of_dependencies(&mut push.dependencies, change),
-            Self::CreateActor(create) => of_dependencies(&mut create.constructor.dependencies, change),
-            Self::PlaceActor(place) => of_dependencies(&mut place.create.constructor.dependencies, change),
-            Self::PlaceRefused(refused) => {
-                if let Some(create) = &mut refused.create {
-                    of_dependencies(&mut create.constructor.dependencies, change);
-                }
-            }
-            Self::Reply(reply) => {
-                let task = reply.task;
-                let returns = (0..).zip(&mut reply.returns);
-                returns.for_each(|(index, one)| change(task.object(index), &mut one.outcome));
-            }
-            Self::Item(item) => change(item.task.object(item.index), &mut item.value.outcome),
-            Self::Value(message) => change(message.object, &mut message.outcome),
-            Self::Checkpoint(checkpoint) => {
-                change(checkpoint.actor.state(), &mut checkpoint.state.outcome);
-            }
-            Self::Restore(restore) => {
-                let object = restore.actor.state();
-                restore.state.iter_mut().for_each(|one| change(object, &mut one.outcome));
-            }
-            Self::ActorsHere(here) => of_actors(here, change),
-            Self::Routed(routed) => routed.message.for_each_outcome(change),
-            // The others say nothing about values.
-            _ => {}
-        }
+/// A message that says where values are: its row has `values`.
+pub(crate) trait Values {
+    /// Hands every outcome in it to `change`, with its object.
+    fn each(&mut self, change: Change<'_>);
+}
+
+impl Values for Push {
+    fn each(&mut self, change: Change<'_>) {
+        self.dependencies.iter_mut().for_each(|one| change(one.object, &mut one.outcome));
     }
 }
 
-fn of_dependencies(list: &mut [Dependency], change: &mut dyn FnMut(ObjectId, &mut Outcome)) {
-    list.iter_mut().for_each(|one| change(one.object, &mut one.outcome));
+impl Values for CreateActor {
+    fn each(&mut self, change: Change<'_>) {
+        self.constructor.each(change);
+    }
 }
 
-fn of_actors(here: &mut ActorsHere, change: &mut dyn FnMut(ObjectId, &mut Outcome)) {
-    for row in &mut here.actors {
-        if let Some(create) = &mut row.create {
-            of_dependencies(&mut create.constructor.dependencies, change);
-        }
-        if let Some(state) = &mut row.checkpoint {
-            change(row.actor.state(), &mut state.outcome);
-        }
+impl Values for PlaceActor {
+    fn each(&mut self, change: Change<'_>) {
+        self.create.each(change);
     }
-    for (_, checkpoint) in here.also.iter_mut().flat_map(|also| &mut also.checkpoints) {
-        change(checkpoint.actor.state(), &mut checkpoint.state.outcome);
+}
+
+impl Values for PlaceRefused {
+    fn each(&mut self, change: Change<'_>) {
+        self.create.iter_mut().for_each(|create| create.each(change));
+    }
+}
+
+impl Values for Reply {
+    fn each(&mut self, change: Change<'_>) {
+        let task = self.task;
+        let returns = (0..).zip(&mut self.returns);
+        returns.for_each(|(index, one)| change(task.object(index), &mut one.outcome));
+    }
+}
+
+impl Values for Item {
+    fn each(&mut self, change: Change<'_>) {
+        change(self.task.object(self.index), &mut self.value.outcome);
+    }
+}
+
+impl Values for Value {
+    fn each(&mut self, change: Change<'_>) {
+        change(self.object, &mut self.outcome);
+    }
+}
+
+impl Values for Checkpoint {
+    fn each(&mut self, change: Change<'_>) {
+        change(self.actor.state(), &mut self.state.outcome);
+    }
+}
+
+impl Values for Restore {
+    fn each(&mut self, change: Change<'_>) {
+        let object = self.actor.state();
+        self.state.iter_mut().for_each(|one| change(object, &mut one.outcome));
+    }
+}
+
+impl Values for ActorsHere {
+    fn each(&mut self, change: Change<'_>) {
+        for row in &mut self.actors {
+            row.create.iter_mut().for_each(|create| create.each(change));
+            if let Some(state) = &mut row.checkpoint {
+                change(row.actor.state(), &mut state.outcome);
+            }
+        }
+        let checkpoints = self.also.iter_mut().flat_map(|also| &mut also.checkpoints);
+        checkpoints.for_each(|(_, checkpoint)| checkpoint.each(change));
+    }
+}
+
+impl Values for Routed {
+    fn each(&mut self, change: Change<'_>) {
+        self.message.for_each_outcome(change);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{Location, Return, Routed, Value};
+    use crate::message::{Location, Return};
     use crate::{Blob, TaskId};
 
     const HERE: NodeId = NodeId(1 << 24);

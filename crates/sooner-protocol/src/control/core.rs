@@ -27,7 +27,7 @@ use crate::probes::bug;
 use crate::scheduling::policy;
 use crate::time::Instant;
 use crate::uplink::ToControl;
-use crate::uplink::wire::{CONTROL, Misplaced, is_word};
+use crate::uplink::wire::{CONTROL, is_word};
 
 /// How long a control service that has started again lets questions wait for the nodes that an earlier one knew (nanoseconds).
 const RELEARN_NANOS: u64 = 10_000_000_000;
@@ -174,7 +174,7 @@ impl ControlCore {
                 Ok(word) => {
                     self.with_directory(out, |directory, acts| directory.on_node(node, word, now, acts))
                 }
-                Err(Misplaced(why)) => end_session(node, why, out),
+                Err(error) => end_session(node, &error.to_string(), out),
             },
             // Something of a later minor version.
             _ => {}

@@ -20,7 +20,9 @@
 use std::collections::VecDeque;
 
 use crate::probes::bug;
-use sooner_wire::message::{DropCopy, FindNodes, JobConfig, Located, Message, Promote, WorkerGone};
+use sooner_wire::message::{
+    DropCopy, FIRST_CONTROL_ROUND, FindNodes, JobConfig, Located, Message, Promote, WorkerGone,
+};
 use sooner_wire::strategy::Labels;
 use sooner_wire::{ActorId, LeaseId, NodeId, ObjectId, ResourceSet, ShapeId, Started, WorkerId};
 
@@ -33,7 +35,7 @@ use crate::scheduling::view::View;
 use crate::scheduling::{Grant, Pools};
 use crate::table::{Map, Set};
 use crate::time::Instant;
-use crate::uplink::{FIRST_ROUND, ToControl, ToNode};
+use crate::uplink::{ToControl, ToNode};
 
 /// An effect the node asks for. Messages to one client stay in order.
 #[derive(Debug, Clone, PartialEq)]
@@ -507,7 +509,9 @@ impl NodeCore {
             Message::Watch(watch) => self.on_client_watch(from, watch.worker, out),
             Message::Sever(sever) => self.on_sever(from, sever, out),
             Message::UnknownBlocks(answer) => self.on_unknown_blocks(from, answer, out),
-            Message::StillRead(answer) if answer.round >= FIRST_ROUND => self.route(from, answer, out),
+            Message::StillRead(answer) if answer.round >= FIRST_CONTROL_ROUND => {
+                self.route(from, answer, out)
+            }
             Message::StillRead(answer) => {
                 self.on_forgotten(answer.round, from, out);
                 let free = self.holders.on_answer(from, &answer);

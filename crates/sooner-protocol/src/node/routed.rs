@@ -1,44 +1,33 @@
 //! What comes over the links of other nodes: who may say what to whom, and what becomes of it.
 //!
-//! | kind | from | to |
-//! |---|---|---|
-//! | `FreeBlocks`, `UnknownBlocks`, `HandedOver`, `Relinquished`, `Inspected` | a process of that node | this node |
-//! | `Located`, `DropCopy`, `Promote` | the owner of the object | this node |
-//! | `Locate`, `CopyMade`, `CopyGone`, `SenderFailed`, `Promoted` | that node | the owner of the object |
-//! | `GivenBlocks`, `LostAt`, `HandOver`, `Relinquish` | that node | a process here; one that is gone needs no word of what it held |
-//! | `Watch`, `LoseBlocks`, leases, lines of jobs, questions about state | that node | this node |
+//! Which messages go between nodes, and what their senders may say in them, is in their rows ([`sooner_wire::message::Row`]).
+//! For anything else the link is cut: whoever says it is not a node of this cluster, or is broken. Deaths and how they
+//! are settled come from the control service alone.
 //!
-//! For anything else the link is cut: whoever says it is not a node of this cluster, or is broken. That a node speaks for
-//! its own processes only is checked here, too. Deaths and how they are settled come from the control service alone.
+//! A process here that is gone needs no word of what it held, or of copies of what it owned: the message is dropped.
 
-use sooner_wire::message::{JobState, Message};
-use sooner_wire::{NodeId, ObjectId, WorkerId};
+use sooner_wire::message::{Ends, Message, Route, RouteError};
+use sooner_wire::{NodeId, WorkerId};
 
-use super::values::directions::{direction_of, word_of};
 use super::values::transfers::address;
 use super::{NodeAction, NodeActions, NodeCore};
 use crate::time::Instant;
-use crate::uplink::wire::Misplaced;
 
-/// Who is meant by a sender or a receiver.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Party {
-    Node,
-    Process,
-}
-
-fn party(id: WorkerId, node: NodeId) -> Result<Party, Misplaced> {
-    if id.node() != node {
-        return Err(Misplaced("it speaks for, or to, another node than the two of the link"));
+/// Which way something came over the link of node `link` to node `me`.
+fn route_between(
+    (from, link): (WorkerId, NodeId),
+    (to, me): (WorkerId, NodeId),
+) -> Result<Route, RouteError> {
+    if (from.node(), to.node()) != (link, me) {
+        return Err(RouteError::Ends("it speaks for, or to, another node than the two of the link"));
     }
-    Ok(if id == address(node) { Party::Node } else { Party::Process })
-}
-
-/// Owners are spoken with about their own values, and about copies of the node that is spoken with.
-fn is_of_copy(said: Option<(ObjectId, NodeId)>, owner: WorkerId, node: NodeId) -> Result<(), Misplaced> {
-    match said {
-        Some((object, of)) if object.owner() == owner && of == node => Ok(()),
-        _ => Err(Misplaced("it is about another process's value, or about a copy of another node")),
+    match (from == address(link), to == address(me)) {
+        (true, true) => Ok(Route::NodeToOtherNode),
+        (true, false) => Ok(Route::NodeToOtherProcess),
+        (false, true) => Ok(Route::ProcessToOtherNode),
+        (false, false) => {
+            Err(RouteError::Ends("processes do not speak with each other by way of their nodes"))
+        }
     }
 }
 
@@ -46,87 +35,22 @@ impl NodeCore {
     /// Whether node `link` may say that.
     ///
     /// # Errors
-    /// [`Misplaced`]: it may not.
+    /// [`RouteError`]: it may not.
     pub fn check_routed(
         &self,
         link: NodeId,
         from: WorkerId,
         to: WorkerId,
         message: &Message,
-    ) -> Result<(), Misplaced> {
-        let parties = (party(from, link)?, party(to, self.id())?);
-        let speaks_for = |client: WorkerId| match client.node() == link && client != address(link) {
-            true => Ok(()),
-            false => Err(Misplaced("it asks for a process that is not its own")),
-        };
-        let (expected, is_its_own) = match message {
-            Message::FreeBlocks(_) | Message::UnknownBlocks(_) => ((Party::Process, Party::Node), Ok(())),
-            Message::HandedOver(done) if done.node != self.id() => {
-                return Err(Misplaced("it answers for blocks of another node"));
-            }
-            Message::HandedOver(_) => ((Party::Process, Party::Node), Ok(())),
-            Message::Relinquished(answer) if answer.node != Some(self.id()) => {
-                return Err(Misplaced("it gives up blocks of another node"));
-            }
-            Message::Relinquished(_) => ((Party::Process, Party::Node), Ok(())),
-            Message::Relinquish(wanted) if wanted.node != Some(link) => {
-                return Err(Misplaced("it asks for blocks of another node"));
-            }
-            Message::Relinquish(_) => ((Party::Node, Party::Process), Ok(())),
-            Message::GivenBlocks(_) => ((Party::Node, Party::Process), Ok(())),
-            Message::LostAt(lost) if lost.node != link => {
-                return Err(Misplaced("it says of another node's blocks that they are lost"));
-            }
-            Message::HandOver(hand) if hand.node != link => {
-                return Err(Misplaced("it hands over blocks of another node"));
-            }
-            Message::LostAt(_) | Message::HandOver(_) => ((Party::Node, Party::Process), Ok(())),
-            Message::Located(_) | Message::DropCopy(_) | Message::Promote(_) => {
-                let is_its_own = is_of_copy(direction_of(message), from, self.id());
-                ((Party::Process, Party::Node), is_its_own)
-            }
-            Message::Locate(_)
-            | Message::CopyMade(_)
-            | Message::CopyGone(_)
-            | Message::SenderFailed(_)
-            | Message::Promoted(_) => ((Party::Node, Party::Process), is_of_copy(word_of(message), to, link)),
-            Message::LeaseAt(ask) => ((Party::Node, Party::Node), speaks_for(ask.client)),
-            Message::LeaseGrantedAt(granted) => ((Party::Node, Party::Node), speaks_for(granted.worker)),
-            Message::Watch(_)
-            | Message::LoseBlocks(_)
-            | Message::LeaseRefused(_)
-            | Message::ReturnLeaseAt(_)
-            | Message::ReclaimLeaseAt(_)
-            | Message::LogLines(_)
-            | Message::LinesTaken(_)
-            | Message::Inspect(_)
-            | Message::InspectEnd(_) => ((Party::Node, Party::Node), Ok(())),
-            // While there is no control service that could say what a job needs.
-            Message::Job(job) => {
-                let is_right = match job.state {
-                    JobState::Asked => job.job.node() == self.id(),
-                    JobState::Started => job.job.node() == link && job.config.is_some(),
-                    _ => false,
-                };
-                let wrong = Misplaced("it speaks of a job that is not one of its drivers'");
-                ((Party::Node, Party::Node), is_right.then_some(()).ok_or(wrong))
-            }
-            Message::Inspected(answer) if answer.worker != from => {
-                return Err(Misplaced("it tells of another process than the one that answers"));
-            }
-            Message::Inspected(_) => ((Party::Process, Party::Node), Ok(())),
-            _ => return Err(Misplaced("nodes do not say that to each other")),
-        };
-        if parties != expected {
-            return Err(Misplaced("it is said by, or to, a node instead of a process, or the reverse"));
-        }
-        is_its_own
+    ) -> Result<(), RouteError> {
+        let route = route_between((from, link), (to, self.id()))?;
+        message.check(Ends { route, from, to })
     }
 
     /// Something came from another node or a process there, for this node or a process here. What is the shell's comes back.
     ///
     /// # Errors
-    /// [`Misplaced`]: nobody there says that. The link is to be cut.
+    /// [`RouteError`]: nobody there says that. The link is to be cut.
     pub fn on_routed(
         &mut self,
         from: WorkerId,
@@ -134,7 +58,7 @@ impl NodeCore {
         message: Message,
         now: Instant,
         out: &mut NodeActions,
-    ) -> Result<Option<Message>, Misplaced> {
+    ) -> Result<Option<Message>, RouteError> {
         self.check_routed(from.node(), from, to, &message)?;
         match message {
             Message::FreeBlocks(free) => self.on_free_blocks(from, &free, out),

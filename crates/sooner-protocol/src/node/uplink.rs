@@ -15,13 +15,12 @@ use std::ops::{Deref, DerefMut};
 
 use sooner_wire::limits::CONTROL_AWAY_NANOS;
 use sooner_wire::message::state::NodeReport;
-use sooner_wire::message::{ActorsHere, AlsoHere, Job, JobConfig, JobState, Message};
+use sooner_wire::message::{ActorsHere, AlsoHere, Job, JobConfig, JobState, Message, RouteError};
 use sooner_wire::{NodeId, ResourceSet, Started, WorkerId};
 
 use super::{NodeAction, NodeActions, NodeCore};
 use crate::table::Map;
 use crate::time::Instant;
-use crate::uplink::wire::Misplaced;
 use crate::uplink::{ToControl, ToNode};
 use checkpoint_pins::CheckpointPins;
 use cut_off::CutOff;
@@ -144,7 +143,7 @@ impl Member {
     /// the shell's comes back: lines that workers printed.
     ///
     /// # Errors
-    /// [`Misplaced`]: nobody there says that. The link is to be cut.
+    /// [`RouteError`]: nobody there says that. The link is to be cut.
     pub fn on_routed(
         &mut self,
         link: NodeId,
@@ -153,7 +152,7 @@ impl Member {
         message: Message,
         now: Instant,
         out: &mut NodeActions,
-    ) -> Result<Option<Message>, Misplaced> {
+    ) -> Result<Option<Message>, RouteError> {
         self.node.check_routed(link, from, to, &message)?;
         if self.is_given_up(link) {
             return Ok(None);

@@ -1,39 +1,34 @@
 //! The words between nodes and the control service as messages: both ways, and back.
 //!
-//! A word leaves its sender here and is checked here when it has arrived: a node speaks for itself and its own processes
-//! only, and what is no word between the two is refused ([`Misplaced`]), never passed on. Values in the memory of a node are
-//! said with their node on the way ([`sooner_wire::place`]).
+//! A word leaves its sender here and is checked here when it has arrived, by the row of the message: a node speaks for
+//! itself and its own processes only, and what does not go this way is refused ([`RouteError`]), never passed on. Values in
+//! the memory of a node are said with their node on the way ([`sooner_wire::place`]).
 //!
 //! It decides nothing about what is said.
 
 use sooner_wire::message::{
-    ActorPlaced, ActorProcessGone, ActorSubscribed, Collected, CreateActor, Dependency, EndActor, JobState,
-    LetGo, Message, PlaceRefused, ProcessLeft, QueryKind, Restore, Routed,
+    ActorPlaced, ActorProcessGone, ActorSubscribed, Collected, CreateActor, Dependency, EndActor, Ends,
+    LetGo, Message, PlaceRefused, ProcessLeft, Restore, Route, RouteError, Routed, Row, RowOf,
 };
 use sooner_wire::{NodeId, WorkerId};
 
-use super::{BundleAnswer, BundleOrder, End, FIRST_ROUND, ToControl, ToNode};
+use super::{BundleAnswer, BundleOrder, End, ToControl, ToNode};
 
 /// The control service as sender or receiver of what is routed.
 pub const CONTROL: WorkerId = WorkerId(0);
 
-/// A message is not a word between nodes and the control service, or not one that its sender may say: what is wrong.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Misplaced(pub &'static str);
-
-impl std::fmt::Display for Misplaced {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.0)
-    }
-}
-
-impl std::error::Error for Misplaced {}
-
-/// Whether messages of a kind are words between a node and the control service, either way. The others on that connection
-/// are about the nodes themselves.
+/// Whether messages of a kind are between a node and the directory, either way. The others on that connection are about
+/// the nodes themselves.
 #[must_use]
 pub fn is_word(kind: u16) -> bool {
-    matches!(kind, 6 | 48 | 51 | 52 | 58 | 82 | 110 | 116 | 117 | 119 | 150..=157 | 163..=167)
+    let routes = Message::routes_of(kind);
+    routes.contains(Route::NodeToDirectory) || routes.contains(Route::DirectoryToNode)
+}
+
+/// Its row says that it goes this way, and nobody reads it here (`tests/rows.rs` finds that).
+fn unread(message: &Message, route: Route) -> RouteError {
+    let RowOf { kind, name, .. } = message.row();
+    RouteError::NoRoute { kind, name, route }
 }
 
 impl ToControl {
@@ -74,75 +69,47 @@ impl ToControl {
     /// Reads what came over the connection of `node`.
     ///
     /// # Errors
-    /// [`Misplaced`]: a node does not say that, or not about this process.
-    pub fn parse(message: Message, node: NodeId) -> Result<Self, Misplaced> {
-        let own = |process: WorkerId| {
-            let is_own = process.node() == node && process.0 != node.0;
-            is_own.then_some(()).ok_or(Misplaced("it speaks for a process that is not its own"))
-        };
+    /// [`RouteError`]: a node does not say that, or not about this process.
+    pub fn parse(message: Message, node: NodeId) -> Result<Self, RouteError> {
+        let (own, route) = (WorkerId(node.0), Route::NodeToDirectory);
+        message.check(Ends { route, from: own, to: CONTROL })?;
         Ok(match message {
             Message::Routed(Routed { from, to, message }) => {
-                // A node asks for itself where the bundles of a group are.
-                if from.0 != node.0 || !matches!(*message, Message::FindGroup(_)) {
-                    own(from)?;
+                if from.node() != node {
+                    return Err(RouteError::Ends("it speaks for a process that is not its own"));
                 }
-                if to != CONTROL || !is_said_to_control(&message) {
-                    return Err(Misplaced("it has the control service pass on what nodes say to each other"));
+                if to != CONTROL {
+                    let why = "it has the control service pass on what nodes say to each other";
+                    return Err(RouteError::Ends(why));
                 }
+                let is_node = from == own;
+                let route = if is_node { Route::AskingNodeToDirectory } else { Route::ProcessToDirectory };
+                message.check(Ends { route, from, to })?;
                 Self::Routed { from, message }
             }
             Message::ActorPlaced(ActorPlaced { actor, takeover, worker }) => {
-                own(worker)?;
                 Self::ActorPlaced { actor, takeover, worker }
             }
             Message::PlaceRefused(refused) => {
                 let PlaceRefused { actor, takeover, reason, create, no_workers, for_now } = refused;
-                if create.as_ref().is_some_and(|create| create.actor != actor) {
-                    return Err(Misplaced("it gives back another actor than it refuses"));
-                }
                 let (no_workers, for_now) = (no_workers == Some(true), for_now == Some(true));
                 Self::PlaceRefused { actor, takeover, reason, create, no_workers, for_now }
             }
             Message::ActorProcessGone(ActorProcessGone { actor, takeover, gone }) => {
-                own(gone.worker)?;
                 Self::ActorProcessGone { actor, takeover, gone }
             }
             Message::Prepared(prepared) => Self::Bundles(Box::new(BundleAnswer::Prepared(prepared))),
             Message::FindGroup(find) => Self::Bundles(Box::new(BundleAnswer::Asks(find))),
-            Message::ProcessLeft(ProcessLeft { process, in_order, watchers, gone }) => {
-                own(process)?;
-                if gone.as_ref().is_some_and(|gone| gone.worker != process) {
-                    return Err(Misplaced("it says of one process that another one is gone"));
-                }
-                match in_order {
-                    true => Self::ProcessLeaves { process },
-                    false => Self::ProcessGone { process, watchers, gone },
-                }
+            Message::ProcessLeft(ProcessLeft { process, in_order: true, .. }) => {
+                Self::ProcessLeaves { process }
             }
-            Message::Collected(Collected { gone, held }) => {
-                held.iter().try_for_each(|held| own(held.borrower))?;
-                Self::Collected { gone, held }
+            Message::ProcessLeft(ProcessLeft { process, in_order: false, watchers, gone }) => {
+                Self::ProcessGone { process, watchers, gone }
             }
-            Message::Job(job) => {
-                match job.state {
-                    JobState::Asked => {}
-                    JobState::Started if job.config.is_some() => own(job.job)?,
-                    _ => return Err(Misplaced("it says of a job what the control service decides")),
-                }
-                Self::Job(Box::new(job))
-            }
-            Message::ActorsHere(here) => {
-                here.jobs.iter().try_for_each(|job| own(job.job))?;
-                here.subscribers.iter().try_for_each(|(_, process)| own(*process))?;
-                here.actors.iter().filter_map(|row| row.worker).try_for_each(own)?;
-                here.actors.iter().filter_map(|row| row.gone.as_ref()).try_for_each(|g| own(g.worker))?;
-                here.also
-                    .iter()
-                    .flat_map(|also| &also.checkpoints)
-                    .try_for_each(|(process, _)| own(*process))?;
-                Self::Here(Box::new(here))
-            }
-            _ => return Err(Misplaced("it is not for the control service")),
+            Message::Collected(Collected { gone, held }) => Self::Collected { gone, held },
+            Message::Job(job) => Self::Job(Box::new(job)),
+            Message::ActorsHere(here) => Self::Here(Box::new(here)),
+            other => return Err(unread(&other, route)),
         })
     }
 }
@@ -181,13 +148,18 @@ impl ToNode {
     /// Reads what came from the control service at node `me`.
     ///
     /// # Errors
-    /// [`Misplaced`]: the control service does not say that to nodes.
-    pub fn parse(message: Message, me: NodeId) -> Result<Self, Misplaced> {
+    /// [`RouteError`]: the control service does not say that to nodes.
+    pub fn parse(message: Message, me: NodeId) -> Result<Self, RouteError> {
+        let (own, route) = (WorkerId(me.0), Route::DirectoryToNode);
+        message.check(Ends { route, from: CONTROL, to: own })?;
         Ok(match message {
             Message::Routed(Routed { from, to, message }) => {
-                if from != CONTROL || to.node() != me || !is_said_by_control(&message) {
-                    return Err(Misplaced("it passes on what the control service does not say"));
+                if from != CONTROL || to.node() != me {
+                    return Err(RouteError::Ends("it passes on what the control service does not say"));
                 }
+                let is_node = to == own;
+                let route = if is_node { Route::DirectoryToAskingNode } else { Route::DirectoryToProcess };
+                message.check(Ends { route, from, to })?;
                 Self::Routed { to, message }
             }
             Message::PlaceActor(mut place) => {
@@ -195,8 +167,8 @@ impl ToNode {
                 Self::PlaceActor(Box::new(place))
             }
             Message::Restore(mut restore) => {
-                let takeover =
-                    restore.takeover.take().ok_or(Misplaced("it does not say for which takeover"))?;
+                let (name, why) = (Restore::NAME, "it does not say for which takeover");
+                let takeover = restore.takeover.take().ok_or(RouteError::Claim { name, why })?;
                 // The node keeps the block of a state as long as the checkpoint stands.
                 restore.state.iter_mut().for_each(|state| state.outcome.localise(me));
                 Self::Restore { takeover, restore: Box::new(restore) }
@@ -223,7 +195,7 @@ impl ToNode {
             Message::WorkerGone(gone) => Self::Gone(Box::new(gone)),
             Message::Settled(settled) => Self::Settled(Box::new(settled)),
             Message::Job(job) => Self::Job(Box::new(job)),
-            _ => return Err(Misplaced("it is not said to nodes")),
+            other => return Err(unread(&other, route)),
         })
     }
 }
@@ -236,44 +208,6 @@ fn localise(create: &mut CreateActor, me: NodeId) {
     let vouched = |one: &&mut Dependency| creator.node() == me || one.object.owner() == creator;
     let dependencies = create.constructor.dependencies.iter_mut();
     dependencies.filter(vouched).for_each(|one| one.outcome.localise(me));
-}
-
-/// What processes say to the control service.
-fn is_said_to_control(message: &Message) -> bool {
-    match message {
-        Message::CreateActor(_)
-        | Message::SubscribeActor(_)
-        | Message::KillActor(_)
-        | Message::ActorOutOfScope(_)
-        | Message::ActorReady(_)
-        | Message::Checkpoint(_)
-        | Message::ReserveName(_)
-        | Message::FindName(_)
-        | Message::ListNames(_)
-        | Message::CreateGroup(_)
-        | Message::RemoveGroup(_)
-        | Message::FindGroup(_)
-        | Message::Sever(_) => true,
-        Message::StillRead(answer) => answer.round >= FIRST_ROUND,
-        Message::Query(query) => query.what == QueryKind::TotalResources,
-        _ => false,
-    }
-}
-
-/// What the control service says to processes.
-fn is_said_by_control(message: &Message) -> bool {
-    match message {
-        Message::Answer(_)
-        | Message::GroupState(_)
-        | Message::Infeasible(_)
-        | Message::ActorDead(_)
-        | Message::AddBorrow(_)
-        | Message::KeepObjects(_)
-        | Message::Checkpointed(_)
-        | Message::Sever(_) => true,
-        Message::ForgetLost(question) => question.round >= FIRST_ROUND,
-        _ => false,
-    }
 }
 
 #[cfg(test)]

@@ -544,7 +544,8 @@ fn an_end_before_the_beginning_is_none_of_its_lives_after_a_restart_of_the_contr
         say(&mut control, THERE, here(vec![ActorHere { gone: in_row, ..last_life(is_ready) }]));
         let mut out = hear(&mut control, |control, out| control.on_all_here(NOW, out));
         if is_told_later {
-            let ends = ToControl::ActorProcessGone { actor: ACTOR, takeover: 1, gone: gone.clone() };
+            let ends =
+                ToControl::ActorProcessGone { actor: ACTOR, takeover: 1, gone: Box::new(gone.clone()) };
             out.extend(say(&mut control, THERE, ends));
         }
         let placed = out.iter().any(|(_, to)| matches!(to, ToNode::PlaceActor(place) if place.takeover == 2));

@@ -25,7 +25,7 @@ use sooner_protocol::node::uplink::reporter::{Reporter, Spare};
 use sooner_protocol::session::hello::Me;
 use sooner_protocol::time::Instant;
 use sooner_protocol::uplink::ToNode;
-use sooner_protocol::uplink::wire::{Misplaced, is_word};
+use sooner_protocol::uplink::wire::is_word;
 use sooner_wire::message::state::ClusterRow;
 use sooner_wire::message::{AboutNode, Message, Register, Routed, Suspect, kind};
 use sooner_wire::{NodeId, ResourceSet, WorkerId};
@@ -409,7 +409,7 @@ impl Cluster {
             }
             message if is_word(message.kind()) => match ToNode::parse(message, self.node()) {
                 Ok(word) => self.heard.push(Heard::Word(word)),
-                Err(Misplaced(why)) => self.notes.write_rationed(&format!("the head says nonsense: {why}")),
+                Err(error) => self.notes.write_rationed(&format!("the head says nonsense: {error}")),
             },
             // Something of a later minor version.
             _ => {}

@@ -7,9 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use sooner_protocol::control::membership::NodesOptions;
 use sooner_protocol::control::persist::Write;
-use sooner_protocol::control::{
-    Batch, Beginning, ControlAction, ControlActions, ControlCore, Found, Probed,
-};
+use sooner_protocol::control::{Batch, Beginning, ControlAction, ControlActions, ControlCore, Found, Probed};
 use sooner_protocol::node::NodeAction;
 use sooner_protocol::probes::hit;
 use sooner_protocol::time::Instant;

@@ -33,6 +33,8 @@ pub struct CreateActor {
     pub job: Option<WorkerId>,
 }
 
+row! { 50 CreateActor: [process -> node, process => directory]; values; }
+
 /// The actor has a process. Calls may be pushed: they wait behind the constructor.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
@@ -48,6 +50,8 @@ pub struct ActorStarted {
     #[n(3)]
     pub replays: Option<bool>,
 }
+
+row! { 51 ActorStarted: [node -> process, directory -> node]; no values; }
 
 /// The actor's process is gone and another one is coming.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
@@ -69,6 +73,8 @@ pub struct ActorRestarting {
     pub unbegun: Option<bool>,
 }
 
+row! { 58 ActorRestarting: [node -> process, directory -> node]; no values; }
+
 /// The actor is gone for good.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
@@ -79,6 +85,8 @@ pub struct ActorDead {
     pub failure: Failure,
 }
 
+row! { 52 ActorDead: [node -> process, directory -> node, directory => process]; no values; }
+
 /// A caller wants to know where the actor is.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
@@ -86,6 +94,8 @@ pub struct SubscribeActor {
     #[n(0)]
     pub actor: ActorId,
 }
+
+row! { 53 SubscribeActor: [process -> node, process => directory]; no values; }
 
 /// End the actor's process now.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
@@ -98,6 +108,8 @@ pub struct KillActor {
     pub may_restart: Option<bool>,
 }
 
+row! { 54 KillActor: [process -> node, process => directory]; no values; }
+
 /// Owner to node: no handle is left and no call is in flight.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
@@ -105,6 +117,8 @@ pub struct ActorOutOfScope {
     #[n(0)]
     pub actor: ActorId,
 }
+
+row! { 55 ActorOutOfScope: [process -> node, process => directory]; no values; }
 
 /// Worker to node: the constructor has ended.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
@@ -115,6 +129,8 @@ pub struct ActorReady {
     #[n(1)]
     pub failure: Option<Failure>,
 }
+
+row! { 56 ActorReady: [process -> node, process => directory]; no values; }
 
 /// Worker to node: the constructor waits for an argument that was lost and is made again; until then others may have what the
 /// actor holds. And the same again when it is there.
@@ -127,6 +143,8 @@ pub struct Suspended {
     pub is_ready: bool,
 }
 
+row! { 59 Suspended: [process -> node]; no values; }
+
 /// Node to worker: the actor holds again what it needs, and its constructor may begin.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
@@ -137,6 +155,8 @@ pub struct Resumed {
     pub gpus: Vec<u32>,
 }
 
+row! { 65 Resumed: [node -> process]; no values; }
+
 /// Node to worker: finish what you have and leave.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
@@ -144,3 +164,5 @@ pub struct ExitActor {
     #[n(0)]
     pub actor: ActorId,
 }
+
+row! { 57 ExitActor: [node -> process]; no values; }

@@ -19,6 +19,8 @@ pub struct Checkpoint {
     pub calls: Vec<TaskId>,
 }
 
+row! { 80 Checkpoint: [process -> node, process => directory]; values; }
+
 /// Node to a caller and to the actor's process: the checkpoint stands, and the receiver's calls with these numbers are
 /// in it.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
@@ -29,6 +31,8 @@ pub struct Checkpointed {
     #[n(1)]
     pub calls: Vec<u64>,
 }
+
+row! { 81 Checkpointed: [node -> process, directory => process]; no values; }
 
 /// Node to the process that takes an actor over, before the constructor.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
@@ -47,6 +51,8 @@ pub struct Restore {
     pub takeover: Option<u32>,
 }
 
+row! { 82 Restore: [node -> process, directory -> node]; values; }
+
 /// A caller to the process that took an actor over: calls from here on are new, or were not answered by the process
 /// before.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
@@ -55,6 +61,8 @@ pub struct Replayed {
     #[n(0)]
     pub actor: ActorId,
 }
+
+row! { 83 Replayed: [process -> process]; no values; }
 
 /// Node to an owner: references inside the checkpoint of an actor that stands from now on. As long as it does, they keep their
 /// objects. It may be said twice.
@@ -71,3 +79,5 @@ pub struct KeepObjects {
     #[n(2)]
     pub more: Option<bool>,
 }
+
+row! { 84 KeepObjects: [node -> process, directory => process]; no values; }

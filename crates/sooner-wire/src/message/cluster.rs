@@ -56,6 +56,8 @@ pub struct Register {
     pub rejoins: Option<u64>,
 }
 
+row! { 100 Register: [node -> control]; no values; }
+
 /// What all nodes of a cluster keep to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(array)]
@@ -80,6 +82,8 @@ pub struct Registered {
     #[n(2)]
     pub settings: Settings,
 }
+
+row! { 101 Registered: [control -> node]; no values; }
 
 /// How a node is.
 pub mod state {
@@ -113,6 +117,8 @@ pub struct NodesChanged {
     pub rows: Vec<NodeRow>,
 }
 
+row! { 102 NodesChanged: [control -> node]; no values; }
+
 /// A node is gone for ever, with every process whose id begins with its own. It comes back as another node.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
@@ -123,6 +129,8 @@ pub struct NodeGone {
     #[n(1)]
     pub reason: String,
 }
+
+row! { 103 NodeGone: [control -> node, node -> process]; no values; }
 
 /// A node lives. From a thread that nothing else can delay, over a connection of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
@@ -139,6 +147,8 @@ pub struct Heartbeat {
     pub data_lag: u64,
 }
 
+row! { 104 Heartbeat: [node -> control]; no values; }
+
 /// The sender was declared gone, or belongs elsewhere: it must end.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
@@ -146,6 +156,8 @@ pub struct Fenced {
     #[n(0)]
     pub reason: String,
 }
+
+row! { 105 Fenced: [control -> node]; no values; }
 
 /// What a node has free, and what waits there. Replaces what it said before.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
@@ -162,6 +174,8 @@ pub struct ResourceReport {
     #[n(3)]
     pub bundles: Option<Vec<BundleFree>>,
 }
+
+row! { 106 ResourceReport: [node -> control]; no values; }
 
 /// What a bundle of a placement group has free.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
@@ -198,6 +212,8 @@ pub struct ResourceView {
     pub must_ask: bool,
 }
 
+row! { 107 ResourceView: [control -> node]; no values; }
+
 /// What one node has free.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
@@ -233,6 +249,8 @@ pub struct FindNodes {
     pub prefer: Option<NodeId>,
 }
 
+row! { 108 FindNodes: [node -> control]; no values; }
+
 /// The answer, the best first. Without any, no node of the cluster has so much in total.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
@@ -245,6 +263,8 @@ pub struct Candidates {
     #[n(2)]
     pub rows: Option<Vec<ViewRow>>,
 }
+
+row! { 109 Candidates: [control -> node]; no values; }
 
 /// A node that could serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
@@ -268,6 +288,8 @@ pub struct Suspect {
     pub is_given_up: Option<bool>,
 }
 
+row! { 113 Suspect: [process -> node, node -> control]; no values; }
+
 /// A node shall leave: place nothing there, hand on what it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(array)]
@@ -279,6 +301,8 @@ pub struct Drain {
     pub nanos: u64,
 }
 
+row! { 114 Drain: [process -> node, node -> control, control -> node]; no values; }
+
 /// Node to control: that node has handed on what it had, and leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(array)]
@@ -286,3 +310,5 @@ pub struct Drained {
     #[n(0)]
     pub node: NodeId,
 }
+
+row! { 115 Drained: [node -> process, node -> control]; no values; }

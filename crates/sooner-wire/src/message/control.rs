@@ -21,6 +21,8 @@ pub struct ReserveName {
     pub description: Blob,
 }
 
+row! { 60 ReserveName: [process -> node, process => directory]; no values; }
+
 /// Looks a name up.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
@@ -33,6 +35,8 @@ pub struct FindName {
     pub name: String,
 }
 
+row! { 61 FindName: [process -> node, process => directory]; no values; }
+
 /// Lists the names of living actors.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
@@ -43,6 +47,8 @@ pub struct ListNames {
     #[n(1)]
     pub namespace: Option<String>,
 }
+
+row! { 62 ListNames: [process -> node, process => directory]; no values; }
 
 /// What a [`Query`] asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
@@ -73,6 +79,11 @@ pub struct Query {
     pub what: QueryKind,
 }
 
+row! {
+    63 Query: [process -> node, process => directory]; no values;
+    only if |query, _| query.what == QueryKind::TotalResources, else "it asks what only a node knows";
+}
+
 /// The answer to any question; which fields are set follows from the question.
 #[derive(Debug, Clone, PartialEq, Default, Encode, Decode)]
 #[cbor(array)]
@@ -95,3 +106,5 @@ pub struct Answer {
     #[n(7)]
     pub unavailable: Option<bool>,
 }
+
+row! { 64 Answer: [node -> process, directory => process]; no values; }

@@ -17,6 +17,8 @@ pub struct Watch {
     pub worker: WorkerId,
 }
 
+row! { 111 Watch: [process -> node, node => node]; no values; }
+
 /// Dial me: one node to another that cannot be dialled itself, by way of the control service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(array)]
@@ -32,6 +34,8 @@ pub struct DialMe {
     pub values: Option<bool>,
 }
 
+row! { 112 DialMe: [node -> control, control -> node]; no values; }
+
 /// The sender holds that process for gone, which may live: end it. Client to its node, and node to the control service.
 /// Control service to the node of the process: this one holds it for gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
@@ -43,6 +47,8 @@ pub struct Sever {
     #[n(1)]
     pub class: Option<u8>,
 }
+
+row! { 118 Sever: [process -> node, process => directory, directory => process]; no values; }
 
 /// Node to control: one of its processes ends, or is gone.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
@@ -61,6 +67,13 @@ pub struct ProcessLeft {
     pub gone: Option<Box<WorkerGone>>,
 }
 
+row! {
+    119 ProcessLeft: [node -> directory]; no values;
+    only if |left, ends| ends.speaks_for(left.process), else "it speaks for a process that is not its own";
+    only if |left, _| left.gone.as_ref().is_none_or(|gone| gone.worker == left.process),
+        else "it says of one process that another one is gone";
+}
+
 /// Node to control: all its clients were heard on a process that is gone.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
@@ -70,4 +83,10 @@ pub struct Collected {
     /// What they still hold of all that it handed or lent them.
     #[n(1)]
     pub held: Vec<Held>,
+}
+
+row! {
+    117 Collected: [node -> directory]; no values;
+    only if |collected, ends| collected.held.iter().all(|held| ends.speaks_for(held.borrower)),
+        else "it speaks for a process that is not its own";
 }

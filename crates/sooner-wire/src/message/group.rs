@@ -114,6 +114,8 @@ pub struct CreateGroup {
     pub driver: Option<WorkerId>,
 }
 
+row! { 160 CreateGroup: [process -> node, process => directory]; no values; }
+
 /// Control to client: the answer to a question, or, without one, what became of a group that the client has to do with.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
@@ -127,6 +129,8 @@ pub struct GroupState {
     pub error: Option<String>,
 }
 
+row! { 161 GroupState: [node -> process, directory => process, directory => node]; no values; }
+
 /// Client to control: end a group with all that runs in it.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
@@ -134,6 +138,8 @@ pub struct RemoveGroup {
     #[n(0)]
     pub group: GroupId,
 }
+
+row! { 162 RemoveGroup: [process -> node, process => directory]; no values; }
 
 /// Control to node: reserve these bundles, all or none, until you hear more.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
@@ -148,6 +154,8 @@ pub struct Prepare {
     #[n(2)]
     pub bundles: Vec<(u32, ResourceSet)>,
 }
+
+row! { 163 Prepare: [directory -> node]; no values; }
 
 /// What a node has done about the bundles of one attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
@@ -176,6 +184,8 @@ pub struct Prepared {
     pub step: BundleStep,
 }
 
+row! { 164 Prepared: [node -> directory]; no values; }
+
 /// Control to node: what was prepared in this attempt may be used.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
@@ -185,6 +195,8 @@ pub struct Commit {
     #[n(1)]
     pub attempt: u64,
 }
+
+row! { 165 Commit: [directory -> node]; no values; }
 
 /// Control to node: give back what was reserved in this attempt, and end what runs in it.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
@@ -196,6 +208,8 @@ pub struct Release {
     #[n(1)]
     pub attempt: Option<u64>,
 }
+
+row! { 166 Release: [directory -> node]; no values; }
 
 /// Client to control: what is known of a group, by id or by name; of all without either. Node to control: what becomes
 /// of the bundles that were prepared in this attempt?
@@ -211,6 +225,10 @@ pub struct FindGroup {
     pub title: Option<(String, String)>,
     #[n(3)]
     pub attempt: Option<u64>,
+}
+
+row! {
+    167 FindGroup: [process -> node, process => directory, node -> directory, node => directory]; no values;
 }
 
 /// A group, for those who ask.
@@ -252,65 +270,6 @@ pub struct BundleRow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frame::{HEAD_BYTES, whole_frame};
-    use crate::message::{Closed, Failure, FailureCode, Infeasible, Message, RequestLease};
-    use crate::strategy::{InGroup, LabelTest, NodeAffinity, NodeLabels};
-    use crate::{ShapeId, Strategy, TaskId};
-
-    fn round_trip(message: Message) {
-        let mut bytes = Vec::new();
-        message.append(&mut bytes, 0);
-        let head = whole_frame(&bytes).expect("fits").expect("is whole");
-        assert_eq!(Message::decode(head.kind, &bytes[HEAD_BYTES..]), Ok(message));
-    }
-
-    #[test]
-    fn groups_and_strategies_round_trip() {
-        let group = TaskId { owner: WorkerId(7), number: 9 };
-        let resources = ResourceSet::from_amounts([("CPU".to_owned(), 0.5)]);
-        let term = LabelTerm { key: "zone".to_owned(), test: LabelTest::In(vec!["a".to_owned()]) };
-        let title = Some(("space".to_owned(), "name".to_owned()));
-        let bundle = Bundle { resources: resources.clone(), labels: vec![term.clone()] };
-        let strategy = GroupStrategy::StrictSpread;
-        let (bundles, driver) = (vec![bundle], Some(WorkerId(7)));
-        round_trip(CreateGroup { request: 1, group, title: title.clone(), strategy, bundles, driver }.into());
-        let bundles = vec![BundleRow { resources: resources.clone(), node: Some(NodeId(5)) }];
-        let (phase, reason) = (GroupPhase::Rescheduling, Some("waits".to_owned()));
-        let row = GroupRow {
-            group,
-            title: title.clone(),
-            strategy,
-            phase,
-            bundles,
-            reason,
-            detached: true,
-            attempts: 3,
-        };
-        round_trip(GroupState { request: 1, groups: vec![row], error: Some("taken".to_owned()) }.into());
-        round_trip(RemoveGroup { group }.into());
-        round_trip(Prepare { group, attempt: 3, bundles: vec![(1, resources.clone())] }.into());
-        round_trip(Prepared { group, attempt: 3, step: BundleStep::Refused }.into());
-        round_trip(Commit { group, attempt: 3 }.into());
-        round_trip(Release { group, attempt: None }.into());
-        round_trip(FindGroup { request: 0, group: Some(group), title, attempt: Some(3) }.into());
-        let negated = LabelTerm { key: "rack".to_owned(), test: LabelTest::DoesNotExist };
-        for strategy in [
-            Strategy::Spread,
-            Strategy::Node(NodeAffinity { node: NodeId(5), soft: true }),
-            Strategy::Labels(NodeLabels { hard: vec![term], soft: vec![negated], spread: true }),
-            Strategy::Group(InGroup { group, bundle: Some(2), captures: true }),
-        ] {
-            let (shape, demand, prefer, priority) = (ShapeId(1), 3, Some(NodeId(7)), Some(-4));
-            let raises_memory = Some(true);
-            let (resources, strategy) = (resources.clone(), Some(Box::new(strategy)));
-            round_trip(
-                RequestLease { shape, resources, demand, strategy, prefer, priority, raises_memory }.into(),
-            );
-        }
-        let failure = Failure::new(FailureCode::TaskUnschedulable, "gone");
-        let closed = Some(Box::new(Closed { shape: ShapeId(1), failure, for_now: Some(true) }));
-        round_trip(Infeasible { asked: resources.clone(), total: resources, closed, reason: None }.into());
-    }
 
     #[test]
     fn names_of_strategies_are_read_back() {

@@ -2,6 +2,7 @@
 
 use minicbor::{Decode, Encode};
 
+use super::{Ends, Route};
 use crate::{Blob, WorkerId};
 
 /// What a driver wants of the workers of its job. Comes with its greeting.
@@ -109,6 +110,39 @@ pub struct Job {
     pub config: Option<Box<JobConfig>>,
 }
 
+row! {
+    116 Job: [node -> directory, directory -> node, node => node]; no values;
+    only if Job::is_for_control, else "it says of a job what the control service decides";
+    only if Job::is_of_own_driver, else "it speaks for a process that is not its own";
+    only if Job::is_between_nodes, else "it speaks of a job that is not one of its drivers'";
+}
+
+impl Job {
+    /// What a node may tell the control service: that it starts, or that it is not known.
+    fn is_for_control(&self, ends: &Ends) -> bool {
+        ends.route != Route::NodeToDirectory
+            || match self.state {
+                JobState::Asked => true,
+                JobState::Started => self.config.is_some(),
+                JobState::Leaving | JobState::Ended => false,
+            }
+    }
+
+    fn is_of_own_driver(&self, ends: &Ends) -> bool {
+        ends.route != Route::NodeToDirectory || self.state == JobState::Asked || ends.speaks_for(self.job)
+    }
+
+    /// While there is no control service that could say what a job needs, nodes ask the one of the driver.
+    fn is_between_nodes(&self, ends: &Ends) -> bool {
+        ends.route != Route::NodeToOtherNode
+            || match self.state {
+                JobState::Asked => self.job.node() == ends.to.node(),
+                JobState::Started => self.job.node() == ends.from.node() && self.config.is_some(),
+                JobState::Leaving | JobState::Ended => false,
+            }
+    }
+}
+
 /// Whole lines that workers of the job printed: node to driver, on a connection of [`super::role::LOGS`], and node to the
 /// driver's node.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
@@ -127,6 +161,8 @@ pub struct LogLines {
     pub more: Option<bool>,
 }
 
+row! { 170 LogLines: [node -> process, node => node]; no values; }
+
 /// The driver's node, to a node that sent [`LogLines`]: they are on their way to the driver, and more may come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(array)]
@@ -138,3 +174,5 @@ pub struct LinesTaken {
     #[n(1)]
     pub bytes: u64,
 }
+
+row! { 173 LinesTaken: [node => node]; no values; }

@@ -31,6 +31,8 @@ pub struct RequestLease {
     pub raises_memory: Option<bool>,
 }
 
+row! { 10 RequestLease: [process -> node]; no values; }
+
 /// One lease. The connection to the worker has been announced before.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
@@ -46,6 +48,8 @@ pub struct LeaseGranted {
     pub gpus: Vec<u32>,
 }
 
+row! { 11 LeaseGranted: [node -> process]; no values; }
+
 /// The caller does not need the worker any more.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
@@ -53,6 +57,8 @@ pub struct ReturnLease {
     #[n(0)]
     pub lease: LeaseId,
 }
+
+row! { 12 ReturnLease: [process -> node]; no values; }
 
 /// Others wait: give leases back soon.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
@@ -65,15 +71,21 @@ pub struct ReclaimLease {
     pub lease: Option<LeaseId>,
 }
 
+row! { 13 ReclaimLease: [node -> process]; no values; }
+
 /// The worker's task waits in `get` or `wait`: its CPU may serve others.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct Blocked {}
 
+row! { 14 Blocked: [process -> node]; no values; }
+
 /// The worker's task goes on.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct Unblocked {}
+
+row! { 15 Unblocked: [process -> node]; no values; }
 
 /// The node can never grant this shape as it is now.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
@@ -90,6 +102,8 @@ pub struct Infeasible {
     #[n(3)]
     pub reason: Option<String>,
 }
+
+row! { 16 Infeasible: [node -> process, directory => process]; no values; }
 
 /// A shape that is of no use any more.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]

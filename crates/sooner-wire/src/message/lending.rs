@@ -35,6 +35,11 @@ pub struct LeaseAt {
     pub raises_memory: Option<bool>,
 }
 
+row! {
+    140 LeaseAt: [node => node]; no values;
+    only if |ask, ends| ends.speaks_for(ask.client), else "it asks for a process that is not its own";
+}
+
 /// One lease. The worker will be reached by its node's address.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(array)]
@@ -51,6 +56,11 @@ pub struct LeaseGrantedAt {
     /// Indices of the GPUs that belong to the lease.
     #[n(4)]
     pub gpus: Vec<u32>,
+}
+
+row! {
+    141 LeaseGrantedAt: [node => node]; no values;
+    only if |granted, ends| ends.speaks_for(granted.worker), else "it grants a process that is not its own";
 }
 
 /// Nothing more is granted of what was asked for: ask elsewhere.
@@ -75,6 +85,8 @@ pub struct LeaseRefused {
     pub for_now: Option<bool>,
 }
 
+row! { 142 LeaseRefused: [node => node]; no values; }
+
 /// To the worker's node: the lease is not needed any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(array)]
@@ -83,6 +95,8 @@ pub struct ReturnLeaseAt {
     #[n(0)]
     pub lease: LeaseId,
 }
+
+row! { 143 ReturnLeaseAt: [node => node]; no values; }
 
 /// From the worker's node: others wait, give this lease back soon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
@@ -95,3 +109,5 @@ pub struct ReclaimLeaseAt {
     #[n(1)]
     pub lease: LeaseId,
 }
+
+row! { 144 ReclaimLeaseAt: [node => node]; no values; }

@@ -13,6 +13,8 @@ pub struct Ack {
     pub received: u64,
 }
 
+row! { 92 Ack: [process -> process, node -> node, node -> control, control -> node]; no values; }
+
 /// The session of this connection is over for the sender, for good. The connection ends behind it.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(array)]
@@ -20,6 +22,10 @@ pub struct SessionEnded {
     /// For people.
     #[n(0)]
     pub reason: String,
+}
+
+row! {
+    93 SessionEnded: [process -> process, node -> node, node -> control, control -> node]; no values;
 }
 
 /// Node to its clients, behind the welcome: what they prove to processes of other nodes where they are. Replaces what
@@ -40,6 +46,8 @@ pub struct Credentials {
     #[n(3)]
     pub roots: Vec<Blob>,
 }
+
+row! { 94 Credentials: [node -> process]; no values; }
 
 impl std::fmt::Debug for Credentials {
     // The key is a secret.

@@ -1,7 +1,10 @@
 //! Every message between processes: one struct each, fields numbered, new fields optional.
 //!
-//! The kind numbers are the schema: they are never reused. A message is decoded from exactly one frame; nothing
-//! is decided here about who may send what (the protocol refuses what it does not expect).
+//! Below each struct stands its row ([`Row`]): number, routes, whether it carries values, and what its sender may say. A
+//! message is decoded from exactly one frame; whoever receives it asks its row whether it may come that way.
+
+#[macro_use]
+mod row;
 
 mod actor;
 mod checkpoint;
@@ -47,9 +50,9 @@ pub use lease::{
 pub use lending::{LeaseAt, LeaseGrantedAt, LeaseRefused, ReclaimLeaseAt, ReturnLeaseAt};
 pub use link::{Ack, Credentials, SessionEnded};
 pub use object::{
-    AddBorrow, Allocate, Allocated, BlockHolder, BlocksLost, Fetch, ForgetLost, FreeBlocks, GiveBlock,
-    GivenBlocks, Held, HeldFrom, LoseBlocks, ReadersOf, RemoveBorrow, Settled, StillRead, TrimBlocks,
-    UnknownBlocks, Value,
+    AddBorrow, Allocate, Allocated, BlockHolder, BlocksLost, FIRST_CONTROL_ROUND, Fetch, ForgetLost,
+    FreeBlocks, GiveBlock, GivenBlocks, Held, HeldFrom, LoseBlocks, ReadersOf, RemoveBorrow, Settled,
+    StillRead, TrimBlocks, UnknownBlocks, Value,
 };
 pub use peer::{PeerHello, PeerWelcome};
 pub use place_actor::{
@@ -58,6 +61,7 @@ pub use place_actor::{
 };
 pub use promotion::{Promote, Promoted};
 pub use routed::Routed;
+pub use row::{Ends, Route, RouteError, Routes, Row, RowOf};
 pub use session::{
     Connect, EndIdle, Exited, Fork, Forked, Hello, LinkRole, MemoryEnd, Needed, NodeLives, PeerConnected,
     Refused, Retired, Shutdown, Welcome, WorkerGone, role,
@@ -76,9 +80,11 @@ pub use transfer::{
 pub use state::{Inspect, InspectEnd, Inspected, Measured, NodeInspected, Timing};
 
 use crate::frame::{self, FrameError};
+pub(crate) use row::Change;
+use row::Checked;
 
 macro_rules! messages {
-    ($($kind:literal $name:ident),* $(,)?) => {
+    ($($name:ident),* $(,)?) => {
         /// Any message.
         #[derive(Debug, Clone, PartialEq)]
         pub enum Message {
@@ -86,10 +92,28 @@ macro_rules! messages {
         }
 
         impl Message {
+            /// The rows of all kinds.
+            pub const ROWS: &[RowOf] = &[$(RowOf::new::<$name>(),)*];
+
+            /// The row of this message.
+            #[must_use]
+            pub const fn row(&self) -> RowOf {
+                match self { $(Message::$name(_) => const { RowOf::new::<$name>() },)* }
+            }
+
             /// The kind number of this message.
             #[must_use]
-            pub fn kind(&self) -> u16 {
-                match self { $(Message::$name(_) => $kind,)* }
+            pub const fn kind(&self) -> u16 {
+                match self { $(Message::$name(_) => <$name as Row>::KIND,)* }
+            }
+
+            /// The ways that messages of a kind go; none if there is no such kind.
+            #[must_use]
+            pub const fn routes_of(kind: u16) -> Routes {
+                match kind {
+                    $(<$name as Row>::KIND => <$name as Row>::ROUTES,)*
+                    _ => Routes::of(&[]),
+                }
             }
 
             /// Appends the message as one frame that owns `descriptors` passed descriptors.
@@ -110,11 +134,21 @@ macro_rules! messages {
             /// [`FrameError`] when the kind is unknown or the body does not fit it.
             pub fn decode(kind: u16, body: &[u8]) -> Result<Self, FrameError> {
                 match kind {
-                    $($kind => minicbor::decode::<$name>(body)
+                    $(<$name as Row>::KIND => minicbor::decode::<$name>(body)
                         .map(Message::$name)
                         .map_err(|error| FrameError::Body { kind, reason: error.to_string() }),)*
                     _ => Err(FrameError::UnknownKind(kind)),
                 }
+            }
+
+            /// What must hold of the message by its row, between these two.
+            fn check_claims(&self, ends: &Ends) -> Result<(), &'static str> {
+                match self { $(Message::$name(message) => message.check(ends),)* }
+            }
+
+            /// Hands every outcome in the message to `change`, with its object.
+            pub(crate) fn for_each_outcome(&mut self, change: Change<'_>) {
+                match self { $(Message::$name(message) => message.for_each_outcome(change),)* }
             }
         }
 
@@ -125,41 +159,31 @@ macro_rules! messages {
 }
 
 messages! {
-    1 Hello, 2 Welcome, 3 Refused, 4 PeerConnected, 5 Connect, 6 WorkerGone, 7 Shutdown,
-    8 Fork, 9 Forked, 49 NodeLives, 17 Retired, 18 Exited, 19 EndIdle, 29 Needed,
-    10 RequestLease, 11 LeaseGranted, 12 ReturnLease, 13 ReclaimLease, 14 Blocked, 15 Unblocked,
-    16 Infeasible,
-    20 Define, 21 Push, 22 Reply, 23 Returned, 24 CancelTask, 25 Item, 26 ItemsTaken,
-    30 Fetch, 31 Value, 32 AddBorrow, 33 RemoveBorrow, 34 Allocate, 35 Allocated, 36 FreeBlocks,
-    37 GiveBlock, 38 TrimBlocks, 39 ReadersOf, 40 StillRead, 41 LoseBlocks, 42 BlocksLost, 43 ForgetLost,
-    45 GivenBlocks, 46 UnknownBlocks, 47 HeldFrom, 48 Settled,
-    50 CreateActor, 51 ActorStarted, 52 ActorDead, 53 SubscribeActor, 54 KillActor,
-    55 ActorOutOfScope, 56 ActorReady, 57 ExitActor, 58 ActorRestarting,
-    59 Suspended, 65 Resumed,
-    60 ReserveName, 61 FindName, 62 ListNames, 63 Query, 64 Answer,
-    70 Inspect, 71 Inspected, 72 InspectEnd, 73 Measured,
-    80 Checkpoint, 81 Checkpointed, 82 Restore, 83 Replayed, 84 KeepObjects,
-    90 PeerHello, 91 PeerWelcome, 92 Ack, 93 SessionEnded, 94 Credentials,
-    100 Register, 101 Registered, 102 NodesChanged, 103 NodeGone, 104 Heartbeat, 105 Fenced, 106 ResourceReport,
-    107 ResourceView, 108 FindNodes, 109 Candidates, 110 Routed, 111 Watch, 112 DialMe, 113 Suspect, 114 Drain, 115 Drained,
-    116 Job, 117 Collected, 118 Sever, 119 ProcessLeft,
-    120 Pull, 121 Pulled, 122 Locate, 123 Located, 124 CopyMade, 125 CopyGone, 126 SenderFailed, 127 FreeAt,
-    128 DropCopy, 129 Fetching, 131 FetchEnded, 132 HandOver, 133 HandedOver, 134 LostAt,
-    135 MemoryHere, 136 MemoryOpen, 137 Lent, 138 Taken,
-    140 LeaseAt, 141 LeaseGrantedAt, 142 LeaseRefused, 143 ReturnLeaseAt, 144 ReclaimLeaseAt,
-    150 PlaceActor, 151 ActorPlaced, 152 PlaceRefused, 153 ActorProcessGone, 154 EndActor, 155 ActorsHere,
-    156 ActorSubscribed, 157 LetGo,
-    160 CreateGroup, 161 GroupState, 162 RemoveGroup, 163 Prepare, 164 Prepared, 165 Commit, 166 Release,
-    167 FindGroup,
-    170 LogLines, 171 NodeInspected, 173 LinesTaken,
-    180 Relinquish, 181 Relinquished, 182 Promote, 183 Promoted,
+    Hello, Welcome, Refused, PeerConnected, Connect, WorkerGone, Shutdown, Fork, Forked, NodeLives,
+    Retired, Exited, EndIdle, Needed, RequestLease, LeaseGranted, ReturnLease, ReclaimLease, Blocked,
+    Unblocked, Infeasible, Define, Push, Reply, Returned, CancelTask, Item, ItemsTaken, Fetch, Value,
+    AddBorrow, RemoveBorrow, Allocate, Allocated, FreeBlocks, GiveBlock, TrimBlocks, ReadersOf,
+    StillRead, LoseBlocks, BlocksLost, ForgetLost, GivenBlocks, UnknownBlocks, HeldFrom, Settled,
+    CreateActor, ActorStarted, ActorDead, SubscribeActor, KillActor, ActorOutOfScope, ActorReady,
+    ExitActor, ActorRestarting, Suspended, Resumed, ReserveName, FindName, ListNames, Query, Answer,
+    Inspect, Inspected, InspectEnd, Measured, Checkpoint, Checkpointed, Restore, Replayed, KeepObjects,
+    PeerHello, PeerWelcome, Ack, SessionEnded, Credentials, Register, Registered, NodesChanged,
+    NodeGone, Heartbeat, Fenced, ResourceReport, ResourceView, FindNodes, Candidates, Routed, Watch,
+    DialMe, Suspect, Drain, Drained, Job, Collected, Sever, ProcessLeft, Pull, Pulled, Locate, Located,
+    CopyMade, CopyGone, SenderFailed, FreeAt, DropCopy, Fetching, FetchEnded, HandOver, HandedOver,
+    LostAt, MemoryHere, MemoryOpen, Lent, Taken, LeaseAt, LeaseGrantedAt, LeaseRefused, ReturnLeaseAt,
+    ReclaimLeaseAt, PlaceActor, ActorPlaced, PlaceRefused, ActorProcessGone, EndActor, ActorsHere,
+    ActorSubscribed, LetGo, CreateGroup, GroupState, RemoveGroup, Prepare, Prepared, Commit, Release,
+    FindGroup, LogLines, NodeInspected, LinesTaken, Relinquish, Relinquished, Promote, Promoted,
 }
+
+const _: () = assert!(
+    RowOf::are_unique(Message::ROWS, CHUNK_KIND),
+    "two messages have the same number, or one has that of chunks"
+);
 
 /// A message is moved a few times on its way between a socket and a core; what would make all of them larger is boxed.
 const _: () = assert!(size_of::<Message>() <= 144);
-
-/// Kind of [`Push`], for writers that encode a [`PushRef`] in place.
-pub const PUSH_KIND: u16 = 21;
 
 fn encode<T: minicbor::Encode<()>>(out: &mut Vec<u8>, message: &T) {
     minicbor::encode(message, out).expect("writing to memory cannot fail");
@@ -168,7 +192,7 @@ fn encode<T: minicbor::Encode<()>>(out: &mut Vec<u8>, message: &T) {
 impl PushRef<'_> {
     /// Appends the push as one frame, without copying the task's description first.
     pub fn append(&self, out: &mut Vec<u8>) {
-        frame::append(out, PUSH_KIND, 0, |out| encode(out, self));
+        frame::append(out, Push::KIND, 0, |out| encode(out, self));
     }
 }
 

@@ -16,6 +16,8 @@ pub struct Fetch {
     pub missing_at: Option<Remote>,
 }
 
+row! { 30 Fetch: [process -> process]; no values; }
+
 /// Owner to borrower.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
@@ -29,6 +31,8 @@ pub struct Value {
     pub contained: Vec<ObjectId>,
 }
 
+row! { 31 Value: [process -> process]; values; }
+
 /// Whoever hands a reference on registers the receiver with the owner, on its own connection, before it gives
 /// up its own reference (Ownership, appendix A).
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
@@ -39,6 +43,8 @@ pub struct AddBorrow {
     #[n(1)]
     pub borrower: WorkerId,
 }
+
+row! { 32 AddBorrow: [process -> process, node -> process, directory => process]; no values; }
 
 /// The sender has no reference any more; `count` is how often it had been handed one by `giver`.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
@@ -57,6 +63,8 @@ pub struct RemoveBorrow {
     pub was_said: Option<bool>,
 }
 
+row! { 33 RemoveBorrow: [process -> process]; no values; }
+
 /// Client to node: what the sender still holds of all that a process that is gone handed or lent it. Whether the owners
 /// were told is not known.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
@@ -67,6 +75,8 @@ pub struct HeldFrom {
     #[n(1)]
     pub held: Vec<Held>,
 }
+
+row! { 47 HeldFrom: [process -> node]; no values; }
 
 /// How often a process holds a reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
@@ -94,6 +104,8 @@ pub struct Settled {
     pub held: Vec<Held>,
 }
 
+row! { 48 Settled: [node -> process, directory -> node]; no values; }
+
 /// Asks the node for a block of shared memory.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
@@ -109,6 +121,8 @@ pub struct Allocate {
     #[n(3)]
     pub ahead: Option<Vec<u64>>,
 }
+
+row! { 34 Allocate: [process -> node]; no values; }
 
 /// The node's answer.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
@@ -143,6 +157,8 @@ pub struct Allocated {
     #[n(9)]
     pub ahead: Option<Vec<u64>>,
 }
+
+row! { 35 Allocated: [node -> process]; no values; }
 
 /// What one process holds of a node's shared memory.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
@@ -186,6 +202,8 @@ pub struct FreeBlocks {
     pub offsets: Vec<u64>,
 }
 
+row! { 36 FreeBlocks: [process -> node, process => node]; no values; }
+
 /// The block belongs to another process from now on: it owns the object inside.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
@@ -200,6 +218,8 @@ pub struct GiveBlock {
     pub object: Option<ObjectId>,
 }
 
+row! { 37 GiveBlock: [process -> node]; no values; }
+
 /// Node to clients: memory is short, give back blocks you keep for reuse.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
@@ -208,6 +228,8 @@ pub struct TrimBlocks {
     #[n(0)]
     pub moves: Option<bool>,
 }
+
+row! { 38 TrimBlocks: [node -> process]; no values; }
 
 /// Node to clients: who owned these blocks is gone; which of them do you read?
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
@@ -218,6 +240,11 @@ pub struct ReadersOf {
     #[n(1)]
     pub offsets: Vec<u64>,
 }
+
+row! { 39 ReadersOf: [node -> process]; no values; }
+
+/// Rounds of questions from here on are numbered by the control service, those below by nodes.
+pub const FIRST_CONTROL_ROUND: u64 = 1 << 63;
 
 /// A client's answer: these blocks are its own until it frees them.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
@@ -232,6 +259,12 @@ pub struct StillRead {
     pub lent: Option<u64>,
 }
 
+row! {
+    40 StillRead: [process -> node, process => directory]; no values;
+    only if |answer, _| answer.round >= FIRST_CONTROL_ROUND,
+        else "it answers what the control service has not asked";
+}
+
 /// Client to node: treat these blocks as lost. For tests of recovery.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
@@ -239,6 +272,8 @@ pub struct LoseBlocks {
     #[n(0)]
     pub offsets: Vec<u64>,
 }
+
+row! { 41 LoseBlocks: [process -> node, node => node]; no values; }
 
 /// Node to clients: what lay in these blocks is lost; nothing that says it lies there is to be believed until
 /// [`ForgetLost`].
@@ -249,6 +284,8 @@ pub struct BlocksLost {
     pub offsets: Vec<u64>,
 }
 
+row! { 42 BlocksLost: [node -> process]; no values; }
+
 /// Node to clients: the owners have given these lost blocks up; they will be used again when all have answered with an
 /// empty [`StillRead`].
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
@@ -258,6 +295,11 @@ pub struct ForgetLost {
     pub round: u64,
     #[n(1)]
     pub offsets: Vec<u64>,
+}
+
+row! {
+    43 ForgetLost: [node -> process, directory => process]; no values;
+    only if |question, _| question.round >= FIRST_CONTROL_ROUND, else "it asks what only a node asks";
 }
 
 /// Node to a client: these blocks were given to you by a process that is gone since. Which of them do you not know?
@@ -271,6 +313,8 @@ pub struct GivenBlocks {
     pub offsets: Vec<u64>,
 }
 
+row! { 45 GivenBlocks: [node -> process, node => process]; no values; }
+
 /// The client's answer: nobody here has heard of these.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
@@ -280,3 +324,5 @@ pub struct UnknownBlocks {
     #[n(1)]
     pub offsets: Vec<u64>,
 }
+
+row! { 46 UnknownBlocks: [process -> node, process => node]; no values; }

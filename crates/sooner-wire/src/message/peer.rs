@@ -35,6 +35,8 @@ pub struct PeerHello {
     pub attempt: Option<u32>,
 }
 
+row! { 90 PeerHello: [process -> process, node -> node, node -> control]; no values; }
+
 /// The answer of whoever was dialled; a [`super::Refused`] otherwise.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
@@ -51,3 +53,5 @@ pub struct PeerWelcome {
     #[n(3)]
     pub received: u64,
 }
+
+row! { 91 PeerWelcome: [process -> process, node -> node, control -> node]; no values; }

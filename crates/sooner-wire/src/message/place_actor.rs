@@ -36,6 +36,8 @@ pub struct PlaceActor {
     pub description: Option<Blob>,
 }
 
+row! { 150 PlaceActor: [directory -> node]; values; }
+
 /// Node to control: an actor has a process. Its constructor is on the way there, unless its state comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(array)]
@@ -47,6 +49,11 @@ pub struct ActorPlaced {
     pub takeover: u32,
     #[n(2)]
     pub worker: WorkerId,
+}
+
+row! {
+    151 ActorPlaced: [node -> directory]; no values;
+    only if |placed, ends| ends.speaks_for(placed.worker), else "it speaks for a process that is not its own";
 }
 
 /// Node to control: the actor gets no process here. It is not known here any more.
@@ -73,6 +80,12 @@ pub struct PlaceRefused {
     pub for_now: Option<bool>,
 }
 
+row! {
+    152 PlaceRefused: [node -> directory]; values;
+    only if |refused, _| refused.create.as_ref().is_none_or(|create| create.actor == refused.actor),
+        else "it gives back another actor than it refuses";
+}
+
 /// Node to control: the process of an actor is gone, and what it held is free.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
@@ -85,6 +98,12 @@ pub struct ActorProcessGone {
     /// What the processes of its node are told.
     #[n(2)]
     pub gone: Box<WorkerGone>,
+}
+
+row! {
+    153 ActorProcessGone: [node -> directory]; no values;
+    only if |ended, ends| ends.speaks_for(ended.gone.worker),
+        else "it speaks for a process that is not its own";
 }
 
 /// Control to node: an actor that was placed there is to end, whether it has a process yet or not.
@@ -108,6 +127,8 @@ pub struct EndActor {
     pub is_succeeded: Option<bool>,
 }
 
+row! { 154 EndActor: [directory -> node]; no values; }
+
 /// Control to node: a process of the node hears of an actor from now on.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
@@ -121,6 +142,8 @@ pub struct ActorSubscribed {
     pub started: Option<Box<ActorStarted>>,
 }
 
+row! { 156 ActorSubscribed: [directory -> node]; no values; }
+
 /// Control to node: a block that lay in a checkpoint need not be kept any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(array)]
@@ -129,6 +152,8 @@ pub struct LetGo {
     #[n(0)]
     pub block: u64,
 }
+
+row! { 157 LetGo: [directory -> node]; no values; }
 
 /// Node to a control service that has not heard of it before, ahead of all else: what is here, and what was said of it.
 #[derive(Debug, Clone, PartialEq, Default, Encode, Decode)]
@@ -152,6 +177,24 @@ pub struct ActorsHere {
     /// What an earlier control service may have heard of or said, and others not.
     #[n(5)]
     pub also: Option<Box<AlsoHere>>,
+}
+
+row! {
+    155 ActorsHere: [node -> directory]; values;
+    only if |here, ends| here.processes().all(|process| ends.speaks_for(process)),
+        else "it speaks for a process that is not its own";
+}
+
+impl ActorsHere {
+    /// Every process that the node speaks for in it.
+    fn processes(&self) -> impl Iterator<Item = WorkerId> {
+        let jobs = self.jobs.iter().map(|job| job.job);
+        let subscribers = self.subscribers.iter().map(|(_, process)| *process);
+        let workers = self.actors.iter().filter_map(|row| row.worker);
+        let gone = self.actors.iter().filter_map(|row| row.gone.as_ref()).map(|gone| gone.worker);
+        let checkpoints = self.also.iter().flat_map(|also| &also.checkpoints).map(|(process, _)| *process);
+        jobs.chain(subscribers).chain(workers).chain(gone).chain(checkpoints)
+    }
 }
 
 /// The rest of [`ActorsHere`].

@@ -23,6 +23,12 @@ pub struct Promote {
     pub generation: u64,
 }
 
+row! {
+    182 Promote: [process -> node, process => node]; no values;
+    only if |said, ends| ends.are_owner_and_copy(said.object, said.node),
+        else "it is about another process's value, or about a copy of another node";
+}
+
 /// A node to the owner of an object, the answer to [`Promote`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(array)]
@@ -35,4 +41,10 @@ pub struct Promoted {
     /// Where it holds the value for the owner. `None`: it has no such copy, or not all of it.
     #[n(2)]
     pub location: Option<Location>,
+}
+
+row! {
+    183 Promoted: [node -> process, node => process]; no values;
+    only if |said, ends| ends.are_copy_and_owner(said.object, said.node),
+        else "it is about another process's value, or about a copy of another node";
 }

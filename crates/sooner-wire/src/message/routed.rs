@@ -18,29 +18,19 @@ pub struct Routed {
     pub from: WorkerId,
     /// Who is to hear it.
     pub to: WorkerId,
-    /// What is said; its kind is one of [`Routed::KINDS`].
+    /// What is said; see [`Routed::takes`].
     pub message: Box<Message>,
 }
 
-impl Routed {
-    /// The kinds of message that can be inside, by who says them.
-    #[rustfmt::skip]
-    pub const KINDS: [u16; 54] = [
-        // A process, to the control service.
-        39, 40, 50, 53, 54, 55, 56, 60, 61, 62, 63, 80, 118, 160, 162, 167,
-        // The control service, to a process.
-        16, 32, 43, 52, 64, 81, 84, 161,
-        // A node, or one of its processes, to another node.
-        6, 36, 41, 45, 46, 111, 116, 122, 123, 124, 125, 126, 128, 132, 133, 134, 140, 141, 142, 143, 144, 170, 173,
-        180, 181, 182, 183,
-        // Both ways: questions about state.
-        70, 71, 72,
-    ];
+row! {
+    110 Routed: [node -> node, node -> directory, directory -> node, node -> control, control -> node]; values;
+}
 
-    /// Whether messages of a kind can be inside.
+impl Routed {
+    /// Whether messages of a kind can be inside: their rows have a route that says so.
     #[must_use]
-    pub fn takes(kind: u16) -> bool {
-        Self::KINDS.contains(&kind)
+    pub const fn takes(kind: u16) -> bool {
+        Message::routes_of(kind).is_passed_on()
     }
 }
 

@@ -44,6 +44,8 @@ pub struct Hello {
     pub job: Option<Box<JobConfig>>,
 }
 
+row! { 1 Hello: [process -> node]; no values; }
+
 /// The node's answer; carries the descriptor of the arena, and that of the file behind it.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
@@ -81,12 +83,18 @@ pub struct Welcome {
     pub unpins_lazily: Option<bool>,
 }
 
+row! { 2 Welcome: [node -> process]; no values; }
+
 /// The node does not want this client.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct Refused {
     #[n(0)]
     pub reason: String,
+}
+
+row! {
+    3 Refused: [process -> node, node -> process, process -> process, node -> node, control -> node]; no values;
 }
 
 /// What the receiver of a connection over TCP does first.
@@ -118,6 +126,8 @@ pub struct PeerConnected {
     pub never: Option<String>,
 }
 
+row! { 4 PeerConnected: [node -> process, process -> node]; no values; }
+
 impl PeerConnected {
     /// Over a pair of sockets on this machine.
     #[must_use]
@@ -133,6 +143,8 @@ pub struct Connect {
     #[n(0)]
     pub worker: WorkerId,
 }
+
+row! { 5 Connect: [process -> node]; no values; }
 
 /// A process is gone; everything it owned goes with it.
 #[derive(Debug, Clone, PartialEq, Default, Encode, Decode)]
@@ -159,6 +171,8 @@ pub struct WorkerGone {
     #[n(6)]
     pub memory: Option<Box<MemoryEnd>>,
 }
+
+row! { 6 WorkerGone: [node -> process, directory -> node]; no values; }
 
 /// How it was with the memory of a node when it stopped a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Encode, Decode)]
@@ -189,10 +203,14 @@ pub struct Shutdown {
     pub reason: String,
 }
 
+row! { 7 Shutdown: [process -> node, node -> process, node -> template]; no values; }
+
 /// Node to an idle worker: end, unless somebody needs what is yours.
 #[derive(Debug, Clone, Copy, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct EndIdle {}
+
+row! { 19 EndIdle: [node -> process]; no values; }
 
 /// The worker's answer if somebody does; otherwise it ends. And the same again, with the opposite, when nobody does any more.
 #[derive(Debug, Clone, Copy, PartialEq, Encode, Decode)]
@@ -202,10 +220,14 @@ pub struct Needed {
     pub is_needed: bool,
 }
 
+row! { 29 Needed: [process -> node]; no values; }
+
 /// A worker to whoever holds its lease, and to its node: it takes no more tasks, and lives only as long as somebody needs what is its own.
 #[derive(Debug, Clone, Copy, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct Retired {}
+
+row! { 17 Retired: [process -> node, process -> process]; no values; }
 
 /// Node to template: fork a worker. Carries its node socket and its two output pipes.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
@@ -214,6 +236,8 @@ pub struct Fork {
     #[n(0)]
     pub worker: WorkerId,
 }
+
+row! { 8 Fork: [node -> template]; no values; }
 
 /// Node to template, again and again where a head may declare the node gone: stop the workers when this was not said for so
 /// long, until it is said again.
@@ -224,6 +248,8 @@ pub struct NodeLives {
     #[n(0)]
     pub patience: u64,
 }
+
+row! { 49 NodeLives: [node -> template]; no values; }
 
 /// Template to node: the worker's process id.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
@@ -238,6 +264,8 @@ pub struct Forked {
     pub error: Option<String>,
 }
 
+row! { 9 Forked: [template -> node]; no values; }
+
 /// Template to node: a worker ended.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
@@ -251,3 +279,5 @@ pub struct Exited {
     #[n(2)]
     pub killed: Option<bool>,
 }
+
+row! { 18 Exited: [template -> node]; no values; }

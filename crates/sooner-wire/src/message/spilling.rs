@@ -48,6 +48,11 @@ pub struct Relinquish {
     pub recomputes: Option<Recompute>,
 }
 
+row! {
+    180 Relinquish: [node -> process, node => process]; no values;
+    only if |wanted, ends| wanted.node == Some(ends.from.node()), else "it asks for blocks of another node";
+}
+
 /// What becomes of values when those that tasks can make again are dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(index_only)]
@@ -74,4 +79,9 @@ pub struct Relinquished {
     /// As in the question.
     #[n(2)]
     pub node: Option<NodeId>,
+}
+
+row! {
+    181 Relinquished: [process -> node, process => node]; no values;
+    only if |answer, ends| answer.node == Some(ends.to.node()), else "it gives up blocks of another node";
 }

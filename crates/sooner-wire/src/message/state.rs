@@ -96,6 +96,8 @@ pub struct Inspect {
     pub parts: Option<Vec<FilePart>>,
 }
 
+row! { 70 Inspect: [process -> node, node -> process, node => node, node => control]; no values; }
+
 /// What is wanted of a file.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
@@ -141,6 +143,12 @@ pub struct Inspected {
     pub report: Box<Report>,
 }
 
+row! {
+    71 Inspected: [process -> node, node -> process, process => node]; no values;
+    only if |answer, ends| answer.worker == ends.from,
+        else "it tells of another process than the one that answers";
+}
+
 /// Node to tool, and node to node: every process has answered, or is named here.
 #[derive(Debug, Clone, PartialEq, Default, Encode, Decode)]
 #[cbor(array)]
@@ -165,6 +173,8 @@ pub struct InspectEnd {
     pub silent_nodes: Option<Vec<NodeId>>,
 }
 
+row! { 72 InspectEnd: [node -> process, node => node, control => node]; no values; }
+
 /// Node to tool: another node of the cluster has answered. Its processes have before.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
@@ -179,6 +189,8 @@ pub struct NodeInspected {
     #[n(3)]
     pub end: Box<InspectEnd>,
 }
+
+row! { 171 NodeInspected: [node -> process]; no values; }
 
 /// What a process tells about itself.
 #[derive(Debug, Clone, PartialEq, Default, Encode, Decode)]
@@ -768,3 +780,5 @@ pub struct Measured {
     #[n(0)]
     pub series: Vec<Series>,
 }
+
+row! { 73 Measured: [process -> node]; no values; }

@@ -167,6 +167,8 @@ pub struct Push {
     pub gpus: Vec<u32>,
 }
 
+row! { 21 Push: [process -> process, node -> process]; values; }
+
 /// A [`Push`] that borrows its parts.
 #[derive(Debug, Clone, Copy, Encode)]
 #[cbor(array)]
@@ -421,6 +423,8 @@ pub struct Reply {
     pub not_run: Option<bool>,
 }
 
+row! { 22 Reply: [process -> process]; values; }
+
 /// Reads a list that usually has one element: the memory of a list that grows has room for four from the start.
 fn decode_few<'b, C, T: Decode<'b, C>>(d: &mut Decoder<'b>, ctx: &mut C) -> Result<Vec<T>, DecodeError> {
     let mut elements = d.array_iter_with(ctx)?;
@@ -445,6 +449,8 @@ pub struct Item {
     pub value: Return,
 }
 
+row! { 25 Item: [process -> process]; values; }
+
 /// Owner to worker: how far the items of a streaming task have been read.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
@@ -457,6 +463,8 @@ pub struct ItemsTaken {
     #[n(2)]
     pub stop: bool,
 }
+
+row! { 26 ItemsTaken: [process -> process]; no values; }
 
 /// Pushed tasks that were not begun and will not be: the worker is busy. Not executed.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
@@ -471,6 +479,8 @@ pub struct Returned {
     #[n(2)]
     pub missing: Option<Vec<Missing>>,
 }
+
+row! { 23 Returned: [process -> process]; no values; }
 
 /// A value that is not in the memory of another node, or on its disk, any more.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
@@ -500,6 +510,8 @@ pub struct Define {
     pub place: Option<Name>,
 }
 
+row! { 20 Define: [process -> process, node -> process]; no values; }
+
 /// Stop a task.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
@@ -513,3 +525,5 @@ pub struct CancelTask {
     #[n(2)]
     pub recursive: bool,
 }
+
+row! { 24 CancelTask: [process -> process]; no values; }

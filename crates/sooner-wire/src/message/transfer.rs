@@ -35,6 +35,8 @@ pub struct Pull {
     pub priority: Priority,
 }
 
+row! { 120 Pull: [process -> node]; no values; }
+
 /// Node to client: what became of a [`Pull`]. Without location and failure: the value was not where the client believed
 /// it to be.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
@@ -52,6 +54,8 @@ pub struct Pulled {
     pub tried: Option<Remote>,
 }
 
+row! { 121 Pulled: [node -> process]; no values; }
+
 /// Client to node: blocks of another node that the sender holds there and needs no more.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
@@ -62,6 +66,8 @@ pub struct FreeAt {
     pub offsets: Vec<u64>,
 }
 
+row! { 127 FreeAt: [process -> node]; no values; }
+
 /// A node to the owner of an object: it wants a copy. From whom does it pull?
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
@@ -71,6 +77,12 @@ pub struct Locate {
     /// The node that asks.
     #[n(1)]
     pub node: NodeId,
+}
+
+row! {
+    122 Locate: [node -> process, node => process]; no values;
+    only if |said, ends| ends.are_copy_and_owner(said.object, said.node),
+        else "it is about another process's value, or about a copy of another node";
 }
 
 /// The owner of an object to a node that asked for it, also unasked when it is to pull from another one from now on.
@@ -96,6 +108,12 @@ pub struct Located {
     pub is_copy: bool,
 }
 
+row! {
+    123 Located: [process -> node, process => node]; no values;
+    only if |said, ends| ends.are_owner_and_copy(said.object, said.node),
+        else "it is about another process's value, or about a copy of another node";
+}
+
 /// A node to the owner of an object: a copy is complete.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
@@ -109,6 +127,12 @@ pub struct CopyMade {
     pub attempt: u64,
 }
 
+row! {
+    124 CopyMade: [node -> process, node => process]; no values;
+    only if |said, ends| ends.are_copy_and_owner(said.object, said.node),
+        else "it is about another process's value, or about a copy of another node";
+}
+
 /// A node to the owner of an object: nobody there needs the copy any more. It stays, or goes on being made, until [`DropCopy`]
 /// comes: others may be pulling from it.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
@@ -118,6 +142,12 @@ pub struct CopyGone {
     pub object: ObjectId,
     #[n(1)]
     pub node: NodeId,
+}
+
+row! {
+    125 CopyGone: [node -> process, node => process]; no values;
+    only if |said, ends| ends.are_copy_and_owner(said.object, said.node),
+        else "it is about another process's value, or about a copy of another node";
 }
 
 /// A node to the owner of an object: the rest does not come from the sender that it was told.
@@ -134,6 +164,12 @@ pub struct SenderFailed {
     pub attempt: u64,
 }
 
+row! {
+    126 SenderFailed: [node -> process, node => process]; no values;
+    only if |said, ends| ends.are_copy_and_owner(said.object, said.node),
+        else "it is about another process's value, or about a copy of another node";
+}
+
 /// The owner of an object to a node: nobody counts on the copy there. If it is still wanted there, the node asks again.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
@@ -144,6 +180,12 @@ pub struct DropCopy {
     pub node: NodeId,
 }
 
+row! {
+    128 DropCopy: [process -> node, process => node]; no values;
+    only if |said, ends| ends.are_owner_and_copy(said.object, said.node),
+        else "it is about another process's value, or about a copy of another node";
+}
+
 /// To a process that holds blocks of another node: what lay in these is lost.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
@@ -152,6 +194,12 @@ pub struct LostAt {
     pub node: NodeId,
     #[n(1)]
     pub offsets: Vec<u64>,
+}
+
+row! {
+    134 LostAt: [node -> process, node => process]; no values;
+    only if |lost, ends| lost.node == ends.from.node(),
+        else "it says of another node's blocks that they are lost";
 }
 
 /// To a process that holds blocks of another node: that node leaves. Whoever has the values brought elsewhere need not have
@@ -165,6 +213,11 @@ pub struct HandOver {
     pub offsets: Vec<u64>,
 }
 
+row! {
+    132 HandOver: [node -> process, node => process]; no values;
+    only if |hand, ends| hand.node == ends.from.node(), else "it hands over blocks of another node";
+}
+
 /// The answer, by way of the process's own node: that node may end as far as these blocks are concerned. Their values are
 /// elsewhere, or cannot be. The blocks stay held: tasks that run there may read them.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
@@ -174,6 +227,11 @@ pub struct HandedOver {
     pub node: NodeId,
     #[n(1)]
     pub offsets: Vec<u64>,
+}
+
+row! {
+    133 HandedOver: [process -> node, process => node]; no values;
+    only if |done, ends| done.node == ends.to.node(), else "it answers for blocks of another node";
 }
 
 /// Over a data connection, to the node in whose memory the value lies: send these bytes of it. They come as chunks, in order
@@ -200,6 +258,8 @@ pub struct Fetching {
     pub generation: Option<u64>,
 }
 
+row! { 129 Fetching: [node -> node]; no values; }
+
 /// Why the rest of what was asked for does not come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(index_only)]
@@ -224,6 +284,8 @@ pub struct FetchEnded {
     #[n(2)]
     pub reason: FetchEnd,
 }
+
+row! { 131 FetchEnded: [node -> node]; no values; }
 
 /// Over a data connection, from the side that is asked for values: where its memory is, for an asker on the same machine. One that
 /// can read it says [`MemoryOpen`] and is lent values from then on; one that cannot says nothing.
@@ -250,6 +312,8 @@ pub struct MemoryHere {
     pub lender: u64,
 }
 
+row! { 135 MemoryHere: [node -> node]; no values; }
+
 /// Over a data connection, the answer to [`MemoryHere`]: the asker reads values there by itself.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
@@ -258,6 +322,8 @@ pub struct MemoryOpen {
     #[n(0)]
     pub lender: u64,
 }
+
+row! { 136 MemoryOpen: [node -> node]; no values; }
 
 /// Over a data connection, in place of chunks: these bytes of what was asked for lie in the sender's memory, and stay there
 /// until [`Taken`].
@@ -283,6 +349,8 @@ pub struct Lent {
     pub loan: u64,
 }
 
+row! { 137 Lent: [node -> node]; no values; }
+
 /// Over a data connection, the answer to [`Lent`]: the bytes are read, or not wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(array)]
@@ -291,6 +359,8 @@ pub struct Taken {
     #[n(0)]
     pub loan: u64,
 }
+
+row! { 138 Taken: [node -> node]; no values; }
 
 /// Kind of the frames that carry bytes of values. They are no CBOR: their bytes go between sockets and shared memory.
 pub const CHUNK_KIND: u16 = 130;

@@ -4,13 +4,12 @@
 //! over different connections. The owner said that the actor exists before it handed the handle on, so its answer to any
 //! later question comes behind that word. The question is that for lost blocks, and names none.
 
-use sooner_wire::message::{ActorDead, ForgetLost};
+use sooner_wire::message::{ActorDead, FIRST_CONTROL_ROUND, ForgetLost};
 use sooner_wire::{ActorId, WorkerId};
 
 use crate::control::{Directory, DirectoryActions};
 use crate::failures::gone_failure;
 use crate::table::Map;
-use crate::uplink::FIRST_ROUND;
 
 /// See the module. At most one per handle whose first call is on its way.
 #[derive(Debug, Default)]
@@ -33,7 +32,7 @@ impl Directory {
         if from == owner || !self.nodes.contains_key(&owner.node()) {
             return self.tell_gone(actor, from, out);
         }
-        let round = FIRST_ROUND + self.lookups.made;
+        let round = FIRST_CONTROL_ROUND + self.lookups.made;
         self.lookups.made += 1;
         self.lookups.open.insert(round, (actor, from));
         self.say(owner, ForgetLost { round, offsets: Vec::new() }, out);

@@ -4,9 +4,7 @@
 //! An owner is a process, here or at another node; its node passes on what is said. Before it is asked, this node sees to it
 //! that it hears of its end: so no question stays open.
 
-use sooner_wire::message::{
-    CopyGone, CopyMade, DropCopy, Locate, Located, Message, Promote, Promoted, SenderFailed,
-};
+use sooner_wire::message::{CopyGone, CopyMade, DropCopy, Locate, Message, SenderFailed};
 use sooner_wire::{NodeId, ObjectId, WorkerId};
 
 use super::transfers::address;
@@ -157,27 +155,5 @@ impl NodeCore {
             self.holders.keep(block);
         }
         served
-    }
-}
-
-/// Whether this is said by an owner to a node, and of which object and node.
-pub(in crate::node) fn direction_of(message: &Message) -> Option<(ObjectId, NodeId)> {
-    match message {
-        Message::Located(Located { object, node, .. })
-        | Message::DropCopy(DropCopy { object, node })
-        | Message::Promote(Promote { object, node, .. }) => Some((*object, *node)),
-        _ => None,
-    }
-}
-
-/// Whether this is said by a node to an owner, and of which object and node.
-pub(in crate::node) fn word_of(message: &Message) -> Option<(ObjectId, NodeId)> {
-    match message {
-        Message::Locate(Locate { object, node })
-        | Message::CopyMade(CopyMade { object, node, .. })
-        | Message::CopyGone(CopyGone { object, node })
-        | Message::SenderFailed(SenderFailed { object, node, .. })
-        | Message::Promoted(Promoted { object, node, .. }) => Some((*object, *node)),
-        _ => None,
     }
 }

@@ -4,11 +4,11 @@ use proptest::prelude::*;
 use sooner_wire::frame::HEAD_BYTES;
 use sooner_wire::message::{
     ActorDead, ActorHere, ActorRestarting, ActorStarted, ActorsHere, AddBorrow, AlsoHere, Answer, Checkpoint,
-    Commit, Define, Failure, FailureCode, FindGroup, FindName, ForgetLost, Held, Job, JobConfig, KillActor,
-    Location, PlaceActor, Prepare, Prepared, Push, Query, Release, Remote, Return, SPILLED, Settled,
-    StillRead, SubscribeActor, TaskKind, TaskSpec, WorkerGone,
+    Commit, Define, FIRST_CONTROL_ROUND, Failure, FailureCode, FindGroup, FindName, ForgetLost, Held, Job,
+    JobConfig, JobState, KillActor, Location, PlaceActor, Prepare, Prepared, Push, Query, Release, Remote,
+    Return, SPILLED, Settled, StillRead, SubscribeActor, TaskKind, TaskSpec, WorkerGone,
 };
-use sooner_wire::message::{BundleStep, Outcome};
+use sooner_wire::message::{BundleStep, Outcome, QueryKind};
 use sooner_wire::{ActorId, Blob, FunctionId, Name, ResourceSet, TaskId};
 
 use super::*;
@@ -122,7 +122,7 @@ fn to_control() -> Vec<ToControl> {
         said(PROCESS, create(ACTOR, Vec::new())),
         said(PROCESS, SubscribeActor { actor: ACTOR }),
         said(PROCESS, KillActor { actor: ACTOR, may_restart: None }),
-        said(PROCESS, StillRead { round: FIRST_ROUND, offsets: Vec::new(), lent: None }),
+        said(PROCESS, StillRead { round: FIRST_CONTROL_ROUND, offsets: Vec::new(), lent: None }),
         said(PROCESS, Query { request: 3, what: QueryKind::TotalResources }),
         ToControl::ActorPlaced { actor: ACTOR, takeover: 1, worker: PROCESS },
         refused(false),
@@ -171,7 +171,7 @@ fn to_node() -> Vec<ToNode> {
     vec![
         told(PROCESS, Answer { request: 3, ..Answer::default() }),
         told(PROCESS, AddBorrow { object: ACTOR.object(0), borrower: FAR }),
-        told(PROCESS, ForgetLost { round: FIRST_ROUND, offsets: Vec::new() }),
+        told(PROCESS, ForgetLost { round: FIRST_CONTROL_ROUND, offsets: Vec::new() }),
         told(PROCESS, dead.clone()),
         ToNode::PlaceActor(Box::new(place)),
         ToNode::Restore { takeover: 1, restore: Box::new(restore) },

@@ -7,7 +7,6 @@ use std::os::fd::OwnedFd;
 
 use sooner_protocol::node::uplink::Member;
 use sooner_protocol::node::{NodeAction, NodeActions};
-use sooner_protocol::uplink::wire::Misplaced;
 use sooner_wire::message::{Credentials, LinkRole, Message, PeerConnected};
 use sooner_wire::{Blob, NodeId, WorkerId};
 
@@ -60,7 +59,7 @@ impl Service {
                     Ok(Some(Message::Inspected(answer))) => self.forward_from(node, answer),
                     Ok(Some(Message::InspectEnd(end))) => self.on_node_inspected(node, end),
                     Ok(_) => {}
-                    Err(Misplaced(why)) => self.distrust(node, why),
+                    Err(error) => self.distrust(node, &error.to_string()),
                 }
             }
             Heard::Drain { nanos } => self.on_drain(nanos),

@@ -1,5 +1,4 @@
-//! The messages between nodes about actors, leases, jobs and ends: what is written is read, and the bytes stay what they
-//! are.
+//! Samples of the messages between nodes about actors, leases, jobs and ends, whose bytes stay what they are.
 
 use super::*;
 use crate::message::MemoryEnd;
@@ -45,11 +44,57 @@ fn gone() -> WorkerGone {
     }
 }
 
-#[test]
-fn who_was_stopped_for_lack_of_memory_is_understood() {
+/// With parts that the ones below do not have.
+pub(super) fn samples(add: &mut impl FnMut(Message)) {
     let memory =
         MemoryEnd { report: "m".into(), held: 3, reservable: 4, by_kernel: Some(true), limit: Some(5) };
-    round_trip(WorkerGone { memory: Some(Box::new(memory)), ..gone() }.into());
+    add(WorkerGone { memory: Some(Box::new(memory)), ..gone() }.into());
+    let stored = || Outcome::Stored(Location { offset: 4096, length: 12 });
+    let state = || Return { outcome: stored(), contained: vec![actor().object(1)] };
+    let with_argument = || {
+        let dependency = Dependency { object: actor().object(0), outcome: stored(), contained: vec![] };
+        let spec = Box::new(spec());
+        CreateActor {
+            constructor: Box::new(Push { spec, dependencies: vec![dependency], gpus: vec![] }),
+            ..create()
+        }
+    };
+    add(with_argument().into());
+    add(PlaceActor {
+        takeover: 0,
+        turn: 1,
+        name: None,
+        restores: false,
+        create: Box::new(with_argument()),
+        restarts: None,
+        description: None,
+    }
+    .into());
+    add(ActorStarted { actor: actor(), worker: WORKER, concurrency: 3, replays: Some(true) }.into());
+    add(PlaceRefused {
+        actor: actor(),
+        takeover: 1,
+        reason: "r".into(),
+        create: Some(Box::new(with_argument())),
+        no_workers: None,
+        for_now: Some(true),
+    }
+    .into());
+    let checkpoint = Checkpoint { actor: actor(), state: state(), calls: vec![actor()] };
+    let dead = ActorDead { actor: actor(), failure: Failure::new(FailureCode::ActorDied, "d") };
+    let also =
+        AlsoHere { checkpoints: vec![(WORKER, checkpoint)], dead: vec![dead], watched: Some(vec![NODE]) };
+    add(ActorsHere {
+        actors: vec![ActorHere { create: Some(Box::new(with_argument())), ..actor_here() }],
+        jobs: vec![],
+        subscribers: vec![],
+        keepers: Some(vec![(actor(), WORKER)]),
+        kept: Some(vec![(actor(), Some(64)), (actor(), None)]),
+        also: Some(Box::new(also)),
+    }
+    .into());
+    let message = Box::new(with_argument().into());
+    add(Routed { from: WORKER, to: WorkerId(0), message }.into());
 }
 
 fn value() -> Return {
@@ -338,13 +383,8 @@ fn dial_me(values: Option<bool>) -> DialMe {
     DialMe { from: WORKER, to: WorkerId(2 << 24), values }
 }
 
-fn messages() -> impl Iterator<Item = (Message, &'static str)> {
+pub(super) fn messages() -> impl Iterator<Item = (Message, &'static str)> {
     about_actors().into_iter().chain(about_leases()).chain(about_processes())
-}
-
-#[test]
-fn what_is_written_is_read() {
-    messages().for_each(|(message, _)| round_trip(message));
 }
 
 /// If one of these changes, nodes of another version do not understand it: add fields at the end.
@@ -365,7 +405,7 @@ fn a_secret_is_not_shown() {
     assert_eq!(format!("{shown:?}"), "Credentials(0000000001000000)");
 }
 
-fn routed(kind: u16, body: &[u8]) -> Result<Message, FrameError> {
+pub(super) fn routed(kind: u16, body: &[u8]) -> Result<Message, FrameError> {
     let mut bytes = Vec::new();
     let mut encoder = minicbor::Encoder::new(&mut bytes);
     encoder.array(4).and_then(|e| e.u64(1)).and_then(|e| e.u64(2)).expect("memory");
@@ -384,13 +424,4 @@ fn only_what_is_passed_on_can_be_inside() {
         let refused = routed(kind, body);
         assert!(matches!(refused, Err(FrameError::Body { kind: 110, .. })), "{kind}: {refused:?}");
     }
-}
-
-#[test]
-fn every_kind_that_is_passed_on_exists_once() {
-    for (at, kind) in Routed::KINDS.iter().enumerate() {
-        assert!(Message::decode(*kind, &[]) != Err(FrameError::UnknownKind(*kind)), "{kind}");
-        assert!(!Routed::KINDS[..at].contains(kind), "{kind}");
-    }
-    assert!(!Routed::takes(110));
 }

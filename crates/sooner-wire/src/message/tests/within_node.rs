@@ -1,5 +1,4 @@
-//! The messages between a node and its processes, and between those: what is written is read. They are also what the fuzz targets
-//! begin with.
+//! Samples of the messages between a node and its processes, and between those.
 
 use super::*;
 use crate::LeaseId;
@@ -7,8 +6,19 @@ use crate::LeaseId;
 const WORKER: WorkerId = WorkerId(5);
 const TASK: TaskId = TaskId { owner: WorkerId(1), number: 1 };
 
-#[test]
-fn processes_come_and_go() {
+/// One of each, and more of those with parts that may be absent.
+pub(super) fn samples(add: &mut impl FnMut(Message)) {
+    processes_come_and_go(add);
+    leases_and_tasks(add);
+    references(add);
+    blocks(add);
+    values_that_leave_the_memory(add);
+    actors(add);
+    names_and_questions(add);
+    state(add);
+}
+
+fn processes_come_and_go(add: &mut impl FnMut(Message)) {
     let welcome = Welcome {
         worker: WORKER,
         node: NodeId(1 << 24),
@@ -22,109 +32,148 @@ fn processes_come_and_go() {
         fallback_bytes: Some(3),
         unpins_lazily: Some(true),
     };
-    round_trip(welcome.into());
-    round_trip(Refused { reason: "r".into() }.into());
-    round_trip(Fork { worker: WORKER }.into());
-    round_trip(NodeLives { patience: 5 }.into());
+    add(welcome.into());
+    add(Refused { reason: "r".into() }.into());
+    add(Connect { worker: WORKER }.into());
+    add(EndIdle {}.into());
+    add(Needed { is_needed: true }.into());
+    add(Fork { worker: WORKER }.into());
+    add(NodeLives { patience: 5 }.into());
     for error in [None, Some("e".to_owned())] {
-        round_trip(Forked { worker: WORKER, pid: 7, error }.into());
+        add(Forked { worker: WORKER, pid: 7, error }.into());
     }
-    round_trip(Exited { worker: WORKER, reason: "r".into(), killed: Some(true) }.into());
-    round_trip(Shutdown { reason: "r".into() }.into());
+    add(Exited { worker: WORKER, reason: "r".into(), killed: Some(true) }.into());
+    add(Shutdown { reason: "r".into() }.into());
     let held = vec![Held { object: TASK.object(0), borrower: WORKER, count: 2, of: None }];
-    round_trip(HeldFrom { gone: WORKER, held: held.clone() }.into());
-    round_trip(Settled { gone: vec![WORKER], held }.into());
+    add(HeldFrom { gone: WORKER, held: held.clone() }.into());
+    add(Settled { gone: vec![WORKER], held }.into());
 }
 
-#[test]
-fn leases_and_tasks() {
+fn leases_and_tasks(add: &mut impl FnMut(Message)) {
     let (shape, lease) = (ShapeId(0), LeaseId(3));
-    round_trip(LeaseGranted { shape, lease, worker: WORKER, gpus: vec![0] }.into());
-    round_trip(ReturnLease { lease }.into());
-    round_trip(Unblocked {}.into());
+    add(LeaseGranted { shape, lease, worker: WORKER, gpus: vec![0] }.into());
+    add(ReturnLease { lease }.into());
+    add(Unblocked {}.into());
     let place = Remote { node: WORKER.node(), location: Location { offset: SPILLED, length: 8 } };
     let missing = Missing { object: TASK.object(1), place };
     for (lacks_room, missing) in [(None, None), (Some(true), None), (None, Some(vec![missing]))] {
-        round_trip(Returned { tasks: vec![TASK], lacks_room, missing }.into());
+        add(Returned { tasks: vec![TASK], lacks_room, missing }.into());
     }
-    round_trip(CancelTask { task: TASK, force: true, recursive: false }.into());
+    let place = Some(Name::from("f.py:7"));
+    for (references, place) in [(vec![], None), (vec![TASK.object(0)], place)] {
+        let (name, code) = (Name::from("f"), Blob::from(&b"code"[..]));
+        add(Define { function: FunctionId(3), name, code, references, place }.into());
+    }
+    add(CancelTask { task: TASK, force: true, recursive: false }.into());
 }
 
-#[test]
-fn references() {
+fn references(add: &mut impl FnMut(Message)) {
     let object = TASK.object(0);
-    round_trip(AddBorrow { object, borrower: WORKER }.into());
-    round_trip(RemoveBorrow { object, count: 1, giver: None, was_said: None }.into());
-    round_trip(RemoveBorrow { object, count: 2, giver: Some(WORKER), was_said: Some(true) }.into());
-    round_trip(KeepObjects { actor: TASK, objects: vec![object], more: None }.into());
+    add(AddBorrow { object, borrower: WORKER }.into());
+    add(RemoveBorrow { object, count: 1, giver: None, was_said: None }.into());
+    add(RemoveBorrow { object, count: 2, giver: Some(WORKER), was_said: Some(true) }.into());
+    add(KeepObjects { actor: TASK, objects: vec![object], more: None }.into());
 }
 
-#[test]
-fn blocks() {
+fn blocks(add: &mut impl FnMut(Message)) {
     let offsets = vec![0, 4096];
-    round_trip(FreeBlocks { offsets: offsets.clone() }.into());
-    round_trip(LoseBlocks { offsets: offsets.clone() }.into());
-    round_trip(BlocksLost { offsets: offsets.clone() }.into());
-    round_trip(ForgetLost { round: 1, offsets: offsets.clone() }.into());
-    round_trip(ReadersOf { round: 1, offsets: offsets.clone() }.into());
-    round_trip(StillRead { round: 1, offsets: offsets.clone(), lent: Some(2) }.into());
-    round_trip(GivenBlocks { giver: WORKER, offsets: offsets.clone() }.into());
-    round_trip(UnknownBlocks { giver: WORKER, offsets }.into());
-    round_trip(TrimBlocks { moves: Some(true) }.into());
+    add(FreeBlocks { offsets: offsets.clone() }.into());
+    add(LoseBlocks { offsets: offsets.clone() }.into());
+    add(BlocksLost { offsets: offsets.clone() }.into());
+    add(ForgetLost { round: 1, offsets: offsets.clone() }.into());
+    add(ReadersOf { round: 1, offsets: offsets.clone() }.into());
+    add(StillRead { round: 1, offsets: offsets.clone(), lent: Some(2) }.into());
+    add(GivenBlocks { giver: WORKER, offsets: offsets.clone() }.into());
+    add(UnknownBlocks { giver: WORKER, offsets }.into());
+    add(Allocate { request: 4, bytes: 5, is_last: Some(true), ahead: Some(vec![6, 7]) }.into());
+    let refused = allocated();
+    add(Allocated { offset: Some(64), ..refused.clone() }.into());
+    let holder = BlockHolder { process: WORKER, pid: 2, title: "w".into(), bytes: 1 << 20, objects: 3 };
+    let trouble = Some("the disk is full".to_owned());
+    let (holders, ahead) = (Some(vec![holder]), Some(vec![4096, 8192]));
+    let told = Allocated { holders, machine_left: Some(5), trouble, ahead, ..refused };
+    add(Allocated { is_reserving: Some(true), ..told }.into());
+    add(TrimBlocks { moves: Some(true) }.into());
 }
 
-#[test]
-fn values_that_leave_the_memory() {
+fn values_that_leave_the_memory(add: &mut impl FnMut(Message)) {
     let block = |spilled| Relinquishing { offset: 4096, spilled };
     let blocks = vec![block(None), block(Some(SPILLED + 1))];
     for recomputes in [None, Some(Recompute::OrSpill), Some(Recompute::OrKeep)] {
-        round_trip(Relinquish { blocks: blocks.clone(), gives_way: None, node: None, recomputes }.into());
+        add(Relinquish { blocks: blocks.clone(), gives_way: None, node: None, recomputes }.into());
     }
     let node = Some(NodeId(1 << 24));
-    round_trip(Relinquish { blocks: blocks.clone(), gives_way: Some(true), node, recomputes: None }.into());
-    round_trip(Relinquished { moved: blocks, others: vec![64], node }.into());
+    add(Relinquish { blocks: blocks.clone(), gives_way: Some(true), node, recomputes: None }.into());
+    add(Relinquished { moved: blocks, others: vec![64], node }.into());
 }
 
-#[test]
-fn actors() {
+fn actors(add: &mut impl FnMut(Message)) {
     let failure = Failure::new(FailureCode::ActorDied, "gone");
-    round_trip(ActorDead { actor: TASK, failure: failure.clone() }.into());
-    round_trip(ActorOutOfScope { actor: TASK }.into());
+    add(ActorDead { actor: TASK, failure: failure.clone() }.into());
+    add(ActorOutOfScope { actor: TASK }.into());
     for failure in [None, Some(failure)] {
-        round_trip(ActorReady { actor: TASK, failure }.into());
+        add(ActorReady { actor: TASK, failure }.into());
     }
     let last_started = Some(TASK);
-    round_trip(
-        ActorRestarting {
-            actor: TASK,
-            reason: "r".into(),
-            last_started,
-            nobody_starts_it: None,
-            unbegun: None,
-        }
-        .into(),
-    );
-    round_trip(Checkpointed { actor: TASK, calls: vec![3, 4] }.into());
-    round_trip(Replayed { actor: TASK }.into());
-    round_trip(ExitActor { actor: TASK }.into());
-    round_trip(KillActor { actor: TASK, may_restart: Some(true) }.into());
-    round_trip(SubscribeActor { actor: TASK }.into());
+    add(ActorRestarting {
+        actor: TASK,
+        reason: "r".into(),
+        last_started,
+        nobody_starts_it: None,
+        unbegun: None,
+    }
+    .into());
+    add(Checkpointed { actor: TASK, calls: vec![3, 4] }.into());
+    add(Replayed { actor: TASK }.into());
+    add(ExitActor { actor: TASK }.into());
+    add(KillActor { actor: TASK, may_restart: Some(true) }.into());
+    add(SubscribeActor { actor: TASK }.into());
 }
 
-#[test]
-fn names_and_questions() {
+fn names_and_questions(add: &mut impl FnMut(Message)) {
     let (request, name) = (1, "n".to_owned());
     let namespace = || "s".to_owned();
     let description = Blob::from(&b"class"[..]);
-    round_trip(
-        ReserveName { request, namespace: namespace(), name: name.clone(), actor: TASK, description }.into(),
-    );
-    round_trip(FindName { request, namespace: namespace(), name }.into());
+    add(ReserveName { request, namespace: namespace(), name: name.clone(), actor: TASK, description }.into());
+    add(FindName { request, namespace: namespace(), name }.into());
     for namespace in [None, Some(namespace())] {
-        round_trip(ListNames { request, namespace }.into());
+        add(ListNames { request, namespace }.into());
     }
     for what in [QueryKind::TotalResources, QueryKind::AvailableResources, QueryKind::Workers] {
-        round_trip(Query { request, what }.into());
+        add(Query { request, what }.into());
     }
-    round_trip(state::Inspect { request, about: u32::MAX, rows: 4, ..state::Inspect::default() }.into());
+    add(state::Inspect { request, about: u32::MAX, rows: 4, ..state::Inspect::default() }.into());
+}
+
+/// A refusal that says nothing more.
+pub(super) fn allocated() -> Allocated {
+    Allocated {
+        request: 4,
+        offset: None,
+        used: 1,
+        capacity: 2,
+        moves: None,
+        holders: None,
+        machine_left: None,
+        is_reserving: None,
+        trouble: None,
+        ahead: None,
+    }
+}
+
+fn state(add: &mut impl FnMut(Message)) {
+    let report = state::Report { pid: 7, ..state::Report::default() };
+    add(Inspected { request: 1, worker: WORKER, report: Box::new(report) }.into());
+    let silent_nodes = Some(vec![WORKER.node()]);
+    let error = Some("e".to_owned());
+    add(InspectEnd { request: 1, silent: vec![WORKER], error, silent_nodes, ..InspectEnd::default() }.into());
+    let series = state::Series {
+        name: "m".into(),
+        kind: state::MetricKind::Histogram,
+        description: "d".into(),
+        tags: vec![("k".into(), "v".into())],
+        boundaries: vec![0.5],
+        values: vec![1.0, 0.0, 0.25],
+    };
+    add(Measured { series: vec![series] }.into());
 }
