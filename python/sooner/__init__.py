@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from sooner._inspect import inspect_serializability as inspect_serializability
     from sooner._progress import progress as progress
     from sooner._progress import tqdm as tqdm
-    from sooner._serializers import deregister_serializer as deregister_serializer
-    from sooner._serializers import register_serializer as register_serializer
     from sooner._sooner import ObjectRef as ObjectRef
     from sooner._sooner import ObjectRefGenerator as ObjectRefGenerator
     from sooner._sooner import get as get
     from sooner._sooner import put as put
     from sooner._sooner import take as take
     from sooner._sooner import wait as wait
+    from sooner._values.serializers import deregister_serializer as deregister_serializer
+    from sooner._values.serializers import register_serializer as register_serializer
     from sooner.actor import ActorClass as ActorClass
     from sooner.actor import ActorHandle as ActorHandle
     from sooner.actor import ActorProxy as ActorProxy
@@ -105,7 +105,7 @@ _HOMES = {
     "available_resources": "sooner.context",
     "cancel": "sooner.remote_function",
     "cluster_resources": "sooner.context",
-    "deregister_serializer": "sooner._serializers",
+    "deregister_serializer": "sooner._values.serializers",
     "get": "sooner._sooner",
     "get_actor": "sooner.actor",
     "get_gpu_ids": "sooner.runtime_context",
@@ -119,7 +119,7 @@ _HOMES = {
     "nodes": "sooner.context",
     "progress": "sooner._progress",
     "put": "sooner._sooner",
-    "register_serializer": "sooner._serializers",
+    "register_serializer": "sooner._values.serializers",
     "remote": "sooner.remote_function",
     "shutdown": "sooner.context",
     "timeline": "sooner.context",

@@ -17,7 +17,7 @@ import types
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from sooner._code import Code
+from sooner._values.code import Code
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -355,7 +355,7 @@ def _pickle_cause(cause: BaseException) -> bytes:
 
     The last resort is for the most common flaw: a constructor that takes other arguments than it passes on.
     """
-    from sooner._pickling import dumps
+    from sooner._values.pickling import dumps
 
     ways: list[Callable[[], bytes]] = [lambda: dumps(cause)]
     if _is_plain(type(cause)):

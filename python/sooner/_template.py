@@ -60,25 +60,12 @@ def main(
         os.write(score, _FIRST_TO_GO)
         os.close(score)
     # What every worker uses, so that none of them has to import it.
-    from sooner import (  # noqa: F401
-        _classes,
-        _code,
-        _errors,
-        _gpus,
-        _launch,
-        _pickling,
-        _program,
-        _sooner,
-        _spare,
-        _threads,
-        _tidying,
-        _traceback,
-        _worker,
-    )
+    from sooner import _errors, _gpus, _launch, _program, _sooner, _spare, _threads, _tidying, _traceback, _worker  # noqa: F401
+    from sooner._values import classes, code, pickling  # noqa: F401
 
     # Before whatever else is imported: modules may keep the functions.
     _tidying.hook()
-    _classes.begin_worker(*script)
+    classes.begin_worker(*script)
     _spare.begin()
     _threads.begin()
     _be_like_a_program(flags or _flags_of(named))

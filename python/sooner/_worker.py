@@ -16,9 +16,10 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from sooner import _classes, _sooner, _stacks, _tidying
+from sooner import _sooner, _stacks, _tidying
 from sooner._output import TaskInput, TaskStream
-from sooner._unfindable import SCRIPT
+from sooner._values import classes
+from sooner._values.unfindable import SCRIPT
 
 # Set by the template before it forks.
 session_directory = ""
@@ -101,7 +102,7 @@ def _prepare(stdout: int, stderr: int) -> None:
     # The script under both of its names.
     for name in SCRIPT:
         sys.modules[name] = sys.modules["__main__"]
-    vars(sys.modules["__main__"])["__getattr__"] = _classes.of_script
+    vars(sys.modules["__main__"])["__getattr__"] = classes.of_script
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         # Forked copies of one generator would all draw the same numbers.

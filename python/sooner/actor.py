@@ -26,9 +26,9 @@ from typing import (
 from sooner import _sooner
 from sooner._checkpoints import check_call, check_class
 from sooner._checks import LaterAttribute
-from sooner._code import Code
 from sooner._placing import placed
 from sooner._signature import Signature, code_of, describe, describe_method
+from sooner._values.code import Code
 from sooner.exceptions import ActorAlreadyExistsError
 from sooner.ids import ActorID
 from sooner.options import actor_resources, check_combination, returns_of, validate

@@ -97,7 +97,7 @@ class SoonerError(Exception):
 
     def to_bytes(self) -> bytes:
         """Return this error as bytes for `from_bytes`."""
-        from sooner._pickling import dumps
+        from sooner._values.pickling import dumps
 
         return dumps(self)
 

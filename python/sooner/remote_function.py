@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, ParamSpec, Ty
 
 from sooner import _sooner
 from sooner._checks import LaterAttribute
-from sooner._code import Code
 from sooner._placing import placed
 from sooner._signature import describe
+from sooner._values.code import Code
 from sooner.options import check_combination, resources_of, returns_of, validate
 
 if TYPE_CHECKING:

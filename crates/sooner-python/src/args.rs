@@ -67,7 +67,7 @@ impl<'py> Together<'py> {
 }
 
 fn is_passed_as_by_the_standard_library(py: Python<'_>) -> PyResult<bool> {
-    py.import("sooner._pickling")?
+    py.import("sooner._values.pickling")?
         .getattr(intern!(py, "passing"))?
         .getattr(intern!(py, "by_file"))?
         .is_truthy()

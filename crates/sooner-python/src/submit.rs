@@ -107,7 +107,7 @@ impl Exported {
         options.set_item("protocol", 5)?;
         let code = (self.target.bind(py), self.extra.bind(py), self.copies);
         let pickled = serialising(&mut found, || {
-            py.import("sooner._pickling")?.getattr("dumps")?.call((code,), Some(&options))
+            py.import("sooner._values.pickling")?.getattr("dumps")?.call((code,), Some(&options))
         })
         .map_err(|error| {
             explain(py, self.target.bind(py), &error, &format!("the code of {}", self.name.as_str()))

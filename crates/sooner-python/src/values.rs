@@ -2,7 +2,7 @@
 //!
 //! Scalars and small tuples of them have a compact form of their own. Everything else is pickled with protocol 5 and
 //! out-of-band buffers: plain data by the C pickler alone, and whatever may run code of the program while it is pickled
-//! once, by `sooner._pickling`. Buffers lie 64-byte aligned behind the pickle and are read in place.
+//! once, by `sooner._values.pickling`. Buffers lie 64-byte aligned behind the pickle and are read in place.
 
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
@@ -217,7 +217,7 @@ fn pickled<'py>(
         forget_found(before);
         buffers.del_slice(0, buffers.len())?;
     }
-    let dumps = imported(py, &VALUE_DUMPS, "sooner._pickling", "dumps")?;
+    let dumps = imported(py, &VALUE_DUMPS, "sooner._values.pickling", "dumps")?;
     Ok(dumps.call((value,), Some(&options))?.cast_into::<PyBytes>()?)
 }
 
@@ -284,7 +284,7 @@ fn numpy_data(value: &Bound<'_, PyAny>) -> bool {
     }
     let Some(types) = numpy_types(py) else { return false };
     if kind.is(&types.array) {
-        // One that is read-only may have to arrive otherwise: see `sooner._pickling`.
+        // One that is read-only may have to arrive otherwise: see `sooner._values.pickling`.
         let flag = |of: &str, name: &str| value.getattr(of)?.getattr(name)?.is_truthy();
         return matches!((flag("dtype", "hasobject"), flag("flags", "writeable")), (Ok(false), Ok(true)));
     }

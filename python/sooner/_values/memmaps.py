@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from sooner._pickling import passing
+from sooner._values.pickling import passing
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 

@@ -19,14 +19,14 @@ from cloudpickle.cloudpickle import (
     _lookup_class_or_track,
 )
 
-from sooner import _unfindable
-from sooner._classes import remember
+from sooner._values import unfindable
+from sooner._values.classes import remember
 
 _LruCache = type(functools.lru_cache(lambda: None))
 
 
 def _is_found_by_name(value: Any) -> bool:
-    found = _unfindable.module_of(value)
+    found = unfindable.module_of(value)
     if found is None:
         return False
     for part in _name_of(value).split("."):

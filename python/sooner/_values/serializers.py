@@ -2,7 +2,7 @@
 
 A registration stands in `copyreg.dispatch_table`, which every pickler asks, so that values, arguments, returns and
 closures are treated alike. It travels: with each value it has pickled, and with the code of functions and classes
-(`sooner._code`). The process that unpickles it registers it too, unless it has one of its own for the class or has
+(`code.py`). The process that unpickles it registers it too, unless it has one of its own for the class or has
 deregistered it; so workers can return what they received, and make instances of their own.
 """
 

@@ -34,8 +34,8 @@ from typing import Any
 import cloudpickle.cloudpickle
 from cloudpickle.cloudpickle import _DYNAMIC_CLASS_TRACKER_BY_ID as _KNOWN
 
-from sooner import _unfindable
-from sooner._unfindable import SCRIPT
+from sooner._values import unfindable
+from sooner._values.unfindable import SCRIPT
 
 # cloudpickle writes what is of `__main__` into pickles, and would refer to what is of the script by its other name.
 cloudpickle.cloudpickle._PICKLE_BY_VALUE_MODULES.add("__mp_main__")
@@ -135,7 +135,7 @@ def _with_hooks(cls: type) -> Iterator[type]:
 
 
 def _travels_by_name(cls: type) -> bool:
-    _unfindable.note(cls)
+    unfindable.note(cls)
     by_reference: bool = cloudpickle.cloudpickle._should_pickle_by_reference(cls)
     return by_reference
 

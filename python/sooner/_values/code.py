@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sooner import _sooner
-from sooner._serializers import Registration, registrations
+from sooner._values.serializers import Registration, registrations
 
 # A pickle above this size (bytes) carries data along that should be passed as an argument.
 _CODE_BYTES_MAX = 10 << 20
@@ -34,7 +34,7 @@ class Code:
         return None if code is None else f"{code.co_filename}:{code.co_firstlineno}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from sooner._pickling import dumps
+        from sooner._values.pickling import dumps
 
         pickled = dumps(self.target)
         if len(pickled) > _CODE_BYTES_MAX:

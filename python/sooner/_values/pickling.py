@@ -3,7 +3,7 @@
 One pickler writes all that is more than plain data, in one pass: what a class does when it is pickled is done once,
 as with pickle itself. What other processes can import is written by name, the rest by value, as cloudpickle does.
 
-Tensors, Arrow data and arrays in files have reducers of their own (`sooner._tensors`, `_arrow`, `_memmaps`), which no
+Tensors, Arrow data and arrays in files have reducers of their own (`tensors`, `arrow`, `memmaps`), which no
 other pickler of the process sees. The libraries are not imported for that: whoever has such values has imported them.
 """
 
@@ -22,9 +22,10 @@ from typing import Any
 from cloudpickle import CloudPickler
 from cloudpickle.cloudpickle import _PICKLE_BY_VALUE_MODULES
 
-from sooner import _sooner, _unfindable
-from sooner._classes import mentioned, of_function, once
-from sooner._functools import REDUCERS
+from sooner import _sooner
+from sooner._values import unfindable
+from sooner._values.classes import mentioned, of_function, once
+from sooner._values.functools import REDUCERS
 
 BufferCallback = Callable[[pickle.PickleBuffer], Any]
 
@@ -34,7 +35,7 @@ _reduce = CloudPickler.reducer_override
 class _Passing(threading.local):
     """How a thread passes values on."""
 
-    # Arrays that lie in files are passed as references to the files: see `sooner._memmaps`.
+    # Arrays that lie in files are passed as references to the files: see `sooner._values.memmaps`.
     by_file = False
 
 
@@ -45,12 +46,12 @@ class _Tensors:
     """The reducers of tensors for one pickle, and the buffers that they may still cut when it is complete."""
 
     def __init__(self, buffer_callback: BufferCallback | None) -> None:
-        from sooner import _tensors
+        from sooner._values import tensors
 
         self._buffer_callback = buffer_callback
         self._buffers: list[pickle.PickleBuffer] = []
         self.callback = None if buffer_callback is None else self._buffers.append
-        self._storages = _tensors.Storages(is_out_of_band=buffer_callback is not None)
+        self._storages = tensors.Storages(is_out_of_band=buffer_callback is not None)
         self.reducers = self._storages.reducers()
 
     def finish(self) -> None:
@@ -126,9 +127,9 @@ def _reduce_method(method: types.MethodType) -> Any:
 
 
 def _reduce_memmap(is_out_of_band: bool, array: Any) -> Any:
-    from sooner import _memmaps
+    from sooner._values import memmaps
 
-    return _memmaps.reduce(array, is_out_of_band)
+    return memmaps.reduce(array, is_out_of_band)
 
 
 def _reduce_array(array: Any) -> Any:
@@ -180,9 +181,9 @@ class _Table:
             table[memmap] = self._reduce_memmap
             table[sys.modules["numpy"].ndarray] = _reduce_array
         if libraries[1]:
-            from sooner import _arrow
+            from sooner._values import arrow
 
-            table.update(_arrow.reducers())
+            table.update(arrow.reducers())
         table.update(theirs)
         table[types.MethodType] = _reduce_method
         table[memoryview] = _reduce_memoryview
@@ -217,7 +218,7 @@ class ValuePickler(CloudPickler):  # type: ignore[misc]
             return NotImplemented
         if _is_found(obj):
             return NotImplemented
-        if _unfindable.module_of(obj) is not None:
+        if unfindable.module_of(obj) is not None:
             _by_name.add(obj.__module__)
         reduced = _reduce(self, obj)
         if kind is types.FunctionType:
