@@ -70,11 +70,12 @@ def test_values_on_a_full_disk_can_be_read(small_disk):
 
 
 def test_every_reason_has_a_name():
-    from sooner import _errors, _task_rows
+    from sooner import _task_rows
+    from sooner._errors import packing
 
-    for code in _errors._SYSTEM_ERRORS:
+    for code in packing._SYSTEM_ERRORS:
         assert _task_rows._ERROR_TYPES[code], code
-    assert len(set(_task_rows._ERROR_TYPES)) == len(_task_rows._ERROR_TYPES) == max(_errors._SYSTEM_ERRORS) + 1
+    assert len(set(_task_rows._ERROR_TYPES)) == len(_task_rows._ERROR_TYPES) == max(packing._SYSTEM_ERRORS) + 1
     # The outcome of an execution is the code of its failure and one.
     assert _task_rows.error_type(25 + 1) == "OUT_OF_DISK"
     assert _task_rows.error_type(24 + 1) == "PEER_UNREACHABLE"

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from sooner import options as options
     from sooner import state as state
     from sooner import util as util
-    from sooner._inspect import inspect_serializability as inspect_serializability
+    from sooner._errors.inspect import inspect_serializability as inspect_serializability
     from sooner._progress import progress as progress
     from sooner._progress import tqdm as tqdm
     from sooner._sooner import ObjectRef as ObjectRef
@@ -111,7 +111,7 @@ _HOMES = {
     "get_gpu_ids": "sooner.runtime_context",
     "get_runtime_context": "sooner.runtime_context",
     "init": "sooner.context",
-    "inspect_serializability": "sooner._inspect",
+    "inspect_serializability": "sooner._errors.inspect",
     "is_initialized": "sooner.context",
     "kill": "sooner.actor",
     "list_named_actors": "sooner.actor",

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from sooner._context import warn
-from sooner._culprit import function_parts, pickled_size
+from sooner._errors.culprit import function_parts, pickled_size
 
 # What takes less than this (bytes) is not to blame.
 _SHARE_BYTES_MIN = 1 << 20

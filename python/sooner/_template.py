@@ -60,7 +60,8 @@ def main(
         os.write(score, _FIRST_TO_GO)
         os.close(score)
     # What every worker uses, so that none of them has to import it.
-    from sooner import _errors, _gpus, _launch, _program, _sooner, _spare, _threads, _tidying, _traceback, _worker  # noqa: F401
+    from sooner import _gpus, _launch, _program, _sooner, _spare, _threads, _tidying, _worker
+    from sooner._errors import packing, traceback  # noqa: F401
     from sooner._values import classes, code, pickling  # noqa: F401
 
     # Before whatever else is imported: modules may keep the functions.
@@ -69,7 +70,7 @@ def main(
     _spare.begin()
     _threads.begin()
     _be_like_a_program(flags or _flags_of(named))
-    _traceback.guard_sources(guest)
+    traceback.guard_sources(guest)
     with contextlib.suppress(OSError):
         _sooner.title_begins()
         _sooner.set_title(f"sooner template {directory}", False)

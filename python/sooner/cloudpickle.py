@@ -8,7 +8,7 @@ from typing import Any
 
 from cloudpickle import CloudPickler, dump, dumps, load, loads
 
-from sooner._culprit import explain_pickle_failure
+from sooner._errors.culprit import explain_pickle_failure
 from sooner._values.pickling import ValuePickler, passing
 
 __all__ = [

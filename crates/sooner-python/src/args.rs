@@ -203,7 +203,8 @@ pub fn explain(py: Python<'_>, value: &Bound<'_, PyAny>, error: &PyErr, what: &s
     }
     // The search pickles parts of the value. References among them must not count as given away.
     let explained = serialising(&mut Vec::new(), || {
-        py.import("sooner._errors")?.call_method1("explain_pickle_failure", (value, error.value(py), what))
+        py.import("sooner._errors.packing")?
+            .call_method1("explain_pickle_failure", (value, error.value(py), what))
     });
     match explained {
         Ok(explained) if explained.is(error.value(py)) => error.clone_ref(py),

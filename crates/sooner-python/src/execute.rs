@@ -428,7 +428,7 @@ pub fn failure(py: Python<'_>, error: &PyErr, name: &str, incoming: &Incoming) -
         // Exceptions that were raised by Rust code or passed through it may not carry theirs yet.
         let _ = error.value(py).setattr("__traceback__", traceback);
     }
-    let packed = py.import("sooner._errors").and_then(|errors| {
+    let packed = py.import("sooner._errors.packing").and_then(|errors| {
         let pid = std::process::id();
         let sizes = crate::args::argument_sizes(incoming).unwrap_or_default();
         let site = incoming.push.spec.site.as_ref().map(|site| site.as_str().to_owned());

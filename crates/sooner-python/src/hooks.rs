@@ -113,7 +113,7 @@ fn deliver(py: Python<'_>, tokens: Vec<Py<PyAny>>) {
 fn raise_later(py: Python<'_>, error: PyErr) {
     let is_from_handler = !error.is_instance_of::<PyException>(py)
         || py
-            .import("sooner._culprit")
+            .import("sooner._errors.culprit")
             .and_then(|module| module.call_method1("was_raised_by_handler", (error.value(py),))?.is_truthy())
             .unwrap_or(false);
     if !is_from_handler {

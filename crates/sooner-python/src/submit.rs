@@ -292,7 +292,8 @@ pub fn call_site(py: Python<'_>) -> Option<Name> {
     if !RECORDS_SITES.load(Ordering::Relaxed) {
         return None;
     }
-    let text: String = py.import("sooner._errors").ok()?.call_method0("call_site").ok()?.extract().ok()?;
+    let text: String =
+        py.import("sooner._errors.packing").ok()?.call_method0("call_site").ok()?.extract().ok()?;
     Some(Name::from(text.as_str()))
 }
 

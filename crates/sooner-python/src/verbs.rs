@@ -25,8 +25,9 @@ use crate::waiting::{Near, Wanted, deadline, need, wait_for, wait_for_some};
 
 /// An exception of the system, by the code that engine and Python share.
 pub fn system_error(py: Python<'_>, code: u8, message: &str) -> PyErr {
-    let made =
-        py.import("sooner._errors").and_then(|errors| errors.call_method1("system_error", (code, message)));
+    let made = py
+        .import("sooner._errors.packing")
+        .and_then(|errors| errors.call_method1("system_error", (code, message)));
     match made {
         Ok(error) => PyErr::from_value(error),
         Err(failure) => failure,
@@ -48,7 +49,7 @@ pub fn untrusted(py: Python<'_>, error: &std::io::Error) -> Option<PyErr> {
 /// What a failure raises.
 pub fn failure_error(py: Python<'_>, failure: &Failure) -> PyErr {
     let made = (|| {
-        let errors = py.import("sooner._errors")?;
+        let errors = py.import("sooner._errors.packing")?;
         let payload = failure.payload.as_ref().map(sooner_runtime::wire::Blob::as_slice);
         match (failure.code, payload) {
             (FailureCode::Task, Some(payload)) => errors.call_method1("unpack_task_error", (payload,)),

@@ -17,8 +17,8 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sooner._culprit import explain_pickle_failure
-from sooner._traceback import clip, describe, format_error
+from sooner._errors.culprit import explain_pickle_failure
+from sooner._errors.traceback import clip, describe, format_error
 from sooner.exceptions import (
     ActorAlreadyExistsError,
     ActorDiedError,
@@ -74,7 +74,7 @@ _NESTING_MAX = 8
 _LARGE_ARGUMENT = 1000
 _ARGUMENTS_SHOWN = 8
 
-_PACKAGE = __file__.removesuffix("_errors.py")
+_PACKAGE = __file__.removesuffix("_errors/packing.py")
 
 
 class _Nesting(threading.local):
@@ -403,7 +403,7 @@ class _Rebuilt:
         self._parts = parts
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from sooner._dual import restored_blank
+        from sooner._errors.dual import restored_blank
 
         return restored_blank, self._parts
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import IO, Any
 
-from sooner._culprit import Search, is_too_deep, show, verdict
+from sooner._errors.culprit import Search, is_too_deep, show, verdict
 
 
 class FailureTuple:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # Characters. Nesting 200 tasks deep must still show both ends.
 TEXT_CHARS_MAX = 128 << 10
 
-_PACKAGE = __file__.removesuffix("_traceback.py")
+_PACKAGE = __file__.removesuffix("_errors/traceback.py")
 
 
 def format_error(exception: BaseException) -> str:
