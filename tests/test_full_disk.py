@@ -70,16 +70,16 @@ def test_values_on_a_full_disk_can_be_read(small_disk):
 
 
 def test_every_reason_has_a_name():
-    from sooner import _task_rows
     from sooner._errors import packing
+    from sooner._state import task_rows
 
     for code in packing._SYSTEM_ERRORS:
-        assert _task_rows._ERROR_TYPES[code], code
-    assert len(set(_task_rows._ERROR_TYPES)) == len(_task_rows._ERROR_TYPES) == max(packing._SYSTEM_ERRORS) + 1
+        assert task_rows._ERROR_TYPES[code], code
+    assert len(set(task_rows._ERROR_TYPES)) == len(task_rows._ERROR_TYPES) == max(packing._SYSTEM_ERRORS) + 1
     # The outcome of an execution is the code of its failure and one.
-    assert _task_rows.error_type(25 + 1) == "OUT_OF_DISK"
-    assert _task_rows.error_type(24 + 1) == "PEER_UNREACHABLE"
-    assert _task_rows.error_type(200) == "SYSTEM_ERROR"
+    assert task_rows.error_type(25 + 1) == "OUT_OF_DISK"
+    assert task_rows.error_type(24 + 1) == "PEER_UNREACHABLE"
+    assert task_rows.error_type(200) == "SYSTEM_ERROR"
 
 
 def test_work_goes_on_when_the_disk_has_room_again(small_disk):

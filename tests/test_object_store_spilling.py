@@ -14,7 +14,7 @@ from support import WAIT, poll, running_driver
 
 import sooner
 from sooner import _spilling
-from sooner._snapshot import METRICS, Snapshot
+from sooner._state.snapshot import METRICS, Snapshot
 from sooner.cluster_utils import Cluster
 from sooner.exceptions import ObjectStoreFullError, OutOfDiskError
 

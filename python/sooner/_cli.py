@@ -11,11 +11,11 @@ import sys
 from typing import Any
 
 import sooner
-from sooner import _cli_text as text
-from sooner import _query, _snapshot, _task_rows
-from sooner._query import KINDS
 from sooner._sessions import NoSessionError, choose_session
-from sooner._snapshot import Row, Snapshot
+from sooner._state import query, task_rows, text
+from sooner._state import snapshot as _snapshot
+from sooner._state.query import KINDS
+from sooner._state.snapshot import Row, Snapshot
 
 NOT_FOUND, USAGE, NOT_RUNNING = 1, 2, 3
 
@@ -147,7 +147,7 @@ def _print_json(value: Any) -> None:
     print(json.dumps(value, indent=2, default=str))
 
 
-def _filters(texts: list[str]) -> list[_query.Filter]:
+def _filters(texts: list[str]) -> list[query.Filter]:
     found = []
     for one in texts:
         operator = "!=" if "!=" in one else "="
@@ -167,7 +167,7 @@ def _list(options: argparse.Namespace) -> int:
     if options.limit < 1:
         raise ValueError("--limit must be at least 1")
     filters = _filters(options.filter)
-    rows, snapshot = _query.rows_of(_session(options), options.kind, filters, options.limit, options.timeout)
+    rows, snapshot = query.rows_of(_session(options), options.kind, filters, options.limit, options.timeout)
     _warn_silent(snapshot)
     if options.json:
         _print_json(rows)
@@ -197,7 +197,7 @@ def _get(options: argparse.Namespace) -> int:
     singular = options.kind if options.kind in _ID_FIELDS else options.kind.removesuffix("s")
     field = _ID_FIELDS[singular]
     # Everything, because only here the end of an id will do.
-    rows, snapshot = _query.rows_of(
+    rows, snapshot = query.rows_of(
         _session(options), f"{singular}s", [(field, "!=", "")], _snapshot.EVENTS_MAX, options.timeout
     )
     _warn_silent(snapshot)
@@ -217,7 +217,7 @@ def _get(options: argparse.Namespace) -> int:
 def _summary(options: argparse.Namespace) -> int:
     directory = _session(options)
     if options.kind == "tasks":
-        summary = _task_rows.summary_of_tasks(directory, options.timeout)
+        summary = task_rows.summary_of_tasks(directory, options.timeout)
     else:
         # Only here: importing typed records takes longer than all the rest.
         from sooner import state
@@ -247,7 +247,7 @@ def _summary(options: argparse.Namespace) -> int:
 def _memory(options: argparse.Namespace) -> int:
     if options.top < 1:
         raise ValueError("--top must be at least 1")
-    from sooner import _objects
+    from sooner._state import objects as _objects
 
     about = _snapshot.OBJECTS | _snapshot.TASKS
     snapshot = Snapshot(_session(options), about, timeout=options.timeout, everywhere=True)
@@ -332,7 +332,7 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _timeline(options: argparse.Namespace) -> int:
-    from sooner import _timeline as timeline
+    from sooner._state import timeline
 
     directory = _session(options)
     if options.output is None:
@@ -354,12 +354,12 @@ def _logs(options: argparse.Namespace) -> int:
 
 
 def _stack(options: argparse.Namespace) -> int:
-    from sooner import _stacks
+    from sooner._state import stacks as _stacks
 
     about = _snapshot.STACKS | _snapshot.TASKS
     snapshot = Snapshot(_session(options), about, timeout=options.timeout, everywhere=True)
     _warn_silent(snapshot)
-    names = {row["task_id"]: row["name"] for row in _task_rows.tasks(snapshot)}
+    names = {row["task_id"]: row["name"] for row in task_rows.tasks(snapshot)}
     runs = {worker: names.get(task, task) for task, (worker, _) in snapshot.running().items()}
     stacks = _stacks.read(snapshot)
     stacks.sort(key=lambda one: one[0] not in snapshot.drivers)
@@ -375,7 +375,7 @@ def _stack(options: argparse.Namespace) -> int:
 
 
 def _why(options: argparse.Namespace) -> int:
-    from sooner._why import Why
+    from sooner._state.why import Why
 
     why = Why(_session(options), options.timeout)
     _warn_silent(why.snapshot)
@@ -396,7 +396,7 @@ def _why(options: argparse.Namespace) -> int:
 
 
 def _metrics(options: argparse.Namespace) -> int:
-    from sooner._prometheus import text_of
+    from sooner._state.prometheus import text_of
 
     snapshot = Snapshot(_session(options), _snapshot.METRICS, timeout=options.timeout)
     if options.json:

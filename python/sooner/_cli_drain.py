@@ -7,9 +7,10 @@ import os
 import sys
 import time
 
-from sooner import _rows, _sooner
+from sooner import _sooner
 from sooner._sessions import choose_session
-from sooner._snapshot import Row, Snapshot
+from sooner._state import rows
+from sooner._state.snapshot import Row, Snapshot
 
 NOT_FOUND = 1
 _DEADLINE_SECONDS = 60.0
@@ -49,7 +50,7 @@ def drain_node(options: argparse.Namespace) -> int:
             f"--deadline must be between 0 and {_DEADLINE_SECONDS_MAX:g} seconds, not {options.deadline:g}"
         )
     directory = choose_session(options.address)
-    node = _find(list(_rows.nodes(Snapshot(directory, 0, timeout=options.timeout))), options.node)
+    node = _find(list(rows.nodes(Snapshot(directory, 0, timeout=options.timeout))), options.node)
     if node is None:
         print(
             f"sooner drain-node: there is no node {options.node} in the cluster: see sooner list nodes", file=sys.stderr
@@ -89,7 +90,7 @@ def _find(nodes: list[Row], wanted: str) -> Row | None:
 def _wait(directory: str, node: str, deadline: float) -> bool:
     while time.monotonic() < deadline:
         try:
-            listed = {row["node_id"] for row in _rows.nodes(Snapshot(directory, 0))}
+            listed = {row["node_id"] for row in rows.nodes(Snapshot(directory, 0))}
         except OSError:
             # The node that is asked may be the one that leaves.
             if not os.path.exists(os.path.join(directory, "node.sock")):

@@ -12,8 +12,8 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sooner import _cli_text as text
-from sooner._snapshot import FILES, Snapshot
+from sooner._state import text
+from sooner._state.snapshot import FILES, Snapshot
 
 if TYPE_CHECKING:
     import argparse

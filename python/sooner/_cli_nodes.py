@@ -10,7 +10,8 @@ import signal
 import sys
 import time
 
-from sooner import _sessions, _snapshot, _trust
+from sooner import _sessions, _trust
+from sooner._state import snapshot
 from sooner.exceptions import UntrustedPathError
 
 # Exit status of `sooner health-check` for a node that does not answer.
@@ -238,7 +239,7 @@ def health_check(options: argparse.Namespace) -> int:
     start = time.monotonic()
     error = lost = count = None
     try:
-        cluster = _snapshot.Snapshot(directory, 0, timeout=options.timeout).node["cluster"]
+        cluster = snapshot.Snapshot(directory, 0, timeout=options.timeout).node["cluster"]
         lost, count = (cluster["lost"], len(cluster["nodes"])) if cluster else (None, None)
     except OSError as failure:
         error = str(failure)

@@ -6,11 +6,13 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from sooner import _cli_text as text
-from sooner import _rows, _snapshot, _task_rows, _trust
+from sooner import _trust
 from sooner._membership import membership
 from sooner._sessions import running_nodes
-from sooner._snapshot import Row, Snapshot
+from sooner._state import rows as _rows
+from sooner._state import snapshot as _snapshot
+from sooner._state import task_rows, text
+from sooner._state.snapshot import Row, Snapshot
 
 # How long a node may take that is asked instead of one that is stopped (seconds): it waits 0.75 s for that one itself.
 _STANDS_IN_S = 2.0
@@ -131,7 +133,7 @@ def status_of(snapshot: Snapshot) -> Row:
         "uptime_s": (snapshot.now_ns - snapshot.node["started"]) / 1e9,
         "workers": count(_rows.workers(snapshot), lambda row: row["worker_type"] != "DRIVER" and row["is_alive"]),
         "actors": count(_rows.actors(snapshot)),
-        "tasks": count(_task_rows.tasks(snapshot), is_task),
+        "tasks": count(task_rows.tasks(snapshot), is_task),
         "placement_groups": count(_rows.placement_groups(snapshot), lambda row: row["state"] != "REMOVED"),
         "demand": [
             {key: demand[key] for key in ("resources", "count", "feasible")} for demand in snapshot.node["demands"]

@@ -17,8 +17,10 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from sooner import _membership, _rows, _sessions, _snapshot
-from sooner._snapshot import Snapshot
+from sooner import _membership, _sessions
+from sooner._state import rows
+from sooner._state import snapshot as _snapshot
+from sooner._state.snapshot import Snapshot
 
 _HOST = "127.0.0.1"
 # What browsers and tools call this machine. A page of another site that a name was bound to loopback for says its own.
@@ -188,7 +190,7 @@ def _demand(server: _Server) -> dict[str, Any]:
     cluster = snapshot.node["cluster"]
     return {
         "cluster": cluster["fingerprint"] if cluster else None,
-        "nodes": [{key: row[key] for key in keys} for row in _rows.nodes(snapshot)],
+        "nodes": [{key: row[key] for key in keys} for row in rows.nodes(snapshot)],
         "demand": [{key: row[key] for key in ("resources", "count", "feasible")} for row in snapshot.node["demands"]],
         "placement_groups": [
             {
@@ -196,7 +198,7 @@ def _demand(server: _Server) -> dict[str, Any]:
                 "strategy": row["strategy"],
                 "bundles": [bundle["resources"] for bundle in row["bundles"] if bundle["node_id"] is None],
             }
-            for row in _rows.placement_groups(snapshot)
+            for row in rows.placement_groups(snapshot)
             if row["state"] in ("PENDING", "RESCHEDULING")
         ],
     }
@@ -209,7 +211,7 @@ def _status(server: _Server) -> dict[str, Any]:
 
 
 def _metrics(server: _Server) -> str:
-    from sooner._prometheus import text_of
+    from sooner._state.prometheus import text_of
 
     return text_of(server.snapshot(_snapshot.METRICS))
 

@@ -72,7 +72,7 @@ def _signal(number: Any, *_: Any, **__: Any) -> Hashable:
 
 
 def _signal_for_stacks(number: Any, *_: Any, **__: Any) -> Hashable:
-    from sooner._stacks import SIGNAL
+    from sooner._state.stacks import SIGNAL
 
     if number == SIGNAL:
         raise ValueError("it is ours")

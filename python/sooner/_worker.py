@@ -16,8 +16,9 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from sooner import _sooner, _stacks, _tidying
+from sooner import _sooner, _tidying
 from sooner._output import TaskInput, TaskStream
+from sooner._state import stacks
 from sooner._values import classes
 from sooner._values.unfindable import SCRIPT
 
@@ -63,7 +64,7 @@ def main(worker: int, node: int, stdout: int, stderr: int) -> None:
     try:
         _prepare(stdout, stderr)
         _sooner.worker_connect(node, worker)
-        _stacks.prepare(session_directory)
+        stacks.prepare(session_directory)
         _serve()
         status = 0
     except ConnectionAbortedError:

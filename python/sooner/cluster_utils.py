@@ -16,9 +16,11 @@ from types import TracebackType
 from typing import Any
 
 import sooner
-from sooner import _address, _cli_nodes, _cli_start, _rows, _sessions, _snapshot
+from sooner import _address, _cli_nodes, _cli_start, _sessions
 from sooner._daemon import command
 from sooner._membership import membership
+from sooner._state import rows
+from sooner._state import snapshot as _snapshot
 
 __all__ = ["Cluster", "ClusterNode"]
 
@@ -273,7 +275,7 @@ class Cluster:
 
     def _listed(self) -> set[str]:
         snapshot = _snapshot.Snapshot(self._head().session_dir, 0, timeout=_END_SECONDS)
-        return {row["node_id"] for row in _rows.nodes(snapshot)}
+        return {row["node_id"] for row in rows.nodes(snapshot)}
 
     def _wait_until_listed(self, node: ClusterNode) -> None:
         deadline = time.monotonic() + _END_SECONDS

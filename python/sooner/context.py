@@ -10,10 +10,11 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from sooner import _address, _launch, _program, _resources, _sooner, _spare, _spilling, _stacks
+from sooner import _address, _launch, _program, _resources, _sooner, _spare, _spilling
 from sooner._checks import WrongTypeError, fault
 from sooner._membership import disk_directory, parent_directory
 from sooner._notebook import is_kernel, watch_cells
+from sooner._state import stacks
 
 _log = logging.getLogger("sooner")
 
@@ -373,7 +374,7 @@ def init(
         from sooner._interrupt import install
 
         install(cancel_on_interrupt)
-    _stacks.prepare(directory)
+    stacks.prepare(directory)
     return context
 
 
@@ -474,7 +475,7 @@ def shutdown(*, wait_for_processes: bool = True) -> None:
             "end it. Leave the call out; sooner.actor.exit_actor() ends an actor, and returning ends a task"
         )
     _sooner.stop()
-    _stacks.end()
+    stacks.end()
     _spare.end()
     _session = None
     bars = sys.modules.get("sooner._bars")
@@ -517,7 +518,7 @@ def timeline(filename: str | os.PathLike[str] | None = None) -> list[dict[str, A
         >>> import sooner
         >>> sooner.timeline("trace.json")  # doctest: +SKIP
     """
-    from sooner import _timeline
+    from sooner._state import timeline as _timeline
 
     directory = session_directory()
     if not directory:
@@ -584,8 +585,8 @@ def _other_nodes(own: dict[str, Any]) -> list[dict[str, Any]]:
     """The other nodes of the cluster that the node in this row, which is completed, belongs to."""
     if not cluster_membership():
         return []
-    from sooner._rows import gone_nodes, nodes
-    from sooner._snapshot import Snapshot
+    from sooner._state.rows import gone_nodes, nodes
+    from sooner._state.snapshot import Snapshot
 
     snapshot = Snapshot(session_directory(), 0)
     here, *others = (

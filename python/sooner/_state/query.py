@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from sooner import _rows
-from sooner._snapshot import ACTORS, EVENTS, EVENTS_MAX, OBJECTS, ROWS_MAX, TASKS, Row, Snapshot
-from sooner._task_rows import UNFINISHED, tasks
+from sooner._state import rows as _rows
+from sooner._state.snapshot import ACTORS, EVENTS, EVENTS_MAX, OBJECTS, ROWS_MAX, TASKS, Row, Snapshot
+from sooner._state.task_rows import UNFINISHED, tasks
 
 Filter = tuple[str, str, Any]
 
@@ -40,7 +40,7 @@ def _is_equal(actual: Any, value: Any) -> bool:
 
 def _objects(snapshot: Snapshot) -> Iterator[Row]:
     # Only here: few commands look at objects.
-    from sooner._objects import Objects
+    from sooner._state.objects import Objects
 
     yield from Objects(snapshot).rows()
 

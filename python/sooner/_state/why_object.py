@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sooner._cli_text import size
-from sooner._objects import Objects
-from sooner._snapshot import Row, Snapshot
+from sooner._state.objects import Objects
+from sooner._state.snapshot import Row, Snapshot
+from sooner._state.text import size
 
 _DEPTH_MAX = 12
 _NAMED_MAX = 16

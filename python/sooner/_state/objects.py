@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from sooner._rows import actor_rows
+from sooner._state.rows import actor_rows
 
 if TYPE_CHECKING:
-    from sooner._snapshot import Row, Snapshot
+    from sooner._state.snapshot import Row, Snapshot
 
 # In the order of the engine's kinds of holds (`hold` of sooner-wire's state messages).
 _REASONS = (

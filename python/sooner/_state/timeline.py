@@ -10,8 +10,8 @@ import json
 from collections.abc import Iterator
 from typing import IO, Any
 
-from sooner._snapshot import EVENTS, EVENTS_MAX, TASKS, Execution, Row, Snapshot
-from sooner._task_rows import TASK_TYPES, error_type, phases
+from sooner._state.snapshot import EVENTS, EVENTS_MAX, TASKS, Execution, Row, Snapshot
+from sooner._state.task_rows import TASK_TYPES, error_type, phases
 
 _WAITS = ("queued", "lease", "transfer")
 _WORKERS, _OWNERS = 1, 2

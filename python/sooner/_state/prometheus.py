@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sooner._snapshot import Snapshot
+    from sooner._state.snapshot import Snapshot
 
 _WORKER_STATES = ("starting", "idle", "leased", "actor")
 _ACTOR_STATES = ("reserved", "pending", "starting", "alive", "dead", "restarting")

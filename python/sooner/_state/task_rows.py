@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sooner._rows import actors as actors_of
-from sooner._snapshot import ACTORS, EVENTS, EVENTS_MAX, ROWS_MAX, TASKS, Execution, Row, Snapshot
+from sooner._state.rows import actors as actors_of
+from sooner._state.snapshot import ACTORS, EVENTS, EVENTS_MAX, ROWS_MAX, TASKS, Execution, Row, Snapshot
 
 TASK_TYPES = ("NORMAL_TASK", "ACTOR_CREATION_TASK", "ACTOR_TASK")
 UNFINISHED = ("PENDING_ARGS_AVAIL", "PENDING_NODE_ASSIGNMENT", "SUBMITTED_TO_WORKER", "RUNNING")

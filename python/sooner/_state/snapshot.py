@@ -1,6 +1,6 @@
 """What a running session tells about itself: one moment's answers of its node, its processes, and other nodes.
 
-`_rows.py` and `_task_rows.py` make rows of them, `_query.py` finds those that somebody looks for. Times are monotonic
+`rows.py` and `task_rows.py` make rows of them, `query.py` finds those that somebody looks for. Times are monotonic
 nanoseconds of the node that is asked, which is on this machine.
 """
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sooner import _rows, _task_rows
-from sooner._snapshot import ACTORS, EVENTS, EVENTS_MAX, OBJECTS, TASKS, Row, Snapshot
-from sooner._why_object import WhyObject
+from sooner._state import rows, task_rows
+from sooner._state.snapshot import ACTORS, EVENTS, EVENTS_MAX, OBJECTS, TASKS, Row, Snapshot
+from sooner._state.why_object import WhyObject
 
 _DEPTH_MAX = 8
 _NAMED_MAX = 5
@@ -18,9 +18,9 @@ class Why:
     def __init__(self, directory: str, timeout: float = 30) -> None:
         about = TASKS | OBJECTS | ACTORS | EVENTS
         self.snapshot = Snapshot(directory, about, events=EVENTS_MAX, timeout=timeout, everywhere=True)
-        self._actors = {row["actor_id"]: row for row in _rows.actors(self.snapshot)}
+        self._actors = {row["actor_id"]: row for row in rows.actors(self.snapshot)}
         self._tasks: dict[str, Row] = {}
-        for row in _task_rows.tasks(self.snapshot):
+        for row in task_rows.tasks(self.snapshot):
             # What has not ended comes first, then the latest execution.
             self._tasks.setdefault(row["task_id"], row)
         self._kept = WhyObject(self.snapshot, self._tasks)
@@ -98,7 +98,7 @@ class Why:
 
     def _resources(self, wanted: dict[str, float], depth: int) -> Iterator[str]:
         indent = "  " * depth
-        nodes = list(_rows.nodes(self.snapshot))
+        nodes = list(rows.nodes(self.snapshot))
         could = [node for node in nodes if _covers(node["resources_total"], wanted)]
         if not could:
             yield f"{indent}{_never(nodes, wanted)}"
@@ -113,7 +113,7 @@ class Why:
             starting = sum(worker["state"] == 0 for worker in told["workers"]) if told else 0
             yield f"{indent}what it asks for is free{place}; {starting} workers are being started"
             return
-        there = [row for row in _rows.workers(self.snapshot) if row["node_id"] == chosen["node_id"]]
+        there = [row for row in rows.workers(self.snapshot) if row["node_id"] == chosen["node_id"]]
         for name, amount in short.items():
             available = f"{free.get(name, 0):g} of {total[name]:g} are free{place}"
             yield f"{indent}it asks for {amount:g} {name}; {available}. Held by:"

@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING
 from sooner import _sooner
 
 if TYPE_CHECKING:
-    from sooner._snapshot import Snapshot
+    from sooner._state.snapshot import Snapshot
 
 # Real-time signals are rarely used by programs, and the first ones by libraries.
 SIGNAL = signal.SIGRTMIN + 10
@@ -91,7 +91,7 @@ def read(snapshot: Snapshot) -> list[tuple[str, int, str]]:
 
 def _read_away(snapshot: Snapshot, deadline: float) -> dict[str, str]:
     """Stacks of processes of other nodes, by worker: their nodes read the files. What did not come is empty."""
-    from sooner._snapshot import FILES, Snapshot
+    from sooner._state.snapshot import FILES, Snapshot
 
     parts: dict[tuple[str, str], tuple[str, int]] = {}
     for worker, report in snapshot.reports.items():

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from sooner._snapshot import Row, Snapshot
+from sooner._state.snapshot import Row, Snapshot
 
 _ACTOR_STATES = ("DEPENDENCIES_UNREADY", "PENDING_CREATION", "PENDING_CREATION", "ALIVE", "DEAD", "RESTARTING")
 _WORKER_STATES = ("STARTING", "IDLE", "LEASED", "ACTOR")
