@@ -14,7 +14,8 @@ import pytest
 from screen import on_terminal
 from support import WAIT, Node, poll, run_driver
 
-from sooner import _debugger, _membership, _trust, _worker
+from sooner import _debugger, _worker
+from sooner._session import membership, trust
 
 HEAD = """
 import sooner
@@ -164,7 +165,7 @@ def stopped(short_dir, monkeypatch):
 def test_a_connection_of_another_user_does_not_end_the_wait(stopped, monkeypatch, capsys):
     _, address = stopped
     users = [os.getuid() + 1, os.getuid()]
-    monkeypatch.setattr(_trust, "peer_of", lambda connection: (1, users.pop(0)))
+    monkeypatch.setattr(trust, "peer_of", lambda connection: (1, users.pop(0)))
     assert os.stat(address).st_mode & 0o777 == 0o600
     for answer in (b"", None):
         with socket.socket(socket.AF_UNIX) as connection:
@@ -196,7 +197,7 @@ def test_without_a_driver_that_comes_the_task_goes_on(monkeypatch, capsys, short
 def test_a_breakpoint_of_a_worker_of_another_node_of_the_machine_is_served(short_dir, monkeypatch):
     (short_dir / "b").mkdir()
     head = Node(short_dir)
-    told = _membership.membership(str(head.directory))
+    told = membership.membership(str(head.directory))
     token = Path(told["token_file"]).read_text().strip()
     other = Node(short_dir / "b", "--resources", '{"b": 1}', join=(told["head"], token))
     code = HEAD.replace("num_cpus=2", "") + "print('result', sooner.get(double.options(resources={'b': 1}).remote(4)))"

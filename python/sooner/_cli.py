@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 import sooner
-from sooner._sessions import NoSessionError, choose_session
+from sooner._session.sessions import NoSessionError, choose_session
 from sooner._state import query, task_rows, text
 from sooner._state import snapshot as _snapshot
 from sooner._state.query import KINDS

@@ -8,7 +8,7 @@ import sys
 import time
 
 from sooner import _sooner
-from sooner._sessions import choose_session
+from sooner._session.sessions import choose_session
 from sooner._state import rows
 from sooner._state.snapshot import Row, Snapshot
 

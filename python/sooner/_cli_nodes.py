@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 
-from sooner import _sessions, _trust
+from sooner._session import sessions, trust
 from sooner._state import snapshot
 from sooner.exceptions import UntrustedPathError
 
@@ -35,9 +35,9 @@ def stop(options: argparse.Namespace) -> int:
     """Ends nodes and answers when nothing is left of them."""
     if options.timeout <= 0:
         raise ValueError("--timeout must be a positive number of seconds")
-    nodes = _sessions.running_nodes()
+    nodes = sessions.running_nodes()
     if options.address is not None:
-        chosen = _sessions.choose_session(options.address)
+        chosen = sessions.choose_session(options.address)
         if chosen not in nodes:
             raise ValueError(f"--address {options.address}: that node is a thread of a program; end the program")
         nodes = [chosen]
@@ -93,7 +93,7 @@ class NodeProcess:
         with contextlib.suppress(ProcessLookupError):
             self._handle = os.pidfd_open(self.pid)
             self.fault = self._doubt()
-        if self.fault is not None or directory not in _sessions.running_nodes(os.path.dirname(directory)):
+        if self.fault is not None or directory not in sessions.running_nodes(os.path.dirname(directory)):
             # Or it ended meanwhile.
             self.close()
 
@@ -101,9 +101,9 @@ class NodeProcess:
         """Why the process that is held is not the node, if so."""
         about = _stat(self.pid)
         try:
-            opened = _trust.open_directory(self.directory)
+            opened = trust.open_directory(self.directory)
             try:
-                with open(_trust.open_file("lock", opened)) as file:
+                with open(trust.open_file("lock", opened)) as file:
                     written = file.read(100).split()
             finally:
                 os.close(opened)
@@ -116,8 +116,8 @@ class NodeProcess:
             return "it is another user's"
         self._began = int(about[_BEGAN])
         try:
-            with _trust.connect(self.directory) as connection:
-                listener = _trust.peer_of(connection)[0]
+            with trust.connect(self.directory) as connection:
+                listener = trust.peer_of(connection)[0]
         except UntrustedPathError:
             raise
         except OSError:
@@ -172,7 +172,7 @@ class NodeProcess:
 
 def _remove(directory: str) -> bool:
     """Removes what a node left that was killed before it had a template. Says whether nothing is there."""
-    if os.path.exists(directory) and directory not in _sessions.running_nodes(os.path.dirname(directory)):
+    if os.path.exists(directory) and directory not in sessions.running_nodes(os.path.dirname(directory)):
         from sooner import _sooner
 
         _sooner.remove_session(directory)
@@ -235,7 +235,7 @@ def health_check(options: argparse.Namespace) -> int:
     """Whether a node answers: 0 if so, 1 if not, 3 if there is none."""
     if options.timeout <= 0:
         raise ValueError("--timeout must be a positive number of seconds")
-    directory = _sessions.choose_session(options.address)
+    directory = sessions.choose_session(options.address)
     start = time.monotonic()
     error = lost = count = None
     try:

@@ -13,9 +13,9 @@ import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from sooner import _offers, _resources, _spilling
-from sooner._daemon import OFFER, READY, TOKEN, TOKEN_BYTES_MAX, command
-from sooner._membership import cluster_directory, disk_directory, membership, parent_directory
+from sooner._session import offers, resources, spilling
+from sooner._session.daemon import OFFER, READY, TOKEN, TOKEN_BYTES_MAX, command
+from sooner._session.membership import cluster_directory, disk_directory, membership, parent_directory
 
 FAILED = 1
 
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-spill-bytes", metavar="BYTES", help="what may be on disk of them, as 20g; no limit")
     parser.add_argument(
         "--eviction",
-        choices=_spilling.EVICTIONS,
+        choices=spilling.EVICTIONS,
         help="what becomes of values that nobody reads when there is no room: they go to disk, or, if a task can make "
         "them again, are dropped until they are wanted (recompute); and whether copies at other nodes stay until there "
         "is no room when their value is out of reference (unpin); spill",
@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--worker-memory-limits",
-        choices=_resources.MEMORY_LIMITS,
+        choices=resources.MEMORY_LIMITS,
         help="whose memory a control group limits to what was reserved: that of tasks that are retried, of all, or of "
         "none; auto",
     )
@@ -176,21 +176,21 @@ def configuration(options: argparse.Namespace) -> dict[str, Any]:
         "port": options.port,
         "token_file": None if options.token_file is None else os.path.abspath(options.token_file),
         "health_timeout": timeout,
-        "memory": _resources.memory(options.memory_usage_threshold, options.worker_memory_limits),
+        "memory": resources.memory(options.memory_usage_threshold, options.worker_memory_limits),
         "spill": _spill(options.spill_directory, options.max_spill_bytes, options.base or disk_directory()),
-        "eviction": _spilling.eviction(options.eviction),
+        "eviction": spilling.eviction(options.eviction),
         "http_port": options.http_port,
     }
     asked = _bytes("--object-store-memory", options.object_store_memory)
     memory, custom = _bytes("--memory", options.memory), _custom(options.resources)
-    totals = _resources.totals(options.num_cpus, options.num_gpus, custom, memory)
-    store = _resources.store_bytes(asked)
+    totals = resources.totals(options.num_cpus, options.num_gpus, custom, memory)
+    store = resources.store_bytes(asked)
     # Others that start now see what this one offers, before it runs.
-    with _offers.table(base) as table:
+    with offers.table(base) as table:
         if memory is None:
-            totals["memory"] = _resources.default_memory(table.offered)
+            totals["memory"] = resources.default_memory(table.offered)
         if asked is None:
-            store = _resources.store_bytes(None, table.offered)
+            store = resources.store_bytes(None, table.offered)
         offer = table.enter(int(totals["memory"]), store)
     if not options.head:
         totals.pop("node:__internal_head__", None)
@@ -206,7 +206,7 @@ def configuration(options: argparse.Namespace) -> dict[str, Any]:
 def _spill(asked: list[str] | None, most: str | None, base: str) -> tuple[list[str], int | None]:
     places = asked if asked is None else [place for place in asked if place]
     try:
-        found = _spilling.directories(places, base)
+        found = spilling.directories(places, base)
     except ValueError as error:
         raise ValueError(str(error).replace("spill_directories", "--spill-directory")) from None
     size = _bytes("--max-spill-bytes", most)
@@ -290,7 +290,7 @@ def _custom(text: str | None) -> dict[str, float] | None:
     if not isinstance(found, dict):
         raise ValueError(f"--resources must be a JSON object of names and amounts, not {text}")
     for name in found:
-        if name in _resources.RESERVED:
+        if name in resources.RESERVED:
             raise ValueError(f"--resources: use the option for {name!r}")
     return found
 

@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from sooner import _trust
-from sooner._membership import membership
-from sooner._sessions import running_nodes
+from sooner._session import trust
+from sooner._session.membership import membership
+from sooner._session.sessions import running_nodes
 from sooner._state import rows as _rows
 from sooner._state import snapshot as _snapshot
 from sooner._state import task_rows, text
@@ -73,8 +73,8 @@ def ask(directory: str, timeout: float) -> tuple[Snapshot | None, Stopped | None
 
 def _stopped(directory: str) -> Stopped | None:
     # A socket is there, and says whose it is, as long as the process exists.
-    with _trust.connect(directory, "node.sock", timeout=_STANDS_IN_S) as socket:
-        pid, _ = _trust.peer_of(socket)
+    with trust.connect(directory, "node.sock", timeout=_STANDS_IN_S) as socket:
+        pid, _ = trust.peer_of(socket)
     return Stopped(directory, pid, membership(directory)) if _is_stopped(pid) else None
 
 

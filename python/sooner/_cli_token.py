@@ -12,9 +12,9 @@ import signal
 import sys
 import time
 
-from sooner import _sessions, _trust
 from sooner._cli_nodes import NodeProcess
-from sooner._membership import base_directory, cluster_directory, membership
+from sooner._session import sessions, trust
+from sooner._session.membership import base_directory, cluster_directory, membership
 
 FAILED = 1
 # How long nodes may take to read their token again (seconds).
@@ -68,7 +68,7 @@ def _path(options: argparse.Namespace) -> str:
     if directory.startswith(f"{base}/"):
         # Where no cluster is, that is said by who looks for its token.
         with contextlib.suppress(FileNotFoundError):
-            os.close(_trust.open_directory(base))
+            os.close(trust.open_directory(base))
     return os.path.join(directory, "token")
 
 
@@ -88,7 +88,7 @@ def _print(path: str, as_json: bool) -> int:
 def _change(path: str, options: argparse.Namespace) -> int:
     from sooner import _sooner
 
-    nodes = [node for node in _sessions.running_nodes() if membership(node).get("token_file") == path]
+    nodes = [node for node in sessions.running_nodes() if membership(node).get("token_file") == path]
     given = os.environ.get("SOONER_TOKEN") or None
     has_head = any(told["address"] == told["head"] for told in map(membership, nodes) if "address" in told)
     if options.step == "rotate" and nodes and not has_head and given is None:

@@ -23,8 +23,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, TextIO
 
-from sooner import _trust
 from sooner._output import DEBUG_MARK
+from sooner._session import trust
 
 _LINE = re.compile(r"^(?P<prefix>.*?)\x1edebug:(?P<message>\{.*\})$")
 
@@ -75,7 +75,7 @@ def _driver(announce: Callable[[str], None]) -> socket.socket:
     from sooner import _worker
 
     directory, name = _worker.session_directory, f"debug-{secrets.token_hex(16)}"
-    opened = _trust.open_directory(directory)
+    opened = trust.open_directory(directory)
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
             # The name of the directory may be too long for an address.
@@ -97,7 +97,7 @@ def _accept(listener: socket.socket) -> socket.socket:
     while (left := deadline - time.monotonic()) > 0:
         listener.settimeout(left)
         connection, _ = listener.accept()
-        if _trust.peer_of(connection)[1] == os.getuid():
+        if trust.peer_of(connection)[1] == os.getuid():
             # The driver may serve others first, whatever the task has made the default.
             connection.settimeout(None)
             return connection
@@ -168,7 +168,7 @@ class _Console:
         directory, _, name = address.rpartition("/")
         try:
             # At once, although its turn may come later: it sees that somebody cares.
-            connection = _trust.connect(directory, name)
+            connection = trust.connect(directory, name)
         except OSError:
             return
         connection.settimeout(None)

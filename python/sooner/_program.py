@@ -12,7 +12,8 @@ import os
 import sys
 from typing import Any
 
-from sooner import _launch, _sooner
+from sooner import _sooner
+from sooner._session import launch
 from sooner._settings import umask
 from sooner._tidying import noted
 
@@ -22,10 +23,10 @@ class _Base:
 
     def __init__(self) -> None:
         self.environment = dict(os.environ)
-        self.directory = _launch.directory()
+        self.directory = launch.directory()
         self.umask = _umask()
-        self.path = _launch.entries(sys.path)
-        self.arguments = _launch.arguments()
+        self.path = launch.entries(sys.path)
+        self.arguments = launch.arguments()
 
 
 _base: _Base | None = None
@@ -90,16 +91,16 @@ def state() -> bytes:
             # It is for this program alone.
             if value != _base.environment.get(name) and name != "SOONER_TOKEN"
         }
-    directory = _launch.directory()
+    directory = launch.directory()
     if directory and directory != _base.directory:
         found["directory"] = directory
     mask = _umask()
     if mask is not None and (mask != _base.umask or not _is_host):
         found["umask"] = mask
     # An empty entry is the working directory, wherever that is by now.
-    entries = _launch.entries(sys.path)
+    entries = launch.entries(sys.path)
     if entries != _base.path or ("directory" in found and "" in entries):
-        path = _launch.places()
+        path = launch.places()
         found["path"] = path, [entry for entry in path if entry not in _base.path]
     if not _is_host or sys.argv != _base.arguments:
         found["arguments"] = [str(argument) for argument in sys.argv]

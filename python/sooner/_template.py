@@ -60,14 +60,15 @@ def main(
         os.write(score, _FIRST_TO_GO)
         os.close(score)
     # What every worker uses, so that none of them has to import it.
-    from sooner import _gpus, _launch, _program, _sooner, _spare, _threads, _tidying, _worker
+    from sooner import _program, _sooner, _threads, _tidying, _worker
     from sooner._errors import packing, traceback  # noqa: F401
+    from sooner._session import gpus, launch, spare
     from sooner._values import classes, code, pickling  # noqa: F401
 
     # Before whatever else is imported: modules may keep the functions.
     _tidying.hook()
     classes.begin_worker(*script)
-    _spare.begin()
+    spare.begin()
     _threads.begin()
     _be_like_a_program(flags or _flags_of(named))
     traceback.guard_sources(guest)
@@ -82,14 +83,14 @@ def main(
             "the place in PYTHONPATH of `sooner start`",
             file=sys.stderr,
         )
-    path = _launch.entries(sys.path)
+    path = launch.entries(sys.path)
     for name in preload:
         try:
             importlib.import_module(name)
         except Exception as error:
             print(f"sooner: preload={name!r} cannot be imported: {error!r}", file=sys.stderr)
     _worker.session_directory = directory
-    _worker.node_gpus = _gpus.visible() or []
+    _worker.node_gpus = gpus.visible() or []
     _program.begin_worker(guest, path)
     _sooner.record_call_sites(record_call_sites)
     template = _sooner.Template(descriptor)
@@ -117,7 +118,7 @@ def main(
 
 def _flags_of(named: str) -> tuple[int, ...]:
     """What `sys.flags` is to have, as the driver has it, whose Python may be a little newer or older."""
-    from sooner._launch import flag_names
+    from sooner._session.launch import flag_names
 
     theirs = {name: int(value) for name, _, value in (part.partition("=") for part in named.split(",") if part)}
     own = {name: getattr(sys.flags, name) for name in flag_names()}

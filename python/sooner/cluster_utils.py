@@ -16,9 +16,11 @@ from types import TracebackType
 from typing import Any
 
 import sooner
-from sooner import _address, _cli_nodes, _cli_start, _sessions
-from sooner._daemon import command
-from sooner._membership import membership
+from sooner import _cli_nodes, _cli_start
+from sooner._session import address as _address
+from sooner._session import sessions
+from sooner._session.daemon import command
+from sooner._session.membership import membership
 from sooner._state import rows
 from sooner._state import snapshot as _snapshot
 
@@ -298,7 +300,7 @@ def _end_at_exit(cluster: Cluster, pid: int) -> None:
 
 def _running(directory: str) -> list[str]:
     """The directories of nodes that run, beside this one."""
-    return _sessions.running_nodes(str(Path(directory).parent))
+    return sessions.running_nodes(str(Path(directory).parent))
 
 
 def _end(nodes: list[ClusterNode], graceful: bool) -> None:

@@ -10,10 +10,13 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from sooner import _address, _launch, _program, _resources, _sooner, _spare, _spilling
+from sooner import _program, _sooner
 from sooner._checks import WrongTypeError, fault
-from sooner._membership import disk_directory, parent_directory
 from sooner._notebook import is_kernel, watch_cells
+from sooner._session import address as _address
+from sooner._session import launch, spare, spilling
+from sooner._session import resources as _resources
+from sooner._session.membership import disk_directory, parent_directory
 from sooner._state import stacks
 
 _log = logging.getLogger("sooner")
@@ -276,7 +279,7 @@ def init(
     if log_to_driver is None:
         log_to_driver = os.environ.get("SOONER_LOG_TO_DRIVER", "1") not in ("0", "false", "False")
     _check_preload(preload)
-    template = [] if local_mode else _launch.template_command(preload, record_call_sites)
+    template = [] if local_mode else launch.template_command(preload, record_call_sites)
     events, lineage = _events_bytes(task_events_bytes), _lineage_bytes(lineage_bytes)
     _sooner.limit_pending(_pending_max(max_pending_tasks))
     is_own = target is None
@@ -286,8 +289,8 @@ def init(
     base = parent_directory()
     spill: tuple[list[str], int | None] = [], None
     if is_own or isinstance(target, _address.Elsewhere):
-        spill = _spilling.directories(spill_directories, disk_directory()), _spilling.max_bytes(max_spill_bytes)
-    way = _spilling.eviction(eviction)
+        spill = spilling.directories(spill_directories, disk_directory()), spilling.max_bytes(max_spill_bytes)
+    way = spilling.eviction(eviction)
     if isinstance(target, _address.Elsewhere):
         token, path = _address.token(None if token_file is None else os.fspath(token_file))
         directory, head, fingerprint = _sooner.join(
@@ -298,8 +301,8 @@ def init(
             _resources.store_bytes(object_store_memory),
             int(inline),
             base,
-            _launch.template_setup(preload, record_call_sites),
-            _launch.directory() or "/",
+            launch.template_setup(preload, record_call_sites),
+            launch.directory() or "/",
             name,
             bool(log_to_driver),
             secrets.randbits(63) | 1 << 40,
@@ -312,12 +315,12 @@ def init(
             file.write(f"head {head}\nfingerprint {fingerprint}\n")
     elif target is not None:
         directory = target
-        setup = _launch.template_setup(preload, record_call_sites)
+        setup = launch.template_setup(preload, record_call_sites)
         _sooner.connect(
             directory,
             template,
             setup,
-            _launch.directory() or "/",
+            launch.directory() or "/",
             name,
             int(inline),
             events,
@@ -368,7 +371,7 @@ def init(
         }
     )
     _session = _Session(directory, name, context)
-    _spare.begin()
+    spare.begin()
     watch_cells()
     if cancel_on_interrupt is not None or is_kernel() or "sooner._interrupt" in sys.modules:
         from sooner._interrupt import install
@@ -476,7 +479,7 @@ def shutdown(*, wait_for_processes: bool = True) -> None:
         )
     _sooner.stop()
     stacks.end()
-    _spare.end()
+    spare.end()
     _session = None
     bars = sys.modules.get("sooner._bars")
     if bars is not None:
@@ -575,7 +578,7 @@ def nodes() -> list[dict[str, Any]]:
 
 def cluster_membership(directory: str | None = None) -> dict[str, str]:
     """What a node has written of its cluster (see `membership`): the one in this directory, or that of the session."""
-    from sooner._membership import membership
+    from sooner._session.membership import membership
 
     path = session_directory() if directory is None else directory
     return membership(path) if path else {}

@@ -265,8 +265,9 @@ def prometheus_text(address: str | None = None, timeout: float = 30) -> str:
         ConnectionError: There is no session to ask, or several to choose from.
         OSError: The session does not answer.
     """
-    from sooner import _sessions, context
+    from sooner import context
+    from sooner._session import sessions
     from sooner._state import snapshot
 
-    directory = (context.session_directory() if address is None else "") or _sessions.choose_session(address)
+    directory = (context.session_directory() if address is None else "") or sessions.choose_session(address)
     return text_of(snapshot.Snapshot(directory, snapshot.METRICS, timeout=timeout))

@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from sooner import _sessions, context
+from sooner import context
+from sooner._session import sessions
 from sooner._state import query, task_rows
 from sooner._state import snapshot as _snapshot
 
@@ -288,7 +289,7 @@ def _object_state(**row: Any) -> ObjectState:
 
 def _directory(address: str | None) -> str:
     own = context.session_directory() if address in (None, "auto", "local") else ""
-    return own or _sessions.choose_session(None if address in ("auto", "local") else address)
+    return own or sessions.choose_session(None if address in ("auto", "local") else address)
 
 
 def _rows(

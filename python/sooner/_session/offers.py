@@ -14,8 +14,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from sooner import _trust
-from sooner._membership import base_directory
+from sooner._session import trust
+from sooner._session.membership import base_directory
 
 # The table's file, in the directory of all nodes of a user.
 _NAME = "offers"
@@ -97,7 +97,7 @@ def _open(base: str) -> int | None:
     try:
         with contextlib.suppress(FileExistsError):
             Path(base).mkdir(0o700)
-        directory = _trust.open_directory(base)
+        directory = trust.open_directory(base)
         try:
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
             file = os.open(_NAME, flags, 0o600, dir_fd=directory)

@@ -26,9 +26,9 @@ def parent_directory() -> str:
         # A program may have another working directory later.
         given = os.path.abspath(given)
         if stranger := _stranger_on_the_way(given):
-            from sooner import _trust
+            from sooner._session import trust
 
-            raise _trust.foreign(given, *stranger)
+            raise trust.foreign(given, *stranger)
         return given
     # A program without a login session (a timer, su) finds the nodes of one with it.
     runtime = os.environ.get("XDG_RUNTIME_DIR") or f"{_MADE_BY_LOGIN}{os.getuid()}"
@@ -113,14 +113,14 @@ def membership(directory: str) -> dict[str, str]:
     Raises:
         UntrustedPathError: The directory is not this user's alone.
     """
-    from sooner import _trust
+    from sooner._session import trust
 
     try:
-        opened = _trust.open_directory(directory)
+        opened = trust.open_directory(directory)
     except FileNotFoundError:
         return {}
     try:
-        with open(_trust.open_file("cluster", opened), errors="replace") as file:
+        with open(trust.open_file("cluster", opened), errors="replace") as file:
             pairs = (line.rstrip("\n").partition(" ") for line in file)
             told = {key: value for key, _, value in pairs}
     except OSError:

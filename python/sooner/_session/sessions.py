@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from sooner import _trust
-from sooner._membership import base_directory, representative
+from sooner._session import trust
+from sooner._session.membership import base_directory, representative
 
 
 class NoSessionError(ConnectionError):
@@ -24,7 +24,7 @@ def running_sessions(base: str | None = None) -> list[str]:
     """
     base = base or base_directory()
     try:
-        opened = _trust.open_directory(base)
+        opened = trust.open_directory(base)
     except FileNotFoundError:
         return []
     try:
@@ -45,11 +45,11 @@ def _locked_since(path: str, within: int) -> float | None:
     import fcntl
 
     try:
-        directory = _trust.open_directory(path, within)
+        directory = trust.open_directory(path, within)
     except FileNotFoundError:
         return None
     try:
-        lock = _trust.open_file("lock", directory)
+        lock = trust.open_file("lock", directory)
     except OSError:
         return None
     finally:
@@ -88,7 +88,7 @@ def choose_session(address: str | None) -> str:
         if matching:
             return matching[0]
         if os.path.lexists(os.path.join(path, "node.sock")):
-            os.close(_trust.open_directory(path))
+            os.close(trust.open_directory(path))
             return path
         raise NoSessionError(f"no session runs in {address}. Running: {', '.join(running) or 'none'}")
     if not running:

@@ -147,7 +147,7 @@ def template_setup(preload: Sequence[str], record_call_sites: bool) -> Setup:
 
 def interpreter() -> Interpreter:
     """How a node that this process starts runs templates of drivers elsewhere."""
-    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     # Where the program lies is put first unless it is safe: of no use to others.
     given = entries(sys.path[0 if sys.flags.safe_path else 1 :])
     absolute = [place for place in map(_absolute, given) if place]

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import Any
 
-from sooner import _launch
+from sooner._session import launch
 
 # Where the one who starts the process hears whether the node is ready.
 READY = 3
@@ -19,11 +19,11 @@ OFFER = 5
 
 def command(config: dict[str, Any], in_foreground: bool) -> list[str]:
     """Program and arguments of a node's process. It needs this package and the standard library, and nothing else."""
-    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    config = config | {"interpreter": _launch.interpreter()}
+    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    config = config | {"interpreter": launch.interpreter()}
     has_token = "SOONER_TOKEN" in os.environ
     code = (
-        f"import sys; sys.path.append({package!r}); from sooner._daemon import main; "
+        f"import sys; sys.path.append({package!r}); from sooner._session.daemon import main; "
         f"main({config!r}, {in_foreground}, {has_token})"
     )
     # `site` takes most of an interpreter's start.
@@ -67,10 +67,10 @@ def main(config: dict[str, Any], in_foreground: bool, has_token: bool) -> None:
 
 def _serve_http(port: int, base_directory: str, ready: int | None) -> bool:
     """Says why, if it cannot be done."""
-    from sooner import _http
+    from sooner._session import http
 
     try:
-        _http.serve(port, base_directory)
+        http.serve(port, base_directory)
     except OSError as error:
         reason = f"--http-port {port} on 127.0.0.1: {error.strerror}; free it or choose another port"
         if ready is None:

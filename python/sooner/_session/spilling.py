@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from sooner import _resources
+from sooner._session import resources
 
 # How memory becomes free (Oakes 2020, table 5.1): pinning and explicit free, explicit free only, pinning and unpinning.
 EVICTIONS = ("spill", "recompute", "unpin")
@@ -70,7 +70,7 @@ def max_bytes(asked: int | None) -> int | None:
     """
     if asked is None:
         return None
-    size = int(_resources.amount("max_spill_bytes", asked))
+    size = int(resources.amount("max_spill_bytes", asked))
     if size <= 0:
         raise ValueError(f"max_spill_bytes must be positive, not {asked!r}; spill_directories=[] switches spilling off")
     return size

@@ -61,9 +61,9 @@ def open_file(name: str, within: int) -> int:
 
 
 def _explained(error: OSError) -> OSError:
-    from sooner import _spare
+    from sooner._session import spare
 
-    return _spare.explained(error)
+    return spare.explained(error)
 
 
 def connect(directory: str, name: str = "node.sock", timeout: float = 5) -> socket.socket:

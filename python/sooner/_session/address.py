@@ -50,19 +50,19 @@ def resolve(address: str | None, has_token: bool = False) -> str | Elsewhere | N
         raise ValueError(f"address={asked!r}: a driver of a cluster is an ordinary driver; leave out the scheme")
     if "/" not in asked and ":" in asked:
         return _node_of_cluster(asked, set() if has_token else own_directories)
-    from sooner import _sessions
+    from sooner._session import sessions
 
     try:
-        return _sessions.choose_session(asked)
-    except _sessions.NoSessionError as error:
+        return sessions.choose_session(asked)
+    except sessions.NoSessionError as error:
         raise ConnectionError(f"address={asked!r}: {error}") from None
 
 
 def _only_node() -> str:
-    from sooner import _sessions
-    from sooner._membership import base_directory, representative
+    from sooner._session import sessions
+    from sooner._session.membership import base_directory, representative
 
-    nodes = _sessions.running_nodes()
+    nodes = sessions.running_nodes()
     if not nodes:
         raise ConnectionError(
             f"address='auto': no node of yours runs on this machine (looked in {base_directory()}). "
@@ -76,12 +76,12 @@ def _only_node() -> str:
 
 def _node_of_cluster(address: str, own: set[str]) -> str | Elsewhere:
     """The node of this machine that listens at an address, or else one that belongs to the cluster whose head does."""
-    from sooner import _sessions
-    from sooner._membership import membership
+    from sooner._session import sessions
+    from sooner._session.membership import membership
 
     _check(address)
     places = [None, *sorted(own)]
-    nodes = [directory for place in places for directory in _sessions.running_nodes(place)]
+    nodes = [directory for place in places for directory in sessions.running_nodes(place)]
     belongs = {directory: membership(directory) for directory in nodes}
     for key in ("address", "head"):
         for directory, told in belongs.items():
@@ -102,7 +102,7 @@ def token(token_file: str | None) -> tuple[str | None, str]:
     given = os.environ.get("SOONER_TOKEN")
     if given:
         return given, ""
-    from sooner._membership import cluster_directory
+    from sooner._session.membership import cluster_directory
 
     return None, os.environ.get("SOONER_TOKEN_FILE") or f"{cluster_directory(None)}/token"
 

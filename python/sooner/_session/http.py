@@ -17,7 +17,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from sooner import _membership, _sessions
+from sooner._session import membership, sessions
 from sooner._state import rows
 from sooner._state import snapshot as _snapshot
 from sooner._state.snapshot import Snapshot
@@ -45,7 +45,7 @@ def serve(port: int, base_directory: str) -> None:
     Raises:
         OSError: The port is taken.
     """
-    server = _Server(port, _membership.base_directory(base_directory))
+    server = _Server(port, membership.base_directory(base_directory))
     threading.Thread(target=server.serve_forever, name="sooner-http", daemon=True).start()
 
 
@@ -127,7 +127,7 @@ class _Server(ThreadingHTTPServer):
         """
         # node-<process>-<id>
         mine = f"/node-{os.getpid()}-"
-        own = [path for path in _sessions.running_nodes(self.nodes) if mine in path]
+        own = [path for path in sessions.running_nodes(self.nodes) if mine in path]
         if not own:
             raise RuntimeError("the node is not ready")
         return Snapshot(own[0], about, timeout=_TIMEOUT, everywhere=everywhere)
