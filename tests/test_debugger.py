@@ -14,7 +14,7 @@ import pytest
 from screen import on_terminal
 from support import WAIT, Node, poll, run_driver
 
-from sooner import _debugger, _worker
+from sooner._engine import debugger, worker
 from sooner._session import membership, trust
 
 HEAD = """
@@ -149,12 +149,12 @@ def test_another_user_does_not_have_a_breakpoint_passed_over():
 @pytest.fixture
 def stopped(short_dir, monkeypatch):
     """A task that stops at a breakpoint; gives where the driver has to come."""
-    monkeypatch.setattr(_worker, "session_directory", str(short_dir))
+    monkeypatch.setattr(worker, "session_directory", str(short_dir))
     addresses = []
-    task = threading.Thread(target=lambda: _debugger.stop_here(sys._getframe(), addresses.append), daemon=True)
+    task = threading.Thread(target=lambda: debugger.stop_here(sys._getframe(), addresses.append), daemon=True)
     task.start()
     line = poll("it has stopped", lambda: addresses and addresses[0])
-    found = _debugger._LINE.match(line)
+    found = debugger._LINE.match(line)
     assert found is not None
     yield task, json.loads(found["message"])["address"]
     task.join(WAIT)
@@ -185,12 +185,12 @@ def test_a_driver_that_goes_has_the_breakpoint_passed_over(stopped, capsys):
 
 
 def test_without_a_driver_that_comes_the_task_goes_on(monkeypatch, capsys, short_dir):
-    monkeypatch.setattr(_debugger, "_ATTACH_SECONDS", 0.1)
-    monkeypatch.setattr(_worker, "session_directory", str(short_dir))
-    _debugger.stop_here(sys._getframe(), lambda line: None)
+    monkeypatch.setattr(debugger, "_ATTACH_SECONDS", 0.1)
+    monkeypatch.setattr(worker, "session_directory", str(short_dir))
+    debugger.stop_here(sys._getframe(), lambda line: None)
     assert "is passed over: the driver does not show output of workers" in capsys.readouterr().err
-    monkeypatch.setattr(_worker, "session_directory", str(short_dir / "removed"))
-    _debugger.stop_here(sys._getframe(), lambda line: None)
+    monkeypatch.setattr(worker, "session_directory", str(short_dir / "removed"))
+    debugger.stop_here(sys._getframe(), lambda line: None)
     assert "is passed over: the driver cannot come here: [Errno 2]" in capsys.readouterr().err
 
 

@@ -1,6 +1,6 @@
 """The driver's progress bars: its own and those of its workers, in a terminal, a notebook or a plain stream.
 
-The bars of workers come with their standard error as marked lines (`sooner._output`), because that way is there, keeps
+The bars of workers come with their standard error as marked lines (`sooner._engine.output`), because that way is there, keeps
 the order of bars and lines, and bounds itself. What the bars look like is decided here, so that a worker need not know
 where the driver runs.
 
@@ -19,9 +19,9 @@ from html import escape
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
-from sooner import _notebook
 from sooner._bar import Bar, text_of
-from sooner._output import split_marks
+from sooner._engine import notebook
+from sooner._engine.output import split_marks
 
 # Seconds between two looks of bars at least: a terminal shows no more, a notebook takes a message each.
 _TERMINAL_SECONDS = 0.05
@@ -125,7 +125,7 @@ class Board:
 
 
 def _make_view() -> _View:
-    if _notebook.is_kernel():
+    if notebook.is_kernel():
         return _Notebook()
     if sys.stderr is not None and sys.stderr.isatty():
         return _Terminal(sys.stderr)
@@ -313,7 +313,7 @@ class _Notebook:
         self._last = now
         shown = _Rows([*self._kept, *bars])
         if self._update is None:
-            self._update = _notebook.display(shown)
+            self._update = notebook.display(shown)
         else:
             self._update(shown)
 

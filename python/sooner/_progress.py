@@ -239,7 +239,7 @@ def _iterate(
         desc=description, total=len(pending) if total is None else total, unit=unit, leave=leave, disable=disable
     ) as bar:
         while pending:
-            # By its public name: what is interrupted here may be cancelled (sooner._interrupt).
+            # By its public name: what is interrupted here may be cancelled (sooner._engine.interrupt).
             if not sooner.wait(pending, num_returns=1, timeout=_STILL_SECONDS)[0]:
                 bar.refresh()
                 continue
@@ -276,9 +276,9 @@ def _in_worker() -> bool:
 
 
 def _tell(message: dict[str, Any]) -> None:
-    from sooner import _worker
+    from sooner._engine import worker
 
-    _worker.tell_driver(message)
+    worker.tell_driver(message)
 
 
 def _length(iterable: Any) -> int | None:

@@ -24,8 +24,8 @@ from typing import (
 )
 
 from sooner import _sooner
-from sooner._checkpoints import check_call, check_class
 from sooner._checks import LaterAttribute
+from sooner._engine.checkpoints import check_call, check_class
 from sooner._placing import placed
 from sooner._signature import Signature, code_of, describe, describe_method
 from sooner._values.code import Code
@@ -687,11 +687,11 @@ def exit_actor() -> NoReturn:
     Raises:
         RuntimeError: This code does not run in an actor.
     """
-    from sooner import _worker
+    from sooner._engine import worker
     from sooner.runtime_context import current_actor
 
     if current_actor() is None:
         raise RuntimeError(
             "sooner.actor.exit_actor() ends the actor it is called in, but this code does not run in an actor"
         )
-    raise _worker.ActorExit("exit_actor() was called")
+    raise worker.ActorExit("exit_actor() was called")

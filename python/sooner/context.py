@@ -10,9 +10,10 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from sooner import _program, _sooner
+from sooner import _sooner
 from sooner._checks import WrongTypeError, fault
-from sooner._notebook import is_kernel, watch_cells
+from sooner._engine import program
+from sooner._engine.notebook import is_kernel, watch_cells
 from sooner._session import address as _address
 from sooner._session import launch, spare, spilling
 from sooner._session import resources as _resources
@@ -284,7 +285,7 @@ def init(
     _sooner.limit_pending(_pending_max(max_pending_tasks))
     is_own = target is None
     if not local_mode:
-        _program.begin(is_own)
+        program.begin(is_own)
     head = ""
     base = parent_directory()
     spill: tuple[list[str], int | None] = [], None
@@ -373,8 +374,8 @@ def init(
     _session = _Session(directory, name, context)
     spare.begin()
     watch_cells()
-    if cancel_on_interrupt is not None or is_kernel() or "sooner._interrupt" in sys.modules:
-        from sooner._interrupt import install
+    if cancel_on_interrupt is not None or is_kernel() or "sooner._engine.interrupt" in sys.modules:
+        from sooner._engine.interrupt import install
 
         install(cancel_on_interrupt)
     stacks.prepare(directory)
@@ -488,7 +489,7 @@ def shutdown(*, wait_for_processes: bool = True) -> None:
 
 def is_worker() -> bool:
     """Whether this process runs tasks or an actor of a program."""
-    worker = sys.modules.get("sooner._worker")
+    worker = sys.modules.get("sooner._engine.worker")
     return worker is not None and worker.is_serving
 
 
@@ -496,7 +497,7 @@ def session_directory() -> str:
     """The directory of the session that this process takes part in; empty without one."""
     if not is_initialized():
         return ""
-    worker = sys.modules.get("sooner._worker")
+    worker = sys.modules.get("sooner._engine.worker")
     return _session.directory if _session is not None else worker.session_directory if worker is not None else ""
 
 

@@ -16,7 +16,7 @@ _OTHER_ACCELERATORS = ("HPU", "NPU", "TPU", "neuron_cores")
 
 
 def _worker() -> Any:
-    from sooner import _worker
+    from sooner._engine import worker as _worker
 
     return _worker
 
@@ -31,7 +31,7 @@ def current_actor() -> tuple[str, Any, dict[str, Any]] | None:
 
 def _loop_call() -> tuple[str | None, str, str] | None:
     """The call of an asyncio actor that runs in this context: id, display name, name of the method."""
-    loop = sys.modules.get("sooner._async_actor")
+    loop = sys.modules.get("sooner._engine.async_actor")
     call: tuple[str | None, str, str] | None = loop.current_call.get() if loop is not None else None
     return call
 

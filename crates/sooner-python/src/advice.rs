@@ -31,8 +31,9 @@ pub fn on_waited(py: Python<'_>, client: &Arc<Client>, task: TaskId, is_call: bo
         return IN_A_ROW.set((count + 1, total + nanos, task.number));
     }
     IN_A_ROW.set((0, 0, 0));
-    let told =
-        py.import("sooner._advice").and_then(|advice| advice.call_method1("get_in_loop", (count + 1,)));
+    let told = py
+        .import("sooner._engine.advice")
+        .and_then(|advice| advice.call_method1("get_in_loop", (count + 1,)));
     if let Err(error) = told {
         error.write_unraisable(py, None);
     }

@@ -135,7 +135,7 @@ fn pass(py: Python<'_>, pending: usize, limit: usize) {
 fn warn_once(py: Python<'_>, told: &AtomicBool, text: impl FnOnce() -> String) {
     if !told.swap(true, Ordering::Relaxed)
         && let Err(error) =
-            py.import("sooner._context").and_then(|module| module.call_method1("warn", (text(),)))
+            py.import("sooner._engine.driver").and_then(|module| module.call_method1("warn", (text(),)))
     {
         error.write_unraisable(py, None);
     }
@@ -143,5 +143,5 @@ fn warn_once(py: Python<'_>, told: &AtomicBool, text: impl FnOnce() -> String) {
 
 /// Whether this thread runs an event loop that others depend on. That of a notebook runs cell after cell: a cell may wait.
 fn runs_loop(py: Python<'_>) -> PyResult<bool> {
-    py.import("sooner._context")?.call_method0("runs_event_loop")?.extract()
+    py.import("sooner._engine.driver")?.call_method0("runs_event_loop")?.extract()
 }

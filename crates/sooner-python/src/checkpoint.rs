@@ -85,7 +85,7 @@ fn is_store_full(py: Python<'_>, error: &PyErr) -> bool {
 /// Why an actor ends whose hook raised.
 fn failure(py: Python<'_>, error: &PyErr, instance: &Bound<'_, PyAny>, hook: &str) -> Failure {
     let text = py
-        .import("sooner._checkpoints")
+        .import("sooner._engine.checkpoints")
         .and_then(|module| module.call_method1("hook_failed", (instance.get_type(), hook, error.value(py))))
         .and_then(|text| text.extract::<String>());
     Failure::new(FailureCode::ActorDied, text.unwrap_or_else(|error| error.to_string()))
@@ -119,7 +119,7 @@ pub fn construct<'py>(
     };
     let made = source.decode(py).and_then(|state| {
         let class = class.cast::<PyType>()?;
-        py.import("sooner._checkpoints")?.call_method1("restore", (class, args, kwargs, state))
+        py.import("sooner._engine.checkpoints")?.call_method1("restore", (class, args, kwargs, state))
     });
     client.step(|core, out| core.on_restored(&restored, out));
     made

@@ -463,7 +463,7 @@ pub fn remove_session(py: Python<'_>, directory: PathBuf) {
     py.detach(|| sooner_runtime::session::remove(&directory));
 }
 
-/// The fork server's loop, driven by `sooner._template`.
+/// The fork server's loop, driven by `sooner._engine.template`.
 #[pyclass(module = "sooner._sooner")]
 pub struct Template {
     inner: sooner_runtime::template::Template,

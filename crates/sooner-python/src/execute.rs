@@ -270,7 +270,7 @@ pub fn listed_exceptions<'py>(
 
 /// Why the actor ends, if that is what the exception means.
 pub fn actor_exit(py: Python<'_>, error: &PyErr) -> Option<String> {
-    let kind = py.import("sooner._worker").and_then(|module| module.getattr("ActorExit")).ok()?;
+    let kind = py.import("sooner._engine.worker").and_then(|module| module.getattr("ActorExit")).ok()?;
     error.is_instance(py, &kind).then(|| error.value(py).to_string())
 }
 
@@ -295,7 +295,7 @@ fn leaving(
 /// Ends the process of a worker whose code called `sys.exit()`, unless it is an actor that ends in order: then says why.
 pub fn exit_process(py: Python<'_>, error: &PyErr) -> Option<String> {
     let why = py
-        .import("sooner._worker")
+        .import("sooner._engine.worker")
         .and_then(|m| m.call_method1("exit_process", (error.value(py),))?.extract());
     why.unwrap_or_else(|error| {
         error.print(py);
@@ -308,15 +308,15 @@ pub fn exit_process(py: Python<'_>, error: &PyErr) -> Option<String> {
 /// under the same name.
 pub fn method<'py>(py: Python<'py>, actor: &Bound<'py, PyAny>, name: &str) -> PyResult<Bound<'py, PyAny>> {
     if name.starts_with("__ray_") || name.starts_with("__sooner_") {
-        return py.import("sooner._worker")?.call_method1("builtin_method", (actor, name));
+        return py.import("sooner._engine.worker")?.call_method1("builtin_method", (actor, name));
     }
     let Ok(found) = actor.getattr(name) else {
-        return py.import("sooner._worker")?.call_method1("class_method", (actor, name));
+        return py.import("sooner._engine.worker")?.call_method1("class_method", (actor, name));
     };
     if is_of_class(py, actor, name, &found)? {
         return Ok(found);
     }
-    py.import("sooner._worker")?.call_method1("class_method", (actor, name))
+    py.import("sooner._engine.worker")?.call_method1("class_method", (actor, name))
 }
 
 /// Whether an attribute of the actor is what its class has.
@@ -338,7 +338,7 @@ fn is_of_class(
     if let Some(answer) = known {
         return Ok(answer);
     }
-    let code = py.import("sooner._worker")?.call_method1("method_code", (actor, name))?.unbind();
+    let code = py.import("sooner._engine.worker")?.call_method1("method_code", (actor, name))?.unbind();
     let answer = is_it(&code);
     METHODS.with_borrow_mut(|known| {
         if !known.as_ref().is_some_and(|(of, _)| of.bind(py).is(&class)) {

@@ -150,7 +150,7 @@ impl ObjectRefGenerator {
     }
 
     fn __anext__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().import("sooner._aio")?.call_method1("next_item", (slf,))
+        slf.py().import("sooner._engine.aio")?.call_method1("next_item", (slf,))
     }
 
     /// The next item if it is there: `(True, reference)`, `(True, None)` at the end, else `(False, None)`.
@@ -243,7 +243,7 @@ impl ObjectRefGenerator {
     }
 
     fn aclose<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().import("sooner._aio")?.call_method1("close_generator", (slf,))
+        slf.py().import("sooner._engine.aio")?.call_method1("close_generator", (slf,))
     }
 
     #[pyo3(signature = (kind, value=None, traceback=None))]
@@ -255,7 +255,7 @@ impl ObjectRefGenerator {
     ) -> PyResult<Bound<'py, PyAny>> {
         let _ = traceback;
         let error = value.unwrap_or(kind);
-        slf.py().import("sooner._aio")?.call_method1("close_generator", (slf, error))
+        slf.py().import("sooner._engine.aio")?.call_method1("close_generator", (slf, error))
     }
 
     fn __repr__(&self) -> String {

@@ -96,7 +96,7 @@ fn deliver(py: Python<'_>, tokens: Vec<Py<PyAny>>) {
     let Ok(tokens) = PyList::new(py, tokens) else { return };
     let mut raised = None;
     for _ in 0..DELIVERIES_MAX {
-        match py.import("sooner._aio").and_then(|aio| aio.call_method1("deliver", (&tokens,))) {
+        match py.import("sooner._engine.aio").and_then(|aio| aio.call_method1("deliver", (&tokens,))) {
             Ok(_) => break,
             // Whoever was told already takes no notice of the second time.
             Err(error) => raised = Some(error),
@@ -164,7 +164,7 @@ pub fn take_interrupt() -> Option<PyErr> {
 /// Tells the user.
 pub fn warn(text: &str) {
     Python::attach(|py| {
-        let called = py.import("sooner._context").and_then(|m| m.call_method1("warn", (text,)));
+        let called = py.import("sooner._engine.driver").and_then(|m| m.call_method1("warn", (text,)));
         if let Err(error) = called {
             raise_later(py, error);
         }
@@ -269,7 +269,8 @@ pub struct Terminal;
 impl Sink for Terminal {
     fn show(&self, is_stderr: bool, text: &str) {
         Python::attach(|py| {
-            let shown = py.import("sooner._context").and_then(|m| m.call_method1("show", (is_stderr, text)));
+            let shown =
+                py.import("sooner._engine.driver").and_then(|m| m.call_method1("show", (is_stderr, text)));
             if let Err(error) = shown {
                 raise_later(py, error);
             }

@@ -179,7 +179,7 @@ impl ObjectRef {
     /// Calls a function with the value, or with the error, when it is there; on a thread of sooner's.
     #[pyo3(name = "_on_completed")]
     fn on_completed<'py>(slf: &Bound<'py, Self>, callback: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().import("sooner._aio")?.call_method1("on_completed", (slf, callback))
+        slf.py().import("sooner._engine.aio")?.call_method1("on_completed", (slf, callback))
     }
 
     /// The same, of hexadecimal digits.
@@ -281,16 +281,16 @@ impl ObjectRef {
     }
 
     fn __await__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().import("sooner._aio")?.call_method1("await_ref", (slf,))
+        slf.py().import("sooner._engine.aio")?.call_method1("await_ref", (slf,))
     }
 
     #[pyo3(signature = (*, copy=false))]
     fn future<'py>(slf: &Bound<'py, Self>, copy: bool) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().import("sooner._aio")?.call_method1("to_concurrent", (slf, copy))
+        slf.py().import("sooner._engine.aio")?.call_method1("to_concurrent", (slf, copy))
     }
 
     fn as_future<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().import("sooner._aio")?.call_method1("to_asyncio", (slf,))
+        slf.py().import("sooner._engine.aio")?.call_method1("to_asyncio", (slf,))
     }
 }
 

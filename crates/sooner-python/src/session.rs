@@ -152,7 +152,7 @@ pub fn client(py: Python<'_>) -> PyResult<Arc<Client>> {
         }
         return Ok(session.client.clone());
     }
-    py.import("sooner._context")?.call_method0("auto_init")?;
+    py.import("sooner._engine.driver")?.call_method0("auto_init")?;
     match &*SESSION.read() {
         Some(session) => Ok(session.client.clone()),
         None => Err(not_started()),

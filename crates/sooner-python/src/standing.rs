@@ -152,7 +152,7 @@ pub fn mend_text_streams(py: Python<'_>) {
 
 /// Whether streams that differ are what they will be from now on.
 fn are_kept(py: Python<'_>) -> bool {
-    let asked = py.import("sooner._tidying").and_then(|module| module.call_method0("keeps_streams"));
+    let asked = py.import("sooner._engine.tidying").and_then(|module| module.call_method0("keeps_streams"));
     asked.and_then(|keeps| keeps.extract()).unwrap_or(false) && keep_streams(py).is_ok()
 }
 

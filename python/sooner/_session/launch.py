@@ -25,7 +25,7 @@ _ARGUMENT_BYTES = 64 << 10
 # The template of a driver elsewhere. Its arguments are those of `Interpreter::command` in `sooner-runtime`.
 _GUEST = (
     "import sys; a = sys.argv; sys.argv = ['-c', a[-1]]; n = 5 + int(a[2]); m = n + int(a[3]); sys.path[:] = a[m:-1]; "
-    "sys.prefix, sys.exec_prefix = {prefix!r}; from sooner._template import main; "
+    "sys.prefix, sys.exec_prefix = {prefix!r}; from sooner._engine.template import main; "
     "main(a[5:n], a[1] == '1', a[-1], a[n:m], True, named=a[4])"
 )
 
@@ -45,7 +45,7 @@ def template_command(preload: Sequence[str], record_call_sites: bool) -> list[st
     code = (
         f"import sys; s = {said}; d = sys.argv[-1]; sys.argv[:] = s['arguments'] or ['-c', d]; "
         "sys.path[:] = s['path']; sys.prefix, sys.exec_prefix = s['prefix']; "
-        "from sooner._template import main; main(s['preload'], s['sites'], d, flags=s['flags'], script=s['script'])"
+        "from sooner._engine.template import main; main(s['preload'], s['sites'], d, flags=s['flags'], script=s['script'])"
     )
     # `site` takes most of an interpreter's start. `sys.flags` is set to what it is here afterwards.
     flags = ["-P"] if _needs_site() else ["-S", "-P"]

@@ -38,7 +38,7 @@ class Code:
 
         pickled = dumps(self.target)
         if len(pickled) > _CODE_BYTES_MAX:
-            from sooner._advice import large_code
+            from sooner._engine.advice import large_code
 
             large_code(self.target, len(pickled))
         return (_load_without_gpus if self.hides_gpus else _load), (registrations(), pickled)

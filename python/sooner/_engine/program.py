@@ -13,9 +13,9 @@ import sys
 from typing import Any
 
 from sooner import _sooner
+from sooner._engine.settings import umask
+from sooner._engine.tidying import noted
 from sooner._session import launch
-from sooner._settings import umask
-from sooner._tidying import noted
 
 
 class _Base:
@@ -116,9 +116,9 @@ def state() -> bytes:
 
 def follow(data: bytes) -> None:
     """In a worker: takes over the state, also what it has had to take over before and the program has taken back."""
-    from sooner import _tidying
+    from sooner._engine import tidying
 
-    with _tidying.paused():
+    with tidying.paused():
         _follow(data)
 
 
@@ -127,7 +127,7 @@ def _follow(data: bytes) -> None:
     assert _base is not None
     import pickle
 
-    from sooner import _worker
+    from sooner._engine import worker
 
     new: dict[str, Any] = pickle.loads(data) if data else {}
     environment = new.get("environment", {})
@@ -142,7 +142,7 @@ def _follow(data: bytes) -> None:
     if place and place != _directory:
         may_enter = place == _base.directory or _is_safe(place, is_directory=True)
         with contextlib.suppress(OSError):
-            os.chdir(place if may_enter else _worker.session_directory)
+            os.chdir(place if may_enter else worker.session_directory)
             _directory = place
     if is_guest and "path" in new:
         # What the program names from where it is must not be something else when a task goes to another directory.

@@ -11,7 +11,8 @@ import asyncio
 import os
 import threading
 
-from sooner import _async_actor, _sooner
+from sooner import _sooner
+from sooner._engine import async_actor
 
 _lock = threading.Lock()
 
@@ -20,8 +21,8 @@ def _after_fork() -> None:
     # The loop's thread does not exist here, and another one may have held the lock.
     global _lock
     _lock = threading.Lock()
-    _async_actor._loop = None
-    _async_actor._running.clear()
+    async_actor._loop = None
+    async_actor._running.clear()
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -35,18 +36,18 @@ def wake() -> None:
 def loop() -> asyncio.AbstractEventLoop:
     """The loop, which is started if it does not run yet."""
     with _lock:
-        if _async_actor._loop is None:
+        if async_actor._loop is None:
             _start()
-        started = _async_actor._loop
+        started = async_actor._loop
     assert started is not None
     return started
 
 
 def _start() -> None:
     loop = asyncio.new_event_loop()
-    _async_actor._loop = loop
+    async_actor._loop = loop
     # Nothing holds calls back: each actor's limit would need a loop of its own.
-    _async_actor._limit = 1 << 62
+    async_actor._limit = 1 << 62
     threading.Thread(target=loop.run_forever, name="sooner-local", daemon=True).start()
 
 
@@ -58,5 +59,5 @@ def serve() -> None:
 def _drain() -> None:
     loop = asyncio.get_running_loop()
     for token, method, args, kwargs, name, streams in _sooner.local_calls():
-        call = _async_actor._call(token, method, args, kwargs or {}, name, streams)
-        _async_actor._running[token] = loop.create_task(call, name=name)
+        call = async_actor._call(token, method, args, kwargs or {}, name, streams)
+        async_actor._running[token] = loop.create_task(call, name=name)

@@ -16,8 +16,9 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from sooner import _sooner, _tidying
-from sooner._output import TaskInput, TaskStream
+from sooner import _sooner
+from sooner._engine import tidying
+from sooner._engine.output import TaskInput, TaskStream
 from sooner._state import stacks
 from sooner._values import classes
 from sooner._values.unfindable import SCRIPT
@@ -98,7 +99,7 @@ def _prepare(stdout: int, stderr: int) -> None:
     if "COVERAGE_PROCESS_START" in os.environ or "COVERAGE_PROCESS_CONFIG" in os.environ:
         _measure()
     signal.signal(signal.SIGINT, _on_interrupt)
-    _tidying.begin()
+    tidying.begin()
     sys.breakpointhook = _on_breakpoint
     # The script under both of its names.
     for name in SCRIPT:
@@ -129,9 +130,9 @@ def _serve() -> None:
     kind, count = mode
     groups: list[int | None]
     if kind == "loop":
-        from sooner import _async_actor
+        from sooner._engine import async_actor
 
-        _async_actor.run(count)
+        async_actor.run(count)
         return
     # The group that each thread serves, so that what a call leaves in its thread the next ones of the group find; the
     # main thread serves the default group.
@@ -221,7 +222,7 @@ def _after_fork() -> None:
     """A process that a task forks takes no part in the session, and what its parent has begun to print is not its."""
     global is_serving
     is_serving = False
-    _tidying.end()
+    tidying.end()
     _sooner.forget_after_fork()
     for stream in _streams:
         stream.forget_lines()
@@ -268,7 +269,7 @@ def _on_breakpoint(*args: Any, **kwargs: Any) -> Any:
     """`breakpoint()` talks to the driver's terminal, unless PYTHONBREAKPOINT names another debugger or none."""
     if os.environ.get("PYTHONBREAKPOINT"):
         return sys.__breakpointhook__(*args, **kwargs)  # noqa: T100  as the user asked
-    from sooner._debugger import stop_here
+    from sooner._engine.debugger import stop_here
 
     stop_here(sys._getframe(1), _streams[1].announce)
     return None
@@ -283,7 +284,7 @@ def _on_interrupt(signum: int, frame: Any) -> None:
             # As in every process: `_thread.interrupt_main` and `raise_signal` are ways to limit a time.
             raise KeyboardInterrupt
         return
-    if _tidying.is_importing(frame):
+    if tidying.is_importing(frame):
         now = time.clock_gettime(time.CLOCK_MONOTONIC)
         _put_off_at = now if _put_off_at is None else _put_off_at
         if now - _put_off_at < _IMPORT_SECONDS:
@@ -311,7 +312,7 @@ def _interrupt_main() -> None:
 
 def interrupt(token: int, in_actor: bool) -> None:
     """Stops a running task; called from the engine's thread."""
-    loop = sys.modules.get("sooner._async_actor")
+    loop = sys.modules.get("sooner._engine.async_actor")
     if loop is not None:
         loop.cancel(token)
     elif not in_actor:
@@ -320,7 +321,7 @@ def interrupt(token: int, in_actor: bool) -> None:
 
 def actor_begins(cls: type, options: dict[str, Any], identity: str, restarts: int) -> None:
     """This process becomes an actor; its constructor runs next."""
-    _tidying.end()
+    tidying.end()
     global actor_id, actor_class, actor_options, actor_restarts
     actor_id = identity
     actor_class = cls
@@ -372,9 +373,9 @@ def maker(cls: type) -> Any:
 
     if not inspect.iscoroutinefunction(cls.__init__):  # type: ignore[misc]
         return cls
-    from sooner import _async_actor
+    from sooner._engine import async_actor
 
-    return _async_actor.maker(cls)
+    return async_actor.maker(cls)
 
 
 def method_code(actor: Any, name: str) -> Any:
@@ -439,4 +440,4 @@ def end_line() -> None:
     for stream in _streams:
         stream.end_line()
     if actor_id is None:
-        _tidying.after_task()
+        tidying.after_task()

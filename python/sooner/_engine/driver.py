@@ -6,8 +6,8 @@ import logging
 import sys
 from typing import TextIO
 
-from sooner._notebook import in_cell, is_kernel
-from sooner._output import BAR_MARK, DEBUG_MARK, harmless
+from sooner._engine.notebook import in_cell, is_kernel
+from sooner._engine.output import BAR_MARK, DEBUG_MARK, harmless
 
 
 def auto_init() -> None:
@@ -20,7 +20,7 @@ def auto_init() -> None:
 def show(is_stderr: bool, text: str) -> None:
     """Shows whole lines that workers printed, and their progress bars."""
     if DEBUG_MARK in text:
-        from sooner._debugger import take
+        from sooner._engine.debugger import take
 
         text = take(text)
     if BAR_MARK in text:

@@ -17,7 +17,7 @@ from types import BuiltinFunctionType
 from typing import Any
 
 from sooner import _sooner
-from sooner._settings import Setting, table
+from sooner._engine.settings import Setting, table
 
 _IMPORT_SYSTEM = "<frozen importlib._bootstrap>"
 # Modules that may be there before anything is hooked, and have copied functions of others.

@@ -12,7 +12,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from sooner import _notebook, _sooner
+from sooner import _sooner
+from sooner._engine import notebook
 from sooner.exceptions import SoonerError
 
 _VERBS = ("get", "wait")
@@ -27,7 +28,7 @@ def install(wanted: bool | None) -> None:
     """
     import sooner
 
-    cancels = _notebook.is_kernel() if wanted is None else wanted
+    cancels = notebook.is_kernel() if wanted is None else wanted
     for name in _VERBS:
         verb = getattr(sooner, name)
         if cancels and not hasattr(verb, _MARK):

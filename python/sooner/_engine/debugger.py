@@ -23,7 +23,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, TextIO
 
-from sooner._output import DEBUG_MARK
+from sooner._engine.output import DEBUG_MARK
 from sooner._session import trust
 
 _LINE = re.compile(r"^(?P<prefix>.*?)\x1edebug:(?P<message>\{.*\})$")
@@ -72,9 +72,9 @@ def _driver(announce: Callable[[str], None]) -> socket.socket:
         TimeoutError: It did not.
         OSError: Nobody can come here.
     """
-    from sooner import _worker
+    from sooner._engine import worker
 
-    directory, name = _worker.session_directory, f"debug-{secrets.token_hex(16)}"
+    directory, name = worker.session_directory, f"debug-{secrets.token_hex(16)}"
     opened = trust.open_directory(directory)
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:

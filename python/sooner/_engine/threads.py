@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Iterator
 
-from sooner import _tidying
+from sooner._engine import tidying
 
 # What the libraries read when they are loaded. All of them look at the first if there is none of their own.
 _GENERAL = "OMP_NUM_THREADS"
@@ -60,7 +60,7 @@ def use(count: int) -> None:
     if _GENERAL not in _written:
         return
     # It is not what the task does, to be set back after it.
-    with _tidying.paused():
+    with tidying.paused():
         for name, value in list(_written.items()):
             # Code of the user may have set it since.
             if os.environ.get(name) == value:

@@ -8,13 +8,13 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from sooner._context import warn
+from sooner._engine.driver import warn
 from sooner._errors.culprit import function_parts, pickled_size
 
 # What takes less than this (bytes) is not to blame.
 _SHARE_BYTES_MIN = 1 << 20
 
-_PACKAGE = __file__.removesuffix("_advice.py")
+_PACKAGE = __file__.removesuffix("_engine/advice.py")
 
 _warned: set[tuple[str, int]] = set()
 

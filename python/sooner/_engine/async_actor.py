@@ -18,8 +18,9 @@ import threading
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
-from sooner import _sooner, _worker
-from sooner._worker import ActorExit
+from sooner import _sooner
+from sooner._engine import worker
+from sooner._engine.worker import ActorExit
 
 # What runs is known per context: calls take turns on one thread.
 current_call: contextvars.ContextVar[tuple[str | None, str, str] | None]
@@ -112,7 +113,7 @@ def maker(cls: type) -> Callable[..., Any]:
         instance = cls.__new__(cls, *args, **kwargs)
         started = cls.__init__(instance, *args, **kwargs)  # type: ignore[misc]
         if _sooner.is_local():
-            from sooner._local import loop
+            from sooner._engine.local import loop
 
             asyncio.run_coroutine_threadsafe(started, loop()).result()
         else:
@@ -128,7 +129,7 @@ def _system_exit(error: SystemExit) -> str:
     """`sys.exit()` in a call ends the process, or, with status 0, the actor in order."""
     if _sooner.is_local():
         return f"it called sys.exit({error.code!r})"
-    return _worker.exit_process(error) or ""
+    return worker.exit_process(error) or ""
 
 
 def _schedule_drain() -> None:

@@ -60,16 +60,18 @@ def main(
         os.write(score, _FIRST_TO_GO)
         os.close(score)
     # What every worker uses, so that none of them has to import it.
-    from sooner import _program, _sooner, _threads, _tidying, _worker
+    from sooner import _sooner
+    from sooner._engine import program, threads, tidying
+    from sooner._engine import worker as _worker  # noqa: F401
     from sooner._errors import packing, traceback  # noqa: F401
     from sooner._session import gpus, launch, spare
     from sooner._values import classes, code, pickling  # noqa: F401
 
     # Before whatever else is imported: modules may keep the functions.
-    _tidying.hook()
+    tidying.hook()
     classes.begin_worker(*script)
     spare.begin()
-    _threads.begin()
+    threads.begin()
     _be_like_a_program(flags or _flags_of(named))
     traceback.guard_sources(guest)
     with contextlib.suppress(OSError):
@@ -91,7 +93,7 @@ def main(
             print(f"sooner: preload={name!r} cannot be imported: {error!r}", file=sys.stderr)
     _worker.session_directory = directory
     _worker.node_gpus = gpus.visible() or []
-    _program.begin_worker(guest, path)
+    program.begin_worker(guest, path)
     _sooner.record_call_sites(record_call_sites)
     template = _sooner.Template(descriptor)
     gc.collect()
