@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from sooner import state as state
     from sooner import util as util
     from sooner._errors.inspect import inspect_serializability as inspect_serializability
-    from sooner._progress import progress as progress
-    from sooner._progress import tqdm as tqdm
+    from sooner._progress.progress import progress as progress
+    from sooner._progress.progress import tqdm as tqdm
     from sooner._sooner import ObjectRef as ObjectRef
     from sooner._sooner import ObjectRefGenerator as ObjectRefGenerator
     from sooner._sooner import get as get
@@ -117,14 +117,14 @@ _HOMES = {
     "list_named_actors": "sooner.actor",
     "method": "sooner.actor",
     "nodes": "sooner.context",
-    "progress": "sooner._progress",
+    "progress": "sooner._progress.progress",
     "put": "sooner._sooner",
     "register_serializer": "sooner._values.serializers",
     "remote": "sooner.remote_function",
     "shutdown": "sooner.context",
     "timeline": "sooner.context",
     "take": "sooner._sooner",
-    "tqdm": "sooner._progress",
+    "tqdm": "sooner._progress.progress",
     "wait": "sooner._sooner",
 }
 

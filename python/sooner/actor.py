@@ -389,7 +389,7 @@ class ActorClass(Generic[C]):
         return f"ActorClass({self.__name__})"
 
     def _repr_html_(self) -> str:
-        from sooner._html import class_html
+        from sooner._progress.html import class_html
 
         return class_html(self)
 
@@ -536,7 +536,7 @@ class ActorHandle(Generic[C]):
         return f"Actor({self._info.class_name}, {self._actor_id})"
 
     def _repr_html_(self) -> str:
-        from sooner._html import actor_html
+        from sooner._progress.html import actor_html
 
         return actor_html(self)
 

@@ -109,7 +109,7 @@ class SoonerContext(Mapping[str, Any]):
         return f"SoonerContext({self.address_info!r})"
 
     def _repr_html_(self) -> str:
-        from sooner._html import context_html
+        from sooner._progress.html import context_html
 
         return context_html(self)
 
@@ -482,7 +482,7 @@ def shutdown(*, wait_for_processes: bool = True) -> None:
     stacks.end()
     spare.end()
     _session = None
-    bars = sys.modules.get("sooner._bars")
+    bars = sys.modules.get("sooner._progress.bars")
     if bars is not None:
         bars.board.end_session()
 

@@ -168,7 +168,7 @@ class RemoteFunction(Generic[P, T_co]):
         return f"RemoteFunction({self.__name__})"
 
     def _repr_html_(self) -> str:
-        from sooner._html import function_html
+        from sooner._progress.html import function_html
 
         return function_html(self)
 

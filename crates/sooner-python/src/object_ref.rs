@@ -222,7 +222,7 @@ impl ObjectRef {
     }
 
     fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().import("sooner._html")?.call_method1("ref_html", (slf,))
+        slf.py().import("sooner._progress.html")?.call_method1("ref_html", (slf,))
     }
 
     fn task_id<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {

@@ -24,7 +24,7 @@ def show(is_stderr: bool, text: str) -> None:
 
         text = take(text)
     if BAR_MARK in text:
-        from sooner._bars import board
+        from sooner._progress.bars import board
 
         text = in_cell(board.take, text)
     stream = sys.stderr if is_stderr else sys.stdout

@@ -19,9 +19,9 @@ from html import escape
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
-from sooner._bar import Bar, text_of
 from sooner._engine import notebook
 from sooner._engine.output import split_marks
+from sooner._progress.bar import Bar, text_of
 
 # Seconds between two looks of bars at least: a terminal shows no more, a notebook takes a message each.
 _TERMINAL_SECONDS = 0.05

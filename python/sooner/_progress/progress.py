@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
 from sooner import _sooner
-from sooner._bar import Bar
+from sooner._progress.bar import Bar
 
 T = TypeVar("T")
 
@@ -142,7 +142,7 @@ class tqdm(Generic[T]):  # noqa: N801  the name that programs know
         if self._is_worker:
             _tell(self._bar.message())
         else:
-            from sooner._bars import board
+            from sooner._progress.bars import board
 
             board.update(self._bar)
 
@@ -155,7 +155,7 @@ class tqdm(Generic[T]):  # noqa: N801  the name that programs know
         if self._is_worker:
             _tell(self._bar.message(closed=True))
         else:
-            from sooner._bars import board
+            from sooner._progress.bars import board
 
             board.close(self._bar)
 
