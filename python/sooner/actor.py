@@ -24,10 +24,10 @@ from typing import (
 )
 
 from sooner import _sooner
-from sooner._checks import LaterAttribute
 from sooner._engine.checkpoints import check_call, check_class
-from sooner._placing import placed
-from sooner._signature import Signature, code_of, describe, describe_method
+from sooner._options.checks import LaterAttribute
+from sooner._options.placing import placed
+from sooner._options.signature import Signature, code_of, describe, describe_method
 from sooner._values.code import Code
 from sooner.exceptions import ActorAlreadyExistsError
 from sooner.ids import ActorID

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from sooner import _sooner
-from sooner._checks import WrongTypeError, fault
 from sooner._engine import program
 from sooner._engine.notebook import is_kernel, watch_cells
+from sooner._options.checks import WrongTypeError, fault
 from sooner._session import address as _address
 from sooner._session import launch, spare, spilling
 from sooner._session import resources as _resources

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from sooner import _sooner
-from sooner._checks import amount
+from sooner._options.checks import amount
 from sooner.ids import PlacementGroupID
 
 __all__ = [
@@ -192,7 +192,7 @@ def _checked_bundle(index: int, bundle: Any) -> dict[str, float]:
 
 
 def _checked_selectors(given: Any, count: int) -> list[list[tuple[str, str]]]:
-    from sooner._checks import label_selector
+    from sooner._options.checks import label_selector
 
     if given is None:
         return [[]] * count

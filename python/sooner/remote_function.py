@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, ParamSpec, TypeVar, get_origin, overload
 
 from sooner import _sooner
-from sooner._checks import LaterAttribute
-from sooner._placing import placed
-from sooner._signature import describe
+from sooner._options.checks import LaterAttribute
+from sooner._options.placing import placed
+from sooner._options.signature import describe
 from sooner._values.code import Code
 from sooner.options import check_combination, resources_of, returns_of, validate
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from sooner._checks import WrongTypeError
+from sooner._options.checks import WrongTypeError
 
 # Where the nodes of clusters lie that this program has started itself (`sooner.cluster_utils`).
 own_directories: set[str] = set()

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sooner import _sooner
-from sooner._checks import AMOUNT_STEP, WrongTypeError, fault
+from sooner._options.checks import AMOUNT_STEP, WrongTypeError, fault
 from sooner._session import gpus as _gpus
 
 # Whose memory may be limited.

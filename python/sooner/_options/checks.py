@@ -43,7 +43,7 @@ def fault(value: object, *types: type) -> type[ValueError]:
 
     Example:
         >>> fault(-1, int), fault("1", int), fault(True, int)
-        (<class 'ValueError'>, <class 'sooner._checks.WrongTypeError'>, <class 'sooner._checks.WrongTypeError'>)
+        (<class 'ValueError'>, <class 'sooner._options.checks.WrongTypeError'>, <class 'sooner._options.checks.WrongTypeError'>)
     """
     is_right = isinstance(value, types) and (bool in types or not isinstance(value, bool))
     return ValueError if is_right else WrongTypeError
