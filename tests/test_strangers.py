@@ -20,7 +20,7 @@ import pytest
 from support import WAIT, Node, is_alive, poll, run_command, run_driver
 
 import sooner
-from sooner import _cli_nodes
+from sooner._cli import nodes as _cli_nodes
 from sooner._session import address as _address
 from sooner._session import membership, resources, sessions, trust
 from sooner.exceptions import SoonerError, UntrustedPathError

@@ -16,7 +16,8 @@ from types import TracebackType
 from typing import Any
 
 import sooner
-from sooner import _cli_nodes, _cli_start
+from sooner._cli import nodes as _cli_nodes
+from sooner._cli import start
 from sooner._session import address as _address
 from sooner._session import sessions
 from sooner._session.daemon import command
@@ -156,9 +157,9 @@ class Cluster:
         unknown = sorted(set(node_args) - set(_ARGUMENTS))
         if unknown:
             raise TypeError(f"add_node() has no argument {unknown[0]!r}; there are: {', '.join(_ARGUMENTS)}")
-        config = _cli_start.configuration(self._options(node_args))
-        started = _cli_start.begin(command(config, in_foreground=False), config["offer"])
-        node = ClusterNode(started.pid, _cli_start.wait(started), config["name"])
+        config = start.configuration(self._options(node_args))
+        started = start.begin(command(config, in_foreground=False), config["offer"])
+        node = ClusterNode(started.pid, start.wait(started), config["name"])
         _address.own_directories.add(self._directory(node))
         if self.head_node is None:
             self.head_node = node
@@ -170,7 +171,7 @@ class Cluster:
 
     def _options(self, given: Mapping[str, Any]) -> argparse.Namespace:
         parser = argparse.ArgumentParser()
-        _cli_start.add_arguments(parser)
+        start.add_arguments(parser)
         options = parser.parse_args([])
         options.head = self.head_node is None
         options.address = None if options.head else self.address

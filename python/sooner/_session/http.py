@@ -205,7 +205,7 @@ def _demand(server: _Server) -> dict[str, Any]:
 
 
 def _status(server: _Server) -> dict[str, Any]:
-    from sooner._cli_status import status_of
+    from sooner._cli.status import status_of
 
     return status_of(server.snapshot(_snapshot.TASKS | _snapshot.ACTORS, everywhere=True))
 

@@ -98,20 +98,21 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_node_commands(commands: Any) -> None:
-    from sooner import _cli_drain, _cli_nodes, _cli_start, _cli_token
+    from sooner._cli import drain, start, token
+    from sooner._cli import nodes as _cli_nodes
 
     texts = {
-        "start": ("start a node on this machine, as a head or to join one", _cli_start.add_arguments, _cli_start.start),
+        "start": ("start a node on this machine, as a head or to join one", start.add_arguments, start.start),
         "stop": ("end nodes, after the tasks that run", _cli_nodes.add_stop_arguments, _cli_nodes.stop),
         "drain-node": (
             "have a node leave the cluster: its tasks end, its actors and values move",
-            _cli_drain.add_arguments,
-            _cli_drain.drain_node,
+            drain.add_arguments,
+            drain.drain_node,
         ),
         "token": (
             "the token of the cluster on this machine, a secret, and how to change it",
-            _cli_token.add_arguments,
-            _cli_token.token,
+            token.add_arguments,
+            token.token,
         ),
         "health-check": (
             "whether a node answers: exit status 0, 1 or 3 (none runs)",
@@ -129,7 +130,7 @@ def _add_node_commands(commands: Any) -> None:
 
 
 def _completion(options: argparse.Namespace) -> int:
-    from sooner._cli_completion import script
+    from sooner._cli.completion import script
 
     sys.stdout.write(script(options.shell, _parser()))
     return 0
@@ -307,7 +308,7 @@ def _groups(found: list[Row], most: int) -> str:
 
 
 def _status(options: argparse.Namespace) -> int:
-    from sooner import _cli_status
+    from sooner._cli import status as _cli_status
 
     snapshot, stopped = _cli_status.ask(_session(options), options.timeout)
     if stopped is not None:
@@ -348,7 +349,7 @@ def _timeline(options: argparse.Namespace) -> int:
 
 
 def _logs(options: argparse.Namespace) -> int:
-    from sooner._cli_logs import logs
+    from sooner._cli.logs import logs
 
     return logs(_session(options), options)
 

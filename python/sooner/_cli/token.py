@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 
-from sooner._cli_nodes import NodeProcess
+from sooner._cli.nodes import NodeProcess
 from sooner._session import sessions, trust
 from sooner._session.membership import base_directory, cluster_directory, membership
 
