@@ -1,6 +1,6 @@
 """What a call can set for its whole process, beside signal handlers, environment and working directory.
 
-A table of how each is read and set back, used by `_tidying`. What cannot be set back raises `OSError` then, and
+A table of how each is read and set back, used by `tidying.py`. What cannot be set back raises `OSError` then, and
 the process takes no more tasks.
 """
 

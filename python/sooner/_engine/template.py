@@ -62,7 +62,7 @@ def main(
     # What every worker uses, so that none of them has to import it.
     from sooner import _sooner
     from sooner._engine import program, threads, tidying
-    from sooner._engine import worker as _worker  # noqa: F401
+    from sooner._engine import worker as _worker
     from sooner._errors import packing, traceback  # noqa: F401
     from sooner._session import gpus, launch, spare
     from sooner._values import classes, code, pickling  # noqa: F401

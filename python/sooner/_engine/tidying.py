@@ -1,5 +1,5 @@
 """What a task does to its process and the next task does not find: signal handlers, environment, working directory, and
-what `_settings` lists.
+what `settings.py` lists.
 
 A task that does none of it pays nothing: what is to be set back is noted where it is set. What a module does while it
 is imported stays, as the module does; what an actor does is its own business.

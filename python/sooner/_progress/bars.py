@@ -1,8 +1,8 @@
 """The driver's progress bars: its own and those of its workers, in a terminal, a notebook or a plain stream.
 
-The bars of workers come with their standard error as marked lines (`sooner._engine.output`), because that way is there, keeps
-the order of bars and lines, and bounds itself. What the bars look like is decided here, so that a worker need not know
-where the driver runs.
+The bars of workers come with their standard error as marked lines (`sooner._engine.output`), because that way is
+there, keeps the order of bars and lines, and bounds itself. What the bars look like is decided here, so that a worker
+need not know where the driver runs.
 
 Invariant: whatever is printed while bars are shown goes through `Board.write`, which takes the bars away first.
 """

@@ -45,7 +45,8 @@ def template_command(preload: Sequence[str], record_call_sites: bool) -> list[st
     code = (
         f"import sys; s = {said}; d = sys.argv[-1]; sys.argv[:] = s['arguments'] or ['-c', d]; "
         "sys.path[:] = s['path']; sys.prefix, sys.exec_prefix = s['prefix']; "
-        "from sooner._engine.template import main; main(s['preload'], s['sites'], d, flags=s['flags'], script=s['script'])"
+        "from sooner._engine.template import main; "
+        "main(s['preload'], s['sites'], d, flags=s['flags'], script=s['script'])"
     )
     # `site` takes most of an interpreter's start. `sys.flags` is set to what it is here afterwards.
     flags = ["-P"] if _needs_site() else ["-S", "-P"]
