@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from sooner import _typing as kinds
+    from sooner._options.traits import ActorTraits
     from sooner.options import ActorOptions, _MethodOptions
 
 C = TypeVar("C")
@@ -315,32 +316,25 @@ class ActorClass(Generic[C]):
     ) -> ActorHandle[C]:
         options = self._options
         placement, lifetime = actor_resources(options)
-        naming = None
-        if name is not None:
-            naming = (namespace, name, pickle.dumps(tuple(self._info)))
-        ref = _sooner.create_actor(
-            self._exported,
-            args,
-            kwargs or None,
-            self._cls.__name__,
-            list(placement.items()),
-            list(lifetime.items()),
-            self._makeup(),
-            naming,
-            placed(options, f"actor {self._cls.__name__}", lifetime, placement),
-        )
-        return ActorHandle(ref, self._info)
-
-    def _makeup(self) -> tuple[int, list[int] | None, int, bool, int | None]:
-        options = self._options
         calls = options.get("max_concurrency")
         if calls is None:
             calls = _ASYNC_CONCURRENCY if self._is_async else 1
         groups = list((options.get("concurrency_groups") or {}).values())
-        is_detached = options.get("lifetime") == "detached"
         every = options.get("checkpoint_every")
-        restarts = options.get("max_restarts", -1 if every else 0)
-        return calls + sum(groups), groups or None, restarts, is_detached, every
+        title = self._cls.__name__
+        traits: ActorTraits = {
+            "title": title,
+            "placement": list(placement.items()),
+            "lifetime": list(lifetime.items()),
+            "concurrency": calls + sum(groups),
+            "groups": groups or None,
+            "restarts": options.get("max_restarts", -1 if every else 0),
+            "is_detached": options.get("lifetime") == "detached",
+            "checkpoint_every": every,
+            "name": None if name is None else (namespace, name, pickle.dumps(tuple(self._info))),
+            "placed": placed(options, f"actor {title}", lifetime, placement),
+        }
+        return ActorHandle(_sooner.create_actor(self._exported, args, kwargs or None, traits), self._info)
 
     def _remote(
         self, args: tuple[Any, ...] | None = None, kwargs: dict[str, Any] | None = None, **options: Any
@@ -446,16 +440,22 @@ class ActorMethod:
         self._parts = (ref, name, info, options)
         self.remote = _sooner.MethodSubmitter(
             ref,
-            name,
-            merged.get("name"),
-            returns,
-            stream,
-            retries,
-            bool(retry),
-            (group, is_unordered, info.options.get("max_pending_calls", -1), retry_on, is_kept),
-            own.signature.arity(),
-            own.signature.check,
-            merged.get("enable_task_events", True),
+            {
+                "name": name,
+                "title": merged.get("name"),
+                "returns": returns,
+                "stream": stream,
+                "retries": retries,
+                "retry_exceptions": bool(retry),
+                "retry_on": retry_on,
+                "group": group,
+                "is_unordered": is_unordered,
+                "pending_max": info.options.get("max_pending_calls", -1),
+                "is_kept": is_kept,
+                "arity": own.signature.arity(),
+                "check": own.signature.check,
+                "is_recorded": merged.get("enable_task_events", True),
+            },
         )
 
     @overload

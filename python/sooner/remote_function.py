@@ -80,18 +80,20 @@ class RemoteFunction(Generic[P, T_co]):
         held = resources_of(options, "task")
         self.remote = _sooner.TaskSubmitter(  # type: ignore[assignment]
             exported,
-            options.get("name") or name,
-            list(held.items()),
-            returns,
-            stream,
-            options.get("max_retries", _MAX_RETRIES),
-            bool(retry),
-            # What a task keeps in the memory of a GPU goes with its process.
-            options.get("max_calls", 1 if held.get("GPU") else 0) or 0,
-            signature.arity(),
-            signature.check,
-            options.get("enable_task_events", True),
-            placed(options, f"{name}()", held, held),
+            {
+                "name": options.get("name") or name,
+                "resources": list(held.items()),
+                "returns": returns,
+                "stream": stream,
+                "retries": options.get("max_retries", _MAX_RETRIES),
+                "retry_exceptions": bool(retry),
+                # What a task keeps in the memory of a GPU goes with its process.
+                "max_calls": options.get("max_calls", 1 if held.get("GPU") else 0) or 0,
+                "arity": signature.arity(),
+                "check": signature.check,
+                "is_recorded": options.get("enable_task_events", True),
+                "placed": placed(options, f"{name}()", held, held),
+            },
         )
 
     @overload

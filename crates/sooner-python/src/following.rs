@@ -17,6 +17,8 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 use sooner_runtime::wire::Blob;
 
+use crate::python_side;
+
 /// Begins code with a state in front of it: no pickle begins with this byte.
 const MARK: u8 = b'S';
 const PREFIX_BYTES: usize = 5;
@@ -203,7 +205,7 @@ pub fn state(py: Python<'_>, is_worker: bool, looks_again: bool) -> PyResult<Sta
         Some((then, state)) if then == now && !looks_again => return Ok(state),
         Some(_) | None => {}
     }
-    let found = py.import("sooner._engine.program")?.call_method0("state")?;
+    let found = python_side::PROGRAM_STATE.call(py, ())?;
     let state = State::new(found.cast::<PyBytes>()?.as_bytes());
     *STATE.lock() = Some((now, state.clone()));
     Ok(state)
@@ -219,7 +221,7 @@ pub fn is_followed(state: &State) -> bool {
 /// # Errors
 /// What Python raised.
 pub fn follow(py: Python<'_>, state: &State) -> PyResult<()> {
-    py.import("sooner._engine.program")?.call_method1("follow", (PyBytes::new(py, &state.bytes),))?;
+    python_side::PROGRAM_FOLLOW.call(py, (PyBytes::new(py, &state.bytes),))?;
     FOLLOWED.store(state.hash, Ordering::Relaxed);
     *STATE.lock() = Some((0, state.clone()));
     program_changed();

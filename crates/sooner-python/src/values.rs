@@ -29,6 +29,7 @@ use sooner_runtime::wire::value::{
 use sooner_runtime::wire::{Blob, ObjectId};
 
 use crate::object_ref::{ObjectRef, deserialising, forget_found, serialising};
+use crate::python_side;
 use crate::session::detached;
 
 /// Items and depth of a tuple that the compact form takes.
@@ -217,8 +218,8 @@ fn pickled<'py>(
         forget_found(before);
         buffers.del_slice(0, buffers.len())?;
     }
-    let dumps = imported(py, &VALUE_DUMPS, "sooner._values.pickling", "dumps")?;
-    Ok(dumps.call((value,), Some(&options))?.cast_into::<PyBytes>()?)
+    let dumps = VALUE_DUMPS.get_or_try_init(py, || python_side::DUMPS.get(py).map(Bound::unbind))?;
+    Ok(dumps.bind(py).call((value,), Some(&options))?.cast_into::<PyBytes>()?)
 }
 
 /// Whether a value is plain data, not too much of it: pickling it runs no code of the program, and names nothing of it. It may
@@ -396,7 +397,7 @@ fn not_stored(py: Python<'_>, client: &Client, why: &NoRoom) -> PyErr {
         Some(reason) => crate::session::lost(py, reason),
         None => {
             let code = if why.is_for_disk { FailureCode::OutOfDisk } else { FailureCode::StoreFull };
-            crate::verbs::system_error(py, code as u8, &why.text)
+            crate::verbs::system_error(py, code, &why.text)
         }
     }
 }

@@ -17,6 +17,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sooner import _sooner
 from sooner._errors.culprit import explain_pickle_failure
 from sooner._errors.traceback import clip, describe, format_error
 from sooner.exceptions import (
@@ -228,7 +229,7 @@ def system_error(code: int, message: str) -> BaseException:
         >>> system_error(1, "worker 17 was killed")
         WorkerCrashedError('worker 17 was killed')
     """
-    make = _SYSTEM_ERRORS.get(code)
+    make = _SYSTEM_ERRORS.get(_sooner.FAILURES[code]) if code < len(_sooner.FAILURES) else None
     if make is None:
         return SoonerSystemError(f"{message} (failure code {code}, which this version does not know)")
     return make(message)
@@ -238,32 +239,34 @@ def _actor_init_failed(message: str) -> BaseException:
     return ActorDiedError(error_msg=message, actor_init_failed=True)
 
 
-_SYSTEM_ERRORS: dict[int, Callable[[str], BaseException]] = {
-    1: WorkerCrashedError,
-    2: ActorDiedError,
-    3: ActorUnavailableError,
-    4: lambda message: TaskCancelledError(error_message=message),
-    5: lambda message: OwnerDiedError(message=message),
-    6: lambda message: ObjectLostError(message=message),
-    7: lambda message: ObjectFreedError(message=message),
-    8: ObjectStoreFullError,
-    9: OutOfMemoryError,
-    10: TaskUnschedulableError,
-    11: ActorUnschedulableError,
-    12: SoonerSystemError,
-    13: NodeDiedError,
-    14: PendingCallsLimitExceeded,
-    15: RuntimeEnvSetupError,
-    16: GetTimeoutError,
-    17: ActorAlreadyExistsError,
-    18: _actor_init_failed,
-    19: ObjectRefStreamEndOfStreamError,
-    20: lambda message: ObjectReconstructionFailedError(message=message),
-    21: lambda message: ObjectReconstructionFailedLineageEvictedError(message=message),
-    22: TaskPlacementGroupRemoved,
-    23: ActorPlacementGroupRemoved,
-    24: lambda message: PeerUnreachableError(message=message),
-    25: OutOfDiskError,
+_SYSTEM_ERRORS: dict[str, Callable[[str], BaseException]] = {
+    "WORKER_DIED": WorkerCrashedError,
+    "ACTOR_DIED": ActorDiedError,
+    "ACTOR_UNAVAILABLE": ActorUnavailableError,
+    "TASK_CANCELLED": lambda message: TaskCancelledError(error_message=message),
+    "OWNER_DIED": lambda message: OwnerDiedError(message=message),
+    "OBJECT_LOST": lambda message: ObjectLostError(message=message),
+    "OBJECT_FREED": lambda message: ObjectFreedError(message=message),
+    "OBJECT_STORE_FULL": ObjectStoreFullError,
+    "OUT_OF_MEMORY": OutOfMemoryError,
+    "TASK_UNSCHEDULABLE_ERROR": TaskUnschedulableError,
+    "ACTOR_UNSCHEDULABLE_ERROR": ActorUnschedulableError,
+    "SYSTEM_ERROR": SoonerSystemError,
+    "NODE_DIED": NodeDiedError,
+    "PENDING_CALLS_LIMIT": PendingCallsLimitExceeded,
+    "RUNTIME_ENV_SETUP_FAILED": RuntimeEnvSetupError,
+    "GET_TIMEOUT": GetTimeoutError,
+    "ACTOR_NAME_TAKEN": ActorAlreadyExistsError,
+    "ACTOR_INIT_FAILED": _actor_init_failed,
+    "END_OF_STREAM": ObjectRefStreamEndOfStreamError,
+    "OBJECT_RECONSTRUCTION_FAILED": lambda message: ObjectReconstructionFailedError(message=message),
+    "OBJECT_RECONSTRUCTION_FAILED_LINEAGE_EVICTED": lambda message: ObjectReconstructionFailedLineageEvictedError(
+        message=message
+    ),
+    "TASK_PLACEMENT_GROUP_REMOVED": TaskPlacementGroupRemoved,
+    "ACTOR_PLACEMENT_GROUP_REMOVED": ActorPlacementGroupRemoved,
+    "PEER_UNREACHABLE": lambda message: PeerUnreachableError(message=message),
+    "OUT_OF_DISK": OutOfDiskError,
 }
 
 

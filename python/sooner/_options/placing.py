@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Any
 from sooner import _sooner
 
 if TYPE_CHECKING:
+    from sooner._options.traits import Placed
     from sooner.placement import PlacementGroup
 
-# Where, whether in the group of what submits it, and how soon.
-Placed = tuple[_sooner.Placing | None, bool, int | None]
-
 _NAMES = ("scheduling_strategy", "placement_group", "label_selector", "priority")
-_ANYWHERE: Placed = (None, True, None)
+_ANYWHERE: Placed = {"placing": None, "inherits": True, "priority": None}
 
 
 def placed(options: Mapping[str, Any], title: str, held: Mapping[str, float], needed: Mapping[str, float]) -> Placed:
@@ -39,12 +37,16 @@ def placed(options: Mapping[str, Any], title: str, held: Mapping[str, float], ne
         raise ValueError("give a placement group in scheduling_strategy or in placement_group, not in both")
     if strategy in (None, "DEFAULT") and group in ("default", None):
         if selector:
-            return _labels([], selector, [], False), False, priority
-        return None, strategy is None and group == "default", priority
+            return _placed(_labels([], selector, [], False), priority)
+        return {"placing": None, "inherits": strategy is None and group == "default", "priority": priority}
     if strategy == "SPREAD":
         where = _labels([], selector, [], True) if selector else _sooner.Placing.spread()
-        return where, False, priority
-    return _by_strategy(options, strategy, group, selector, (title, held, needed)), False, priority
+        return _placed(where, priority)
+    return _placed(_by_strategy(options, strategy, group, selector, (title, held, needed)), priority)
+
+
+def _placed(where: _sooner.Placing | None, priority: int | None) -> Placed:
+    return {"placing": where, "inherits": False, "priority": priority}
 
 
 def _labels(hard: Any, selector: Mapping[str, str], soft: Any, spread: bool) -> _sooner.Placing:

@@ -1,14 +1,32 @@
-"""Which node `sooner.init(address=...)` means."""
+"""Which node `sooner.init(address=...)` means, and which other arguments go with it."""
 
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from sooner._options.checks import WrongTypeError
 
 # Where the nodes of clusters lie that this program has started itself (`sooner.cluster_utils`).
 own_directories: set[str] = set()
+
+# Arguments of `sooner.init` that describe a node, and those that one may have which only joins a cluster.
+_OF_NODES = (
+    "num_cpus",
+    "num_gpus",
+    "_memory",
+    "resources",
+    "object_store_memory",
+    "spill_directories",
+    "max_spill_bytes",
+    "eviction",
+    "labels",
+    "memory_usage_threshold",
+    "worker_memory_limits",
+    "local_mode",
+)
+_MAY_JOIN_WITH = frozenset({"object_store_memory", "spill_directories", "max_spill_bytes", "eviction"})
 
 
 class Elsewhere(NamedTuple):
@@ -19,6 +37,29 @@ class Elsewhere(NamedTuple):
     """
 
     head: str
+
+
+def choose(asked: Mapping[str, Any]) -> str | Elsewhere | None:
+    """Which node the arguments of `sooner.init` mean: as `resolve` gives it.
+
+    Raises:
+        ValueError: It is no address, or an argument does not go with it.
+        ConnectionError: No node is there.
+    """
+    address, token_file = asked["address"], asked["token_file"]
+    if token_file is not None and not isinstance(token_file, str | os.PathLike):
+        raise WrongTypeError(f"token_file must be the path of a file, not {token_file!r}")
+    target = resolve("local" if asked["local_mode"] and address is None else address, token_file is not None)
+    if isinstance(target, Elsewhere):
+        _check_for_joining(asked)
+    elif target is not None:
+        _check_for_connection(asked)
+    elif token_file is not None:
+        raise ValueError(
+            "token_file: it is the token of a cluster, and this program would get a node of its own; say which cluster "
+            "with address='HOST:PORT' or SOONER_ADDRESS"
+        )
+    return target
 
 
 def resolve(address: str | None, has_token: bool = False) -> str | Elsewhere | None:
@@ -56,6 +97,29 @@ def resolve(address: str | None, has_token: bool = False) -> str | Elsewhere | N
         return sessions.choose_session(asked)
     except sessions.NoSessionError as error:
         raise ConnectionError(f"address={asked!r}: {error}") from None
+
+
+def _check_for_connection(asked: Mapping[str, Any]) -> None:
+    given = _of_nodes(asked)
+    if given:
+        raise ValueError(
+            f"{given[0]}: the node at the address was started with its own; leave this argument out, "
+            "or use address='local' for a node of your own"
+        )
+
+
+def _check_for_joining(asked: Mapping[str, Any]) -> None:
+    given = [name for name in _of_nodes(asked) if name not in _MAY_JOIN_WITH]
+    if given:
+        raise ValueError(
+            f"{given[0]}: no node of this machine belongs to the cluster at the address, and nothing runs in a program "
+            "that joins it; leave this argument out, or start a node here with `sooner start`"
+        )
+
+
+def _of_nodes(asked: Mapping[str, Any]) -> list[str]:
+    """Which arguments that describe a node are given."""
+    return [name for name in _OF_NODES if asked[name] is not None]
 
 
 def _only_node() -> str:

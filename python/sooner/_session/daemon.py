@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from sooner._session import launch
+
+if TYPE_CHECKING:
+    from sooner._options.traits import ProcessTraits
 
 # Where the one who starts the process hears whether the node is ready.
 READY = 3
@@ -61,7 +64,7 @@ def main(config: dict[str, Any], in_foreground: bool, has_token: bool) -> None:
     port, told = config.pop("http_port"), None if in_foreground else READY
     if port is not None and not _serve_http(port, config["base_directory"], told):
         os._exit(1)
-    status = _sooner.node_main(**config, token=token, signals=read, ready=told)
+    status = _sooner.node_main(cast("ProcessTraits", config), token, read, told)
     os._exit(status)
 
 

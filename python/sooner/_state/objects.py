@@ -5,26 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from sooner import _sooner
 from sooner._state.rows import actor_rows
 
 if TYPE_CHECKING:
     from sooner._state.snapshot import Row, Snapshot
 
-# In the order of the engine's kinds of holds (`hold` of sooner-wire's state messages).
-_REASONS = (
-    "TASK",
-    "RUNNING_TASK",
-    "QUEUED_TASK",
-    "CONTAINED_IN",
-    "FUNCTION",
-    "ACTOR_CONSTRUCTOR",
-    "DETACHED_ACTOR",
-    "GENERATOR",
-    "PINNED",
-    "KEPT_CALL",
-    "CHECKPOINT",
-    "LENT",
-)
 _BY_HAND = frozenset(("LOCAL_REFERENCE", "VIEW"))
 
 
@@ -109,12 +95,12 @@ class Objects:
         if views:
             yield _hold("VIEW", views)
         for hold in detail["holds"]:
-            if _REASONS[hold["kind"]] == "LENT":
+            if _sooner.HOLDS[hold["kind"]] == "LENT":
                 gone = hold["task"] and hold["task"][:16]
                 yield _hold("LENT", hold["count"], gone, gone and self.title(gone))
                 continue
             name = hold["name"] or self._tasks.get(hold["task"])
-            yield _hold(_REASONS[hold["kind"]], hold["count"], hold["task"] or hold["object"], name)
+            yield _hold(_sooner.HOLDS[hold["kind"]], hold["count"], hold["task"] or hold["object"], name)
         for borrower in told["borrowers"]:
             yield _hold("BORROWER", 1, borrower, self.title(borrower))
         if detail["lineage"]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from sooner import _sooner
+
 if TYPE_CHECKING:
     from sooner._state.snapshot import Snapshot
-
-_WORKER_STATES = ("starting", "idle", "leased", "actor")
-_ACTOR_STATES = ("reserved", "pending", "starting", "alive", "dead", "restarting")
 
 
 def text_of(snapshot: Snapshot) -> str:
@@ -67,10 +66,10 @@ def _engine(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
     own = (one for one in node["demands"] if node["cluster"] is None or one["client"][:10] == node["node"][:10])
     waiting = sum(demand["count"] for demand in own)
     yield _gauge("sooner_leases_wanted", "Leases that are waited for", waiting)
-    for number, state in enumerate(_WORKER_STATES):
+    for number, state in enumerate(_sooner.WORKER_STATES):
         count = sum(worker["state"] == number for worker in node["workers"])
         yield _gauge("sooner_workers", "Worker processes by state", count, state=state)
-    for number, state in enumerate(_ACTOR_STATES):
+    for number, state in enumerate(_sooner.ACTOR_PHASES):
         count = sum(actor["phase"] == number for actor in node["actors"])
         yield _gauge("sooner_actors", "Actors by state", count, state=state)
     for name, total in node["total"].items():

@@ -8,10 +8,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from sooner import _sooner
 from sooner._state.snapshot import Row, Snapshot
 
-_ACTOR_STATES = ("DEPENDENCIES_UNREADY", "PENDING_CREATION", "PENDING_CREATION", "ALIVE", "DEAD", "RESTARTING")
-_WORKER_STATES = ("STARTING", "IDLE", "LEASED", "ACTOR")
+# Ray's words for how far an actor is.
+_ACTOR_STATES = {
+    "reserved": "DEPENDENCIES_UNREADY",
+    "pending": "PENDING_CREATION",
+    "starting": "PENDING_CREATION",
+    "alive": "ALIVE",
+    "dead": "DEAD",
+    "restarting": "RESTARTING",
+}
 
 
 def actors(snapshot: Snapshot) -> Iterator[Row]:
@@ -25,7 +33,7 @@ def actors(snapshot: Snapshot) -> Iterator[Row]:
     rows = actor_rows(snapshot)
     for owner, report in snapshot.reports.items():
         for task in report["tasks"]:
-            if task["label"]["kind"] == 1 and task["task"] not in rows:
+            if _sooner.TASK_KINDS[task["label"]["kind"]] == "ACTOR_CREATION_TASK" and task["task"] not in rows:
                 # Its arguments are not there yet, so no node has heard of it.
                 yield _actor(snapshot, _unborn_actor(owner, task), 0, 0)
     for row in rows.values():
@@ -49,7 +57,7 @@ def _actor(snapshot: Snapshot, row: Row, calls: int, kept: int) -> Row:
     return {
         "actor_id": row["actor"],
         "class_name": row["class"],
-        "state": _ACTOR_STATES[row["phase"]],
+        "state": _ACTOR_STATES[_sooner.ACTOR_PHASES[row["phase"]]],
         "name": name,
         "namespace": namespace,
         "job_id": row.get("job") or snapshot.job(row["owner"]),
@@ -75,7 +83,7 @@ def workers(snapshot: Snapshot) -> Iterator[Row]:
             yield _worker(snapshot, driver | {"blocked": False, "resources": {}}, "DRIVER", "RUNNING")
     for told in snapshot.told.values():
         for row in told["workers"]:
-            yield _worker(snapshot, row, "WORKER", _WORKER_STATES[row["state"]])
+            yield _worker(snapshot, row, "WORKER", _sooner.WORKER_STATES[row["state"]].upper())
     gone = [row for told in snapshot.told.values() for row in told["ended"]]
     for row in sorted(gone, key=lambda row: -row["at"]):
         base: Row = {"actor": None, "client": None, "blocked": False, "resources": {}}
@@ -230,7 +238,7 @@ def _unborn_actor(owner: str, task: Row) -> Row:
         "owner": owner,
         "class": task["label"]["function"],
         "name": None,
-        "phase": 0,
+        "phase": _sooner.ACTOR_PHASES.index("reserved"),
         "worker": None,
         "pid": 0,
         "death": None,

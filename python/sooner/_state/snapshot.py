@@ -14,7 +14,9 @@ from typing import Any, NamedTuple
 
 from sooner import _sooner
 
-TASKS, OBJECTS, ACTORS, EVENTS, METRICS, STACKS, FILES = 1, 2, 4, 8, 16, 32, 64
+TASKS, OBJECTS, ACTORS, EVENTS, METRICS, STACKS, FILES = (
+    _sooner.ABOUT[name] for name in ("TASKS", "OBJECTS", "ACTORS", "EVENTS", "METRICS", "STACKS", "FILES")
+)
 
 # Rows per process and table that a question without a limit asks for (the engine's own bound).
 ROWS_MAX = 100_000
@@ -23,8 +25,8 @@ EVENTS_MAX = 1 << 31
 
 Row = dict[str, Any]
 
-# One execution of a task, as `Record` of the engine lays it out.
-_RECORD = struct.Struct("<4Q6fIBBH")
+# One execution of a task, as the engine tells it.
+_RECORD = struct.Struct("<" + "".join(letter for _, letter in _sooner.RECORD))
 
 
 class Execution(NamedTuple):

@@ -5,40 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from sooner import _sooner
 from sooner._state.rows import actors as actors_of
 from sooner._state.snapshot import ACTORS, EVENTS, EVENTS_MAX, ROWS_MAX, TASKS, Execution, Row, Snapshot
 
-TASK_TYPES = ("NORMAL_TASK", "ACTOR_CREATION_TASK", "ACTOR_TASK")
-UNFINISHED = ("PENDING_ARGS_AVAIL", "PENDING_NODE_ASSIGNMENT", "SUBMITTED_TO_WORKER", "RUNNING")
-# In the order of the engine's failure codes.
-_ERROR_TYPES = (
-    "TASK_EXECUTION_EXCEPTION",
-    "WORKER_DIED",
-    "ACTOR_DIED",
-    "ACTOR_UNAVAILABLE",
-    "TASK_CANCELLED",
-    "OWNER_DIED",
-    "OBJECT_LOST",
-    "OBJECT_FREED",
-    "OBJECT_STORE_FULL",
-    "OUT_OF_MEMORY",
-    "TASK_UNSCHEDULABLE_ERROR",
-    "ACTOR_UNSCHEDULABLE_ERROR",
-    "SYSTEM_ERROR",
-    "NODE_DIED",
-    "PENDING_CALLS_LIMIT",
-    "RUNTIME_ENV_SETUP_FAILED",
-    "GET_TIMEOUT",
-    "ACTOR_NAME_TAKEN",
-    "ACTOR_INIT_FAILED",
-    "END_OF_STREAM",
-    "OBJECT_RECONSTRUCTION_FAILED",
-    "OBJECT_RECONSTRUCTION_FAILED_LINEAGE_EVICTED",
-    "TASK_PLACEMENT_GROUP_REMOVED",
-    "ACTOR_PLACEMENT_GROUP_REMOVED",
-    "PEER_UNREACHABLE",
-    "OUT_OF_DISK",
-)
+UNFINISHED = (*_sooner.TASK_STATES, "RUNNING")
 
 
 def tasks(snapshot: Snapshot) -> Iterator[Row]:
@@ -52,12 +23,18 @@ def tasks(snapshot: Snapshot) -> Iterator[Row]:
         yield _ended(snapshot, owner, label, execution, actors)
 
 
+def kind_of(label: Row) -> str:
+    """Ray's word for what is called."""
+    return _sooner.TASK_KINDS[label["kind"]]
+
+
 def _function(label: Row, actors: dict[str, Row]) -> str:
     """What is called: "function", "Class.method" or "Class.__init__"."""
     name: str = label["function"]
-    if label["kind"] == 1:
+    kind = kind_of(label)
+    if kind == "ACTOR_CREATION_TASK":
         return f"{name}.__init__"
-    if label["kind"] == 2 and (actor := actors.get(label["actor"])):
+    if kind == "ACTOR_TASK" and (actor := actors.get(label["actor"])):
         return f"{actor['class_name']}.{name}"
     return name
 
@@ -69,7 +46,7 @@ def _task(snapshot: Snapshot, task: str, owner: str, label: Row, actors: dict[st
         # Unless it was given one.
         "name": function if label["name"] == label["function"] else label["name"],
         "state": "",
-        "type": TASK_TYPES[label["kind"]],
+        "type": kind_of(label),
         "func_or_class_name": function,
         "attempt_number": 0,
         "job_id": snapshot.job(owner),
@@ -93,12 +70,12 @@ def _pending(
     snapshot: Snapshot, owner: str, row: Row, running: dict[str, tuple[str, int]], actors: dict[str, Row]
 ) -> Row:
     task = _task(snapshot, row["task"], owner, row["label"], actors)
-    state = ("PENDING_ARGS_AVAIL", "PENDING_NODE_ASSIGNMENT", "SUBMITTED_TO_WORKER")[row["state"]]
+    state = _sooner.TASK_STATES[row["state"]]
     worker, since = row["worker"], 0
     if row["task"] in running:
         state = "RUNNING"
         worker, since = running[row["task"]]
-    if row["label"]["kind"] == 1 and row["state"] != 0:
+    if task["type"] == "ACTOR_CREATION_TASK" and state != "PENDING_ARGS_AVAIL":
         # Its owner hears where the actor is, its node whether the constructor has returned.
         actor = actors.get(row["task"], {})
         worker = actor.get("worker_id")
@@ -145,7 +122,7 @@ def error_type(outcome: int) -> str | None:
     if outcome == 0:
         return None
     # A later version of a node may have codes that are not known here.
-    return _ERROR_TYPES[outcome - 1] if outcome <= len(_ERROR_TYPES) else "SYSTEM_ERROR"
+    return _sooner.FAILURES[outcome - 1] if outcome <= len(_sooner.FAILURES) else "SYSTEM_ERROR"
 
 
 def phases(execution: Execution) -> Iterator[tuple[str, float]]:
@@ -177,7 +154,7 @@ def summary_of_tasks(directory: str, timeout: float = 30) -> dict[str, Any]:
     for _, label, execution in snapshot.executions():
         # An execution that is repeated is the task's former state.
         if not execution.again:
-            key = (_function(label, actors), TASK_TYPES[label["kind"]])
+            key = (_function(label, actors), kind_of(label))
             _count(counts, key, "FAILED" if execution.outcome else "FINISHED")
             _see_peak(peaks, key, snapshot.peak(label))
     summary = {
@@ -189,7 +166,7 @@ def summary_of_tasks(directory: str, timeout: float = 30) -> dict[str, Any]:
         }
         for (name, kind), states in counts.items()
     }
-    totals = dict.fromkeys(TASK_TYPES, 0)
+    totals = dict.fromkeys(_sooner.TASK_KINDS, 0)
     for (_, kind), states in counts.items():
         totals[kind] += sum(states.values())
     return {

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import IO, Any
 
 from sooner._state.snapshot import EVENTS, EVENTS_MAX, TASKS, Execution, Row, Snapshot
-from sooner._state.task_rows import TASK_TYPES, error_type, phases
+from sooner._state.task_rows import error_type, kind_of, phases
 
 _WAITS = ("queued", "lease", "transfer")
 _WORKERS, _OWNERS = 1, 2
@@ -121,7 +121,7 @@ def _slices(tracks: _Tracks, owner: str, label: Row, execution: Execution, track
         "submitted_us": execution.submitted / 1e3,
         "phases_us": took,
     }
-    yield common | {"cat": TASK_TYPES[label["kind"]], "name": label["name"], "ts": at, "dur": whole, "args": args}
+    yield common | {"cat": kind_of(label), "name": label["name"], "ts": at, "dur": whole, "args": args}
     for name in ("deserialise", "run", "store"):
         if took[name]:
             yield common | {"cat": name, "name": name, "ts": at, "dur": took[name]}
@@ -142,7 +142,7 @@ def _running(snapshot: Snapshot, tracks: _Tracks) -> Iterator[Row]:
                 "ph": "X",
                 "pid": tracks.process(worker),
                 "tid": track,
-                "cat": TASK_TYPES[row["label"]["kind"]],
+                "cat": kind_of(row["label"]),
                 "name": row["label"]["name"],
                 "ts": since / 1e3,
                 "dur": max(0, snapshot.now_ns - since) / 1e3,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sooner import _sooner
 from sooner._state import rows, task_rows
 from sooner._state.snapshot import ACTORS, EVENTS, EVENTS_MAX, OBJECTS, TASKS, Row, Snapshot
 from sooner._state.why_object import WhyObject
@@ -110,7 +111,9 @@ class Why:
         short = {name: amount for name, amount in wanted.items() if amount > free.get(name, 0)}
         if not short:
             told = self.snapshot.told.get(chosen["node_id"])
-            starting = sum(worker["state"] == 0 for worker in told["workers"]) if told else 0
+            starting = (
+                sum(_sooner.WORKER_STATES[worker["state"]] == "starting" for worker in told["workers"]) if told else 0
+            )
             yield f"{indent}what it asks for is free{place}; {starting} workers are being started"
             return
         there = [row for row in rows.workers(self.snapshot) if row["node_id"] == chosen["node_id"]]
