@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import tidy_python
+import tidy_rooms
 import tidy_rust
 
 LINES_MAX = 1000
@@ -164,6 +165,7 @@ CHECKS: dict[str, Callable[[Path], list[str]]] = {
     "walls of sooner-protocol": tidy_rust.check_walls,
     "docstrings of Python modules": tidy_python.check_docstrings,
     "imports of Python modules": tidy_python.check_imports,
+    "rooms of the Python package": tidy_rooms.check_rooms,
     "sizes of files": check_sizes,
     "nothing unfinished": check_unfinished,
     "pages of errors": check_error_pages,

@@ -16,10 +16,9 @@ PUBLIC_MODULES = (
     "sooner.state",
     "sooner.testing",
     "sooner.util",
-    "sooner.compat",
 )
-# The rooms that stand on the public API alone.
-ON_PUBLIC_NAMES = ("util", "compat")
+# The room that stands on the public API alone.
+ON_PUBLIC_NAMES = ("util",)
 
 
 def _modules(root: Path) -> Iterator[Path]:
@@ -49,7 +48,7 @@ def check_docstrings(root: Path) -> list[str]:
 
 
 def check_imports(root: Path) -> list[str]:
-    """util/ and compat/ import public names only; the package imports nothing that only tests and tools have."""
+    """util/ imports public names only; the package imports nothing that only tests and tools have."""
     package = root / "python/sooner"
     findings = []
     for path in sorted(package.rglob("*.py")):
