@@ -15,6 +15,7 @@ from sooner._engine.notebook import is_kernel, watch_cells
 from sooner._options.checks import WrongTypeError, fault
 from sooner._session import address as _address
 from sooner._session import spare
+from sooner._session.membership import membership
 from sooner._session.specification import Specification
 from sooner._state import stacks
 
@@ -442,8 +443,6 @@ def nodes() -> list[dict[str, Any]]:
 
 def cluster_membership(directory: str | None = None) -> dict[str, str]:
     """What a node has written of its cluster (see `membership`): the one in this directory, or that of the session."""
-    from sooner._session.membership import membership
-
     path = session_directory() if directory is None else directory
     return membership(path) if path else {}
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from sooner import _sooner
-from sooner._options.checks import amount
+from sooner._options.checks import amount, label_selector
 from sooner.ids import PlacementGroupID
 
 __all__ = [
@@ -192,8 +192,6 @@ def _checked_bundle(index: int, bundle: Any) -> dict[str, float]:
 
 
 def _checked_selectors(given: Any, count: int) -> list[list[tuple[str, str]]]:
-    from sooner._options.checks import label_selector
-
     if given is None:
         return [[]] * count
     if not isinstance(given, Sequence) or len(given) != count:

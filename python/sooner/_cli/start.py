@@ -7,6 +7,7 @@ cluster; the engine says which (`docs/cluster.md`).
 from __future__ import annotations
 
 import argparse
+import fcntl
 import os
 import re
 import sys
@@ -328,8 +329,6 @@ def begin(program: list[str], offer: int | None) -> Started:
 
 def _above(descriptor: int) -> int:
     """The same, with a number that the node's process has no use for."""
-    import fcntl
-
     moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, OFFER + 1)
     os.close(descriptor)
     return moved

@@ -12,6 +12,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+import sooner
 from sooner import _sooner
 from sooner._engine import notebook
 from sooner.exceptions import SoonerError
@@ -26,8 +27,6 @@ def install(wanted: bool | None) -> None:
     Args:
         wanted: None says: in notebooks.
     """
-    import sooner
-
     cancels = notebook.is_kernel() if wanted is None else wanted
     for name in _VERBS:
         verb = getattr(sooner, name)

@@ -10,9 +10,11 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import time
 from typing import Any
 
 from sooner import _sooner
+from sooner._engine import tidying
 from sooner._engine.settings import umask
 from sooner._engine.tidying import noted
 from sooner._session import launch
@@ -116,8 +118,6 @@ def state() -> bytes:
 
 def follow(data: bytes) -> None:
     """In a worker: takes over the state, also what it has had to take over before and the program has taken back."""
-    from sooner._engine import tidying
-
     with tidying.paused():
         _follow(data)
 
@@ -165,8 +165,6 @@ def _set(name: str, value: str | None) -> None:
     else:
         os.environ[name] = value
     if name == "TZ":
-        import time
-
         time.tzset()
 
 

@@ -6,6 +6,7 @@ the process takes no more tasks.
 
 from __future__ import annotations
 
+import _thread
 import faulthandler
 import functools
 import gc
@@ -149,7 +150,6 @@ def _cannot(_: Any, __: Any) -> None:
 def table() -> tuple[Setting, ...]:
     """All of them. Imports small modules of C: in the template, so that no worker has to."""
     import _locale
-    import _thread
     import _tracemalloc
     import resource
 

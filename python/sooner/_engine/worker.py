@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import gc
 import importlib
+import inspect
 import io
 import os
 import signal
@@ -369,8 +370,6 @@ def show_gpus(indices: list[int]) -> None:
 
 def maker(cls: type) -> Any:
     """What makes an actor of its arguments: its class, or, with `async def __init__`, what awaits that."""
-    import inspect
-
     if not inspect.iscoroutinefunction(cls.__init__):  # type: ignore[misc]
         return cls
     from sooner._engine import async_actor
@@ -380,16 +379,12 @@ def maker(cls: type) -> Any:
 
 def method_code(actor: Any, name: str) -> Any:
     """What the class of an actor has under a name, to be compared with what is behind the attribute of the actor."""
-    import inspect
-
     raw = inspect.getattr_static(type(actor), name, None)
     return getattr(raw, "__func__", raw)
 
 
 def class_method(actor: Any, name: str) -> Any:
     """A method as the class has it, whatever the instance keeps under the same name."""
-    import inspect
-
     raw = inspect.getattr_static(type(actor), name, None)
     if raw is None:
         return getattr(actor, name)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
+import sooner
 from sooner import _sooner
 from sooner._progress.bar import Bar
 
@@ -233,8 +234,6 @@ def _iterate(
     disable: bool,
     yield_obj_refs: bool,
 ) -> Iterator[Any]:
-    import sooner
-
     with tqdm[Any](
         desc=description, total=len(pending) if total is None else total, unit=unit, leave=leave, disable=disable
     ) as bar:
@@ -256,8 +255,6 @@ def _iterate(
 
 
 def _iterate_stream(generator: _sooner.ObjectRefGenerator[Any], bar: tqdm[Any], yield_obj_refs: bool) -> Iterator[Any]:
-    import sooner
-
     with bar:
         while True:
             if not sooner.wait([generator], timeout=_STILL_SECONDS)[0]:

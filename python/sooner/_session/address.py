@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from sooner._options.checks import WrongTypeError
+from sooner._session.membership import base_directory, cluster_directory, membership, representative
 
 # Where the nodes of clusters lie that this program has started itself (`sooner.cluster_utils`).
 own_directories: set[str] = set()
@@ -124,7 +125,6 @@ def _of_nodes(asked: Mapping[str, Any]) -> list[str]:
 
 def _only_node() -> str:
     from sooner._session import sessions
-    from sooner._session.membership import base_directory, representative
 
     nodes = sessions.running_nodes()
     if not nodes:
@@ -141,7 +141,6 @@ def _only_node() -> str:
 def _node_of_cluster(address: str, own: set[str]) -> str | Elsewhere:
     """The node of this machine that listens at an address, or else one that belongs to the cluster whose head does."""
     from sooner._session import sessions
-    from sooner._session.membership import membership
 
     _check(address)
     places = [None, *sorted(own)]
@@ -166,8 +165,6 @@ def token(token_file: str | None) -> tuple[str | None, str]:
     given = os.environ.get("SOONER_TOKEN")
     if given:
         return given, ""
-    from sooner._session.membership import cluster_directory
-
     return None, os.environ.get("SOONER_TOKEN_FILE") or f"{cluster_directory(None)}/token"
 
 

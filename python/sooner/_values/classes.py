@@ -24,6 +24,7 @@ import enum
 import functools
 import itertools
 import os
+import re
 import sys
 import threading
 import types
@@ -481,7 +482,6 @@ def _file_for(module: str) -> str | None:
 
 
 def _expects_to_be_imported(file: str) -> bool:
-    import re
     from pathlib import Path
 
     try:
