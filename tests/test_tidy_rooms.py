@@ -37,6 +37,8 @@ PASSES = [
     {"_values/b.py": "if TYPE_CHECKING:\n    from sooner.actor import x\n", "actor.py": ""},
     {"a.py": "def f():\n    import json  # start-up: 1.2 ms\n"},
     {"a.py": "def f():\n    import numpy\n"},
+    {"a.py": "def f():\n    import json  # noqa: X1  # order: after the fork\n"},
+    {"a.py": "def f():\n    from sooner import b  # optional\n", "b.py": ""},
     {"a.py": "def f():\n    from sooner import _sooner\n"},
 ]
 

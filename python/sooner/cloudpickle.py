@@ -37,7 +37,7 @@ def reduce_to_file(array: Any) -> tuple[Any, ...] | None:
     Raises:
         ValueError: The file is gone.
     """
-    from sooner._values import memmaps
+    from sooner._values import memmaps  # optional
 
     return memmaps.reduce_to_file(array)
 

@@ -265,9 +265,9 @@ def prometheus_text(address: str | None = None, timeout: float = 30) -> str:
         ConnectionError: There is no session to ask, or several to choose from.
         OSError: The session does not answer.
     """
-    from sooner import context
-    from sooner._session import sessions
-    from sooner._state import snapshot
+    from sooner import context  # start-up: 52.9 ms
+    from sooner._session import sessions  # start-up: 4.2 ms
+    from sooner._state import snapshot  # start-up: 3.5 ms
 
     directory = (context.session_directory() if address is None else "") or sessions.choose_session(address)
     return text_of(snapshot.Snapshot(directory, snapshot.METRICS, timeout=timeout))

@@ -170,7 +170,7 @@ class RemoteFunction(Generic[P, T_co]):
         return f"RemoteFunction({self.__name__})"
 
     def _repr_html_(self) -> str:
-        from sooner._progress.html import function_html
+        from sooner._progress.html import function_html  # start-up: 4.0 ms
 
         return function_html(self)
 
@@ -185,7 +185,7 @@ def _make(target: Any, options: dict[str, Any]) -> Any:
     while get_origin(target) is not None and hasattr(target, "__origin__"):
         target = target.__origin__
     if inspect.isclass(target):
-        from sooner.actor import ActorClass
+        from sooner.actor import ActorClass  # start-up: 23.3 ms
 
         return ActorClass(target, validate("actor", options))
     if target is not given:

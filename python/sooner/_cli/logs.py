@@ -45,7 +45,7 @@ def logs(session: str, options: argparse.Namespace) -> int:
     Returns:
         The exit status.
     """
-    from sooner._cli.command import _print_json, _warn_silent
+    from sooner._cli.command import _print_json, _warn_silent  # start-up: 22.0 ms
 
     snapshot = Snapshot(session, FILES, timeout=options.timeout, everywhere=True)
     _warn_silent(snapshot)

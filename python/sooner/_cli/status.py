@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sooner._session import trust
 from sooner._session.membership import membership
 from sooner._session.sessions import running_nodes
-from sooner._state import rows as _rows
 from sooner._state import snapshot as _snapshot
-from sooner._state import task_rows, text
+from sooner._state import text
 from sooner._state.snapshot import Row, Snapshot
 
 # How long a node may take that is asked instead of one that is stopped (seconds): it waits 0.75 s for that one itself.
@@ -95,64 +94,8 @@ def known_of(stopped: Stopped) -> Row:
     return known | {"problem": stopped.problem}
 
 
-def status_of(snapshot: Snapshot) -> Row:
-    """What `sooner status --json` prints of a snapshot with tasks and actors."""
-
-    def count(rows: Any, wanted: Any = lambda row: True) -> dict[str, int]:
-        states: dict[str, int] = {}
-        for row in rows:
-            if wanted(row):
-                states[row["state"]] = states.get(row["state"], 0) + 1
-        return states
-
-    (node, *others), jobs = _rows.nodes(snapshot), list(_rows.jobs(snapshot))
-    host: Row = next(iter(jobs), {}) if snapshot.name is None else {}
-    # An actor's constructor stays on record while the actor lives.
-    is_task = lambda row: row["type"] != "ACTOR_CREATION_TASK"  # noqa: E731
-    problems = [
-        f"{demand['count']} x {text.cell(demand['resources'])} can never be granted: no node has that"
-        for demand in snapshot.node["demands"]
-        if not demand["feasible"]
-    ]
-    problems += [
-        f"placement group {row['name'] or row['placement_group_id']} is {row['state'].lower()}: {row['reason']}"
-        for row in _rows.placement_groups(snapshot)
-        if row["reason"] and row["state"] != "REMOVED"
-    ]
-    problems += [f"no answer from {missing}" for missing in snapshot.missing()]
-    return {
-        "session_dir": snapshot.directory,
-        "node_id": node["node_id"],
-        "node_name": snapshot.name,
-        "node_pid": snapshot.node["pid"],
-        "cluster": _cluster_of(snapshot.node),
-        "other_nodes": others,
-        "entrypoint": host.get("entrypoint"),
-        "driver_pid": host.get("driver_pid"),
-        "jobs": jobs,
-        "uptime_s": (snapshot.now_ns - snapshot.node["started"]) / 1e9,
-        "workers": count(_rows.workers(snapshot), lambda row: row["worker_type"] != "DRIVER" and row["is_alive"]),
-        "actors": count(_rows.actors(snapshot)),
-        "tasks": count(task_rows.tasks(snapshot), is_task),
-        "placement_groups": count(_rows.placement_groups(snapshot), lambda row: row["state"] != "REMOVED"),
-        "demand": [
-            {key: demand[key] for key in ("resources", "count", "feasible")} for demand in snapshot.node["demands"]
-        ],
-        "problems": problems,
-        **{key: value for key, value in node.items() if key.startswith(("resources", "object_store"))},
-    }
-
-
-def _cluster_of(node: Row) -> Row | None:
-    cluster = node["cluster"]
-    if cluster is None:
-        return None
-    told: Row = {key: cluster[key] for key in ("fingerprint", "head", "is_head", "address", "lost")}
-    return told | {"nodes": len(cluster["nodes"])}
-
-
 def lines(status: Row) -> Iterator[str]:
-    """The same for people."""
+    """What `status_of` gives, for people."""
     yield f"session    {status['session_dir']}"
     up = f"up {status['uptime_s']:.0f} s"
     others = status["other_nodes"]

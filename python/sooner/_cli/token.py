@@ -77,7 +77,7 @@ def _print(path: str, as_json: bool) -> int:
 
     text = _sooner.read_token(path)
     if as_json:
-        import json
+        import json  # start-up: 2.0 ms
 
         print(json.dumps({"token": text, "token_file": path}))
     else:
@@ -104,7 +104,7 @@ def _change(path: str, options: argparse.Namespace) -> int:
         for descriptor in held:
             os.close(descriptor)
     if options.json:
-        import json
+        import json  # start-up: 2.0 ms
 
         print(json.dumps({"token": new, "token_file": path, "nodes": nodes}))
     else:

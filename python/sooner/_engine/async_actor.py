@@ -113,7 +113,7 @@ def maker(cls: type) -> Callable[..., Any]:
         instance = cls.__new__(cls, *args, **kwargs)
         started = cls.__init__(instance, *args, **kwargs)  # type: ignore[misc]
         if _sooner.is_local():
-            from sooner._engine.local import loop
+            from sooner._engine.local import loop  # circle
 
             asyncio.run_coroutine_threadsafe(started, loop()).result()
         else:

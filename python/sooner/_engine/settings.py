@@ -73,7 +73,7 @@ def _signal(number: Any, *_: Any, **__: Any) -> Hashable:
 
 
 def _signal_for_stacks(number: Any, *_: Any, **__: Any) -> Hashable:
-    from sooner._state.stacks import SIGNAL
+    from sooner._state.stacks import SIGNAL  # start-up: 3.1 ms
 
     if number == SIGNAL:
         raise ValueError("it is ours")
@@ -149,9 +149,9 @@ def _cannot(_: Any, __: Any) -> None:
 @functools.cache
 def table() -> tuple[Setting, ...]:
     """All of them. Imports small modules of C: in the template, so that no worker has to."""
-    import _locale
-    import _tracemalloc
-    import resource
+    import _locale  # start-up: 0.1 ms
+    import _tracemalloc  # start-up: 0.1 ms
+    import resource  # start-up: 0.4 ms
 
     # Neither `sys.settrace` nor `sys.setprofile`: profilers count on the frames around them. Event loops set hooks of
     # asynchronous generators back by themselves.

@@ -131,7 +131,7 @@ def _serve() -> None:
     kind, count = mode
     groups: list[int | None]
     if kind == "loop":
-        from sooner._engine import async_actor
+        from sooner._engine import async_actor  # circle
 
         async_actor.run(count)
         return
@@ -270,7 +270,7 @@ def _on_breakpoint(*args: Any, **kwargs: Any) -> Any:
     """`breakpoint()` talks to the driver's terminal, unless PYTHONBREAKPOINT names another debugger or none."""
     if os.environ.get("PYTHONBREAKPOINT"):
         return sys.__breakpointhook__(*args, **kwargs)  # noqa: T100  as the user asked
-    from sooner._engine.debugger import stop_here
+    from sooner._engine.debugger import stop_here  # start-up: 19.8 ms
 
     stop_here(sys._getframe(1), _streams[1].announce)
     return None
@@ -335,7 +335,7 @@ def actor_begins(cls: type, options: dict[str, Any], identity: str, restarts: in
 
 def actor_stands(actor: Any) -> bool:
     """The constructor has returned. Says whether the actor's calls run in an event loop."""
-    from sooner.actor import is_async
+    from sooner.actor import is_async  # circle
 
     global _actor
     _actor = actor
@@ -372,7 +372,7 @@ def maker(cls: type) -> Any:
     """What makes an actor of its arguments: its class, or, with `async def __init__`, what awaits that."""
     if not inspect.iscoroutinefunction(cls.__init__):  # type: ignore[misc]
         return cls
-    from sooner._engine import async_actor
+    from sooner._engine import async_actor  # circle
 
     return async_actor.maker(cls)
 

@@ -72,7 +72,7 @@ def refuse_type(name: str, value: object, allowed: str) -> NoReturn:
 
 def _number(name: str, value: Any, allowed: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        from numbers import Real
+        from numbers import Real  # start-up: 0.6 ms
 
         # NumPy's numbers are registered as Real; its bool is not.
         if isinstance(value, bool) or not isinstance(value, Real):
@@ -217,7 +217,7 @@ def scheduling_strategy(name: str, value: Any) -> Any:
     if value is None or (isinstance(value, str) and value in ("DEFAULT", "SPREAD")):
         return value
     if not isinstance(value, str):
-        from sooner import scheduling as kinds
+        from sooner import scheduling as kinds  # circle
 
         known = (
             kinds.PlacementGroupSchedulingStrategy,
@@ -235,7 +235,7 @@ def placement_group(name: str, value: Any) -> Any:
     if value is None or (isinstance(value, str) and value == "default"):
         return value
     if not isinstance(value, str):
-        from sooner.placement import PlacementGroup
+        from sooner.placement import PlacementGroup  # circle
 
         if isinstance(value, PlacementGroup):
             return value

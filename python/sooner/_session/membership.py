@@ -26,7 +26,7 @@ def parent_directory() -> str:
         # A program may have another working directory later.
         given = os.path.abspath(given)
         if stranger := _stranger_on_the_way(given):
-            from sooner._session import trust
+            from sooner._session import trust  # start-up: 1.3 ms
 
             raise trust.foreign(given, *stranger)
         return given
@@ -94,7 +94,7 @@ def _is_safe(runtime: str) -> bool:
 
 
 def _stays_after_logout() -> bool:
-    import pwd
+    import pwd  # start-up: 0.1 ms
 
     try:
         return os.path.exists(os.path.join(_LINGER, pwd.getpwuid(os.getuid()).pw_name))
@@ -113,7 +113,7 @@ def membership(directory: str) -> dict[str, str]:
     Raises:
         UntrustedPathError: The directory is not this user's alone.
     """
-    from sooner._session import trust
+    from sooner._session import trust  # start-up: 1.3 ms
 
     try:
         opened = trust.open_directory(directory)

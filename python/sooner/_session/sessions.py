@@ -42,7 +42,7 @@ def _locked_since(path: str, within: int) -> float | None:
         path: Its directory.
         within: Descriptor of the directory of all.
     """
-    import fcntl
+    import fcntl  # start-up: 0.4 ms
 
     try:
         directory = trust.open_directory(path, within)

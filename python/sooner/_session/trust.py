@@ -61,7 +61,7 @@ def open_file(name: str, within: int) -> int:
 
 
 def _explained(error: OSError) -> OSError:
-    from sooner._session import spare
+    from sooner._session import spare  # start-up: 1.3 ms
 
     return spare.explained(error)
 
@@ -78,7 +78,7 @@ def connect(directory: str, name: str = "node.sock", timeout: float = 5) -> sock
         UntrustedPathError: The directory, or the process, is another's.
         OSError: Nobody listens there.
     """
-    import socket
+    import socket  # start-up: 4.2 ms
 
     opened = open_directory(directory)
     try:
@@ -112,8 +112,8 @@ def check_peer(connection: socket.socket, place: str) -> int:
 
 def peer_of(connection: socket.socket) -> tuple[int, int]:
     """Process and user id at the other end of a Unix socket: of whoever connected, or began to listen."""
-    import socket
-    import struct
+    import socket  # start-up: 4.2 ms
+    import struct  # start-up: 0.7 ms
 
     size = struct.calcsize("3i")
     pid, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
@@ -148,7 +148,7 @@ def foreign(place: str, path: str, uid: int) -> Exception:
         path: What belongs to somebody else on the way there.
         uid: Whose that is.
     """
-    from sooner.exceptions import UntrustedPathError
+    from sooner.exceptions import UntrustedPathError  # start-up: 5.5 ms
 
     fault = "who decides what is there" if os.access(path, os.X_OK) else "and is closed to you"
     return UntrustedPathError(
@@ -157,7 +157,7 @@ def foreign(place: str, path: str, uid: int) -> Exception:
 
 
 def _untrusted(path: str, fault: str) -> Exception:
-    from sooner.exceptions import UntrustedPathError
+    from sooner.exceptions import UntrustedPathError  # start-up: 5.5 ms
 
     return UntrustedPathError(
         f"{path}: {fault}. sooner uses only what is yours and closed to others (mode 0700, no link): remove it, or set "
@@ -166,7 +166,7 @@ def _untrusted(path: str, fault: str) -> Exception:
 
 
 def _user(uid: int) -> str:
-    import pwd
+    import pwd  # start-up: 0.1 ms
 
     try:
         return f"user {pwd.getpwuid(uid).pw_name} ({uid})"

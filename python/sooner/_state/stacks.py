@@ -91,7 +91,7 @@ def read(snapshot: Snapshot) -> list[tuple[str, int, str]]:
 
 def _read_away(snapshot: Snapshot, deadline: float) -> dict[str, str]:
     """Stacks of processes of other nodes, by worker: their nodes read the files. What did not come is empty."""
-    from sooner._state.snapshot import FILES, Snapshot
+    from sooner._state.snapshot import FILES, Snapshot  # start-up: 4.0 ms
 
     parts: dict[tuple[str, str], tuple[str, int]] = {}
     for worker, report in snapshot.reports.items():

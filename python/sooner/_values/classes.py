@@ -482,7 +482,7 @@ def _file_for(module: str) -> str | None:
 
 
 def _expects_to_be_imported(file: str) -> bool:
-    from pathlib import Path
+    from pathlib import Path  # start-up: 6.4 ms
 
     try:
         text = Path(file).read_text(encoding="utf-8", errors="replace")

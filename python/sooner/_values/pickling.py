@@ -46,7 +46,7 @@ class _Tensors:
     """The reducers of tensors for one pickle, and the buffers that they may still cut when it is complete."""
 
     def __init__(self, buffer_callback: BufferCallback | None) -> None:
-        from sooner._values import tensors
+        from sooner._values import tensors  # optional
 
         self._buffer_callback = buffer_callback
         self._buffers: list[pickle.PickleBuffer] = []
@@ -127,7 +127,7 @@ def _reduce_method(method: types.MethodType) -> Any:
 
 
 def _reduce_memmap(is_out_of_band: bool, array: Any) -> Any:
-    from sooner._values import memmaps
+    from sooner._values import memmaps  # circle
 
     return memmaps.reduce(array, is_out_of_band)
 
@@ -181,7 +181,7 @@ class _Table:
             table[memmap] = self._reduce_memmap
             table[sys.modules["numpy"].ndarray] = _reduce_array
         if libraries[1]:
-            from sooner._values import arrow
+            from sooner._values import arrow  # optional
 
             table.update(arrow.reducers())
         table.update(theirs)
