@@ -53,7 +53,9 @@ def in_new_process(code):
 # The classes
 
 
-@pytest.mark.parametrize("module", ["exceptions", "_errors", "_dual", "_culprit", "_traceback", "options"])
+@pytest.mark.parametrize(
+    "module", ["exceptions", "_errors.packing", "_errors.dual", "_errors.culprit", "_errors.traceback", "options"]
+)
 def test_examples_in_docstrings_hold(module):
     tried = doctest.testmod(importlib.import_module(f"sooner.{module}"))
     assert tried.failed == 0

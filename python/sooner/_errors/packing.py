@@ -229,7 +229,7 @@ def system_error(code: int, message: str) -> BaseException:
         >>> system_error(1, "worker 17 was killed")
         WorkerCrashedError('worker 17 was killed')
     """
-    make = _SYSTEM_ERRORS.get(_sooner.FAILURES[code]) if code < len(_sooner.FAILURES) else None
+    make = _SYSTEM_ERRORS.get(_sooner.FAILURES[code]) if 0 <= code < len(_sooner.FAILURES) else None
     if make is None:
         return SoonerSystemError(f"{message} (failure code {code}, which this version does not know)")
     return make(message)
