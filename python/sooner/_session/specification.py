@@ -6,7 +6,6 @@ Nothing is started here, and nothing of this process is changed.
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +46,7 @@ class Specification:
     def __init__(self, asked: Mapping[str, Any], target: str | Elsewhere | None) -> None:
         self.is_local = bool(asked["local_mode"])
         self.records_call_sites = _record_call_sites(asked["record_call_sites"])
-        self.namespace: str = asked["namespace"] if asked["namespace"] is not None else secrets.token_hex(8)
+        self.namespace: str = asked["namespace"] if asked["namespace"] is not None else os.urandom(8).hex()
         self.pending_max = _pending_max(asked["max_pending_tasks"])
         self.job = self._job(asked, target)
         self.node: NodeTraits | None = None
@@ -87,10 +86,10 @@ def _guest_node(asked: Mapping[str, Any]) -> NodeTraits:
         "spill": _spill(asked),
         "eviction": spilling.eviction(asked["eviction"]),
         "base_directory": parent_directory(),
-        "name": f"driver-{secrets.token_hex(4)}",
+        "name": f"driver-{os.urandom(4).hex()}",
         "labels": [],
         "memory": None,
-        "random": secrets.randbits(63) | 1 << 40,
+        "random": _random(),
     }
 
 
@@ -111,8 +110,13 @@ def _own_node(asked: Mapping[str, Any]) -> NodeTraits:
         "name": None,
         "labels": labels,
         "memory": resources.memory(asked["memory_usage_threshold"], asked["worker_memory_limits"]),
-        "random": secrets.randbits(63) | 1 << 40,
+        "random": _random(),
     }
+
+
+def _random() -> int:
+    # Not from `secrets`, which imports much that nobody else needs.
+    return int.from_bytes(os.urandom(8), "little") >> 1 | 1 << 40
 
 
 def _spill(asked: Mapping[str, Any]) -> tuple[list[str], int | None]:
