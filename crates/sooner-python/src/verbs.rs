@@ -47,17 +47,15 @@ pub fn untrusted(py: Python<'_>, error: &std::io::Error) -> Option<PyErr> {
 
 /// What a failure raises.
 pub fn failure_error(py: Python<'_>, failure: &Failure) -> PyErr {
-    let made = (|| {
-        let payload = failure.payload.as_ref().map(sooner_runtime::wire::Blob::as_slice);
-        match (failure.code, payload) {
-            (FailureCode::Task, Some(payload)) => python_side::UNPACK_TASK_ERROR.call(py, (payload,)),
-            (FailureCode::ActorInit, Some(payload)) => {
-                python_side::ACTOR_INIT_ERROR.call(py, (payload, &failure.message))
-            }
-            (code, Some(task)) => python_side::ARGUMENT_ERROR.call(py, (code as u8, &failure.message, task)),
-            (code, None) => python_side::SYSTEM_ERROR.call(py, (code as u8, &failure.message)),
+    let payload = failure.payload.as_ref().map(sooner_runtime::wire::Blob::as_slice);
+    let made = match (failure.code, payload) {
+        (FailureCode::Task, Some(payload)) => python_side::UNPACK_TASK_ERROR.call(py, (payload,)),
+        (FailureCode::ActorInit, Some(payload)) => {
+            python_side::ACTOR_INIT_ERROR.call(py, (payload, &failure.message))
         }
-    })();
+        (code, Some(task)) => python_side::ARGUMENT_ERROR.call(py, (code as u8, &failure.message, task)),
+        (code, None) => python_side::SYSTEM_ERROR.call(py, (code as u8, &failure.message)),
+    };
     match made {
         Ok(error) => PyErr::from_value(error),
         Err(failure) => failure,
