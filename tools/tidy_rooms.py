@@ -1,7 +1,7 @@
-"""The tidy check of the rooms of the Python package: who may import whom, no circle, no import hidden without reason.
+"""The tidy check of the rooms of the Python package: who may import whom, no circle, no import without reason.
 
-A room is a folder of `python/sooner`, or one of the groups of modules at its top. What a module imports inside a
-function does not count as an arrow; such an import says why it is there:
+A room is a folder of `python/sooner`, or one of the groups of modules at its top. What a module imports inside
+a function does not count as an arrow; such an import says why it is there:
 
     import json  # start-up: 1.8 ms                what a start would take longer (CPU time of a fresh process)
     from sooner.context import auto_init  # circle    that one imports this one, or stands in a room above
@@ -23,7 +23,7 @@ _BASE = ("sooner", "sooner.exceptions", "sooner.ids")
 # The modules at the top that stand on everything else.
 _ROOF = ("sooner.__main__", "sooner.cluster_utils")
 
-# Which rooms the modules of a room may import when they are imported themselves. A room stands above all it may import.
+# Which rooms the modules of a room may import when they are imported themselves. A room stands above them.
 ROOMS: dict[str, tuple[str, ...]] = {
     "base": (),
     "_values": ("base",),
@@ -60,7 +60,7 @@ class _Module(NamedTuple):
 
 
 def check_rooms(root: Path) -> list[str]:
-    """Modules import what lies below their room, there is no circle, and imports inside functions have a reason."""
+    """Modules import what lies below their room, without circles, and imports inside functions have a reason."""
     modules = _read(root)
     arrows = {
         name: {target for one in module.imports if one.is_at_top for target in one.modules if target in modules}

@@ -9,7 +9,8 @@ use sooner_runtime::node::interpreter::Interpreter;
 
 use crate::control::{NodeTraits, python_version};
 
-/// What the process of a node is like, beside its node. `ProcessTraits` of `sooner._options.traits` has the names of both.
+/// What the process of a node is like, beside its node. `ProcessTraits` of `sooner._options.traits` has the names of
+/// both.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 struct ProcessTraits {

@@ -3,7 +3,8 @@
 //!
 //! It travels in front of the code of functions and classes, and only if it differs from what workers begin with. When it
 //! changes, code that is submitted afterwards is defined again, under an id of its own: nothing is sent with a call. A
-//! worker compares one number before it runs a task. What the state is and how it is taken over is in `sooner._engine.program`.
+//! worker compares one number before it runs a task. What the state is and how it is taken over is in
+//! `sooner._engine.program`.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;

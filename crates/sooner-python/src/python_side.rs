@@ -1,7 +1,7 @@
 //! What the engine calls in the Python package. Its names are spelled here and nowhere else.
 //!
 //! `sooner/_engine/__init__.py` lists the same names by import, so that the type checkers see them.
-//! `tests/test_python_side.py` compares the two lists, and looks whether each callable takes what it is called with.
+//! `tests/test_python_side.py` compares the two lists, and looks whether each callable takes its arguments.
 
 use pyo3::call::PyCallArgs;
 use pyo3::prelude::*;

@@ -136,8 +136,8 @@ impl Placed {
     }
 }
 
-/// What is the same for all tasks of a remote function with fixed options. `TaskTraits` of `sooner._options.traits` has the
-/// same names.
+/// What is the same for all tasks of a remote function with fixed options. `TaskTraits` of
+/// `sooner._options.traits` has the same names.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct TaskTraits {
@@ -340,8 +340,8 @@ fn submit<'py>(
     Ok(PyList::new(py, refs)?.into_any())
 }
 
-/// What is the same for all calls of a method with fixed options. `CallTraits` of `sooner._options.traits` has the same
-/// names.
+/// What is the same for all calls of a method with fixed options. `CallTraits` of `sooner._options.traits` has the
+/// same names.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct CallTraits {
@@ -457,7 +457,8 @@ impl MethodSubmitter {
     }
 }
 
-/// What an actor is beside its class and arguments. `ActorTraits` of `sooner._options.traits` has the same names.
+/// What an actor is beside its class and arguments. `ActorTraits` of `sooner._options.traits` has the same
+/// names.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct ActorTraits {

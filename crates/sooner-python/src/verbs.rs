@@ -581,7 +581,8 @@ pub fn is_at_node(reference: &Bound<'_, ObjectRef>) -> bool {
     Near::Node.is_ready(&reference.get().slot)
 }
 
-/// Calls `sooner._engine.aio.deliver([token, ...])` once the outcome is there and can be read; false if it can already.
+/// Calls `sooner._engine.aio.deliver([token, ...])` once the outcome is there and can be read; false if it can
+/// already.
 #[pyfunction]
 pub fn watch(reference: &Bound<'_, ObjectRef>, token: Bound<'_, PyAny>) -> PyResult<bool> {
     let this = reference.get();

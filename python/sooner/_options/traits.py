@@ -1,4 +1,4 @@
-"""What crosses to the engine as one structure: its fields by name, as structures of `sooner-python` have them.
+"""What crosses to the engine as one structure: fields by name, as structures of `sooner-python` have them.
 
 These are plain dictionaries. Only type checkers read this module.
 """

@@ -1,7 +1,7 @@
 """What a running session tells about itself: one moment's answers of its node, its processes, and other nodes.
 
-`rows.py` and `task_rows.py` make rows of them, `query.py` finds those that somebody looks for. Times are monotonic
-nanoseconds of the node that is asked, which is on this machine.
+`rows.py` and `task_rows.py` make rows of them, `query.py` finds those that somebody looks for. Times are
+monotonic nanoseconds of the node that is asked, which is on this machine.
 """
 
 from __future__ import annotations
