@@ -19,7 +19,7 @@ from support import WAIT, Footprint, children_of, descriptors_of, poll, poll_sto
 
 import sooner
 from sooner import _sooner
-from sooner._snapshot import METRICS, Snapshot
+from sooner._state.snapshot import METRICS, Snapshot
 
 SECONDS = max(20.0, float(os.environ.get("SOONER_CHAOS_SECONDS", "20")))
 SEED = int(os.environ.get("SOONER_CHAOS_SEED", "6"))

@@ -89,7 +89,7 @@ def test_methods_that_do_not_go_with_checkpoints():
 
 
 def test_a_restore_that_makes_something_else():
-    from sooner._checkpoints import restore
+    from sooner._engine.checkpoints import restore
 
     class Wrong(Hooks):
         @classmethod

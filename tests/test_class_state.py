@@ -177,7 +177,7 @@ def test_a_class_whose_state_could_not_be_read_is_completed_by_the_next_value():
 
     import cloudpickle
 
-    from sooner._pickling import dumps
+    from sooner._values.pickling import dumps
 
     class Fragile:
         pass

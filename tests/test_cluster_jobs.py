@@ -303,7 +303,7 @@ else:
 
 
 def test_a_flag_that_the_interpreter_elsewhere_does_not_know_is_named_once(capsys):
-    from sooner._template import _flags_of
+    from sooner._engine.template import _flags_of
 
     known = _flags_of("optimize=2,quiet=1,dev_mode=1")
     names = dict(zip(type(sys.flags).__match_args__, known, strict=True))

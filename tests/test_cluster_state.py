@@ -13,7 +13,9 @@ from clusters import cluster_of
 from support import WAIT, poll
 
 import sooner
-from sooner import _snapshot, _stacks, state
+from sooner import state
+from sooner._state import snapshot as _snapshot
+from sooner._state import stacks
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +137,7 @@ def test_stacks_of_other_nodes(cluster, busy):
     text = command(cluster.head_node, "stack")
     assert "in hold" in text
     assert "on other" in text
-    assert _stacks._SILENT not in text
+    assert stacks._SILENT not in text
 
 
 def test_logs_of_other_nodes(cluster, busy):

@@ -14,8 +14,8 @@ from clusters import cluster_of
 from support import is_alive, poll, run_command
 
 import sooner
-from sooner import _resources
-from sooner._resources import memory_bytes
+from sooner._session import resources
+from sooner._session.resources import memory_bytes
 
 
 def alive():
@@ -142,7 +142,7 @@ def test_nodes_that_start_at_the_same_moment_share_the_machines_memory():
 
 def test_a_node_without_memory_left_has_a_store():
     machine = memory_bytes()
-    assert _resources.default_memory(machine) == 0
-    assert _resources.store_bytes(None, machine) == min(256 << 20, int(machine * 0.3))
-    assert _resources.store_bytes(None) == int(machine * 0.3) // 4096 * 4096
-    assert _resources.store_bytes(5 << 20, machine) == 5 << 20
+    assert resources.default_memory(machine) == 0
+    assert resources.store_bytes(None, machine) == min(256 << 20, int(machine * 0.3))
+    assert resources.store_bytes(None) == int(machine * 0.3) // 4096 * 4096
+    assert resources.store_bytes(5 << 20, machine) == 5 << 20

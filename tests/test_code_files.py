@@ -8,7 +8,7 @@ import types
 import cloudpickle
 import pytest
 
-from sooner import _pickling
+from sooner._values import pickling
 
 
 @pytest.fixture
@@ -21,10 +21,10 @@ def newer_cloudpickle(monkeypatch):
         return make, tuple("<dynamic-code>" if part == code.co_filename else part for part in parts)
 
     monkeypatch.setitem(cloudpickle.Pickler._dispatch_table, types.CodeType, reduce)
-    _pickling._code_reducers.cache_clear()
+    pickling._code_reducers.cache_clear()
     yield
     monkeypatch.undo()
-    _pickling._code_reducers.cache_clear()
+    pickling._code_reducers.cache_clear()
 
 
 def check() -> None:
@@ -38,11 +38,11 @@ def check() -> None:
         def method(self):
             return [][3]
 
-    again = pickle.loads(_pickling.dumps(outer, protocol=5))
+    again = pickle.loads(pickling.dumps(outer, protocol=5))
     assert again.__code__.co_filename == __file__
     assert again(2) == 0.5
     assert {part.co_filename for part in again.__code__.co_consts if hasattr(part, "co_filename")} == {__file__}
-    assert pickle.loads(_pickling.dumps([Local]))[0].method.__code__.co_filename == __file__
+    assert pickle.loads(pickling.dumps([Local]))[0].method.__code__.co_filename == __file__
 
 
 def test_with_the_version_that_is_installed() -> None:

@@ -14,7 +14,8 @@ import pytest
 from screen import on_terminal
 from support import WAIT, Node, poll, run_driver
 
-from sooner import _debugger, _membership, _trust, _worker
+from sooner._engine import debugger, worker
+from sooner._session import membership, trust
 
 HEAD = """
 import sooner
@@ -148,12 +149,12 @@ def test_another_user_does_not_have_a_breakpoint_passed_over():
 @pytest.fixture
 def stopped(short_dir, monkeypatch):
     """A task that stops at a breakpoint; gives where the driver has to come."""
-    monkeypatch.setattr(_worker, "session_directory", str(short_dir))
+    monkeypatch.setattr(worker, "session_directory", str(short_dir))
     addresses = []
-    task = threading.Thread(target=lambda: _debugger.stop_here(sys._getframe(), addresses.append), daemon=True)
+    task = threading.Thread(target=lambda: debugger.stop_here(sys._getframe(), addresses.append), daemon=True)
     task.start()
     line = poll("it has stopped", lambda: addresses and addresses[0])
-    found = _debugger._LINE.match(line)
+    found = debugger._LINE.match(line)
     assert found is not None
     yield task, json.loads(found["message"])["address"]
     task.join(WAIT)
@@ -164,7 +165,7 @@ def stopped(short_dir, monkeypatch):
 def test_a_connection_of_another_user_does_not_end_the_wait(stopped, monkeypatch, capsys):
     _, address = stopped
     users = [os.getuid() + 1, os.getuid()]
-    monkeypatch.setattr(_trust, "peer_of", lambda connection: (1, users.pop(0)))
+    monkeypatch.setattr(trust, "peer_of", lambda connection: (1, users.pop(0)))
     assert os.stat(address).st_mode & 0o777 == 0o600
     for answer in (b"", None):
         with socket.socket(socket.AF_UNIX) as connection:
@@ -184,19 +185,19 @@ def test_a_driver_that_goes_has_the_breakpoint_passed_over(stopped, capsys):
 
 
 def test_without_a_driver_that_comes_the_task_goes_on(monkeypatch, capsys, short_dir):
-    monkeypatch.setattr(_debugger, "_ATTACH_SECONDS", 0.1)
-    monkeypatch.setattr(_worker, "session_directory", str(short_dir))
-    _debugger.stop_here(sys._getframe(), lambda line: None)
+    monkeypatch.setattr(debugger, "_ATTACH_SECONDS", 0.1)
+    monkeypatch.setattr(worker, "session_directory", str(short_dir))
+    debugger.stop_here(sys._getframe(), lambda line: None)
     assert "is passed over: the driver does not show output of workers" in capsys.readouterr().err
-    monkeypatch.setattr(_worker, "session_directory", str(short_dir / "removed"))
-    _debugger.stop_here(sys._getframe(), lambda line: None)
+    monkeypatch.setattr(worker, "session_directory", str(short_dir / "removed"))
+    debugger.stop_here(sys._getframe(), lambda line: None)
     assert "is passed over: the driver cannot come here: [Errno 2]" in capsys.readouterr().err
 
 
 def test_a_breakpoint_of_a_worker_of_another_node_of_the_machine_is_served(short_dir, monkeypatch):
     (short_dir / "b").mkdir()
     head = Node(short_dir)
-    told = _membership.membership(str(head.directory))
+    told = membership.membership(str(head.directory))
     token = Path(told["token_file"]).read_text().strip()
     other = Node(short_dir / "b", "--resources", '{"b": 1}', join=(told["head"], token))
     code = HEAD.replace("num_cpus=2", "") + "print('result', sooner.get(double.options(resources={'b': 1}).remote(4)))"

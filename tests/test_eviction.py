@@ -12,7 +12,7 @@ import pytest
 from support import WAIT, poll
 
 import sooner
-from sooner._snapshot import METRICS, Snapshot
+from sooner._state.snapshot import METRICS, Snapshot
 from sooner.cluster_utils import Cluster
 from sooner.exceptions import ObjectStoreFullError
 from sooner.util.state import list_objects

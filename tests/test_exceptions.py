@@ -21,7 +21,8 @@ import types
 import cloudpickle
 import pytest
 
-from sooner import _errors, exceptions
+from sooner import exceptions
+from sooner._errors import packing
 from sooner.exceptions import ActorDiedError, SoonerError, TaskError, UnserializableException
 
 CLASSES = sorted(
@@ -36,8 +37,8 @@ def failed(exception, name="f", **actor):
     try:
         raise exception
     except BaseException as error:
-        return _errors.unpack_task_error(
-            _errors.pack_task_error(error, name, 17, actor.get("repr"), actor.get("actor_id"))
+        return packing.unpack_task_error(
+            packing.pack_task_error(error, name, 17, actor.get("repr"), actor.get("actor_id"))
         )
 
 
@@ -52,7 +53,9 @@ def in_new_process(code):
 # The classes
 
 
-@pytest.mark.parametrize("module", ["exceptions", "_errors", "_dual", "_culprit", "_traceback", "options"])
+@pytest.mark.parametrize(
+    "module", ["exceptions", "_errors.packing", "_errors.dual", "_errors.culprit", "_errors.traceback", "options"]
+)
 def test_examples_in_docstrings_hold(module):
     tried = doctest.testmod(importlib.import_module(f"sooner.{module}"))
     assert tried.failed == 0
@@ -413,7 +416,7 @@ def test_chain_is_kept():
     try:
         work()
     except ValueError as error:
-        text = str(_errors.unpack_task_error(_errors.pack_task_error(error, "work", 1, None, None)))
+        text = str(packing.unpack_task_error(packing.pack_task_error(error, "work", 1, None, None)))
     assert text.index("KeyError: 'missing'") < text.index("direct cause") < text.index("ValueError: boom")
     assert "a note" in text
     assert 'raise ValueError("boom")' in text
@@ -457,7 +460,7 @@ def test_frames_of_sooner_are_left_out():
     except SoonerError as error:
         # The frame of this test comes first; a worker's first frame is sooner's.
         error.__traceback__ = error.__traceback__.tb_next
-        text = str(_errors.unpack_task_error(_errors.pack_task_error(error, "fail", 1, None, None)))
+        text = str(packing.unpack_task_error(packing.pack_task_error(error, "fail", 1, None, None)))
     assert "worker.py" not in text
     assert "in fail" in text
 
@@ -506,7 +509,7 @@ class Exits(Exception):
 class Huge(Exception):
     def __init__(self):
         super().__init__("huge")
-        self.data = bytes(_errors.CAUSE_BYTES_MAX + 1)
+        self.data = bytes(packing.CAUSE_BYTES_MAX + 1)
 
 
 @pytest.mark.api("errors.system")
@@ -573,9 +576,9 @@ def test_class_that_is_missing_on_the_other_side(monkeypatch):
     exec("class Custom(Exception): pass", module.__dict__)
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "only_on_the_worker", module)
-        payload = _errors.pack_task_error(module.Custom("boom"), "f", 1, None, None)
-        assert isinstance(_errors.unpack_task_error(payload), module.Custom)
-    error = _errors.unpack_task_error(payload)
+        payload = packing.pack_task_error(module.Custom("boom"), "f", 1, None, None)
+        assert isinstance(packing.unpack_task_error(payload), module.Custom)
+    error = packing.unpack_task_error(payload)
     assert isinstance(error, TaskError)
     assert isinstance(error.cause, UnserializableException)
     assert error.cause.class_name == "only_on_the_worker.Custom"
@@ -585,14 +588,14 @@ def test_class_that_is_missing_on_the_other_side(monkeypatch):
 
 def test_class_of_the_main_program_travels_by_value():
     payload = in_new_process("""
-        import sooner._errors
+        import sooner._errors.packing
         class Mine(Exception):
             def __init__(self, code):
                 super().__init__(code)
                 self.code = code
-        print(sooner._errors.pack_task_error(Mine(7), "f", 1, None, None).hex())
+        print(sooner._errors.packing.pack_task_error(Mine(7), "f", 1, None, None).hex())
     """)
-    error = _errors.unpack_task_error(bytes.fromhex(payload))
+    error = packing.unpack_task_error(bytes.fromhex(payload))
     assert type(error).__name__ == "TaskError(Mine)"
     assert error.code == 7
 
@@ -604,13 +607,13 @@ def test_module_registered_by_value_travels_by_value(monkeypatch):
         patch.setitem(sys.modules, "mine_by_value", module)
         cloudpickle.register_pickle_by_value(module)
         try:
-            payload = _errors.pack_task_error(module.Custom("boom"), "f", 1, None, None)
+            payload = packing.pack_task_error(module.Custom("boom"), "f", 1, None, None)
         finally:
             cloudpickle.unregister_pickle_by_value(module)
-    assert type(_errors.unpack_task_error(payload)).__name__ == "TaskError(Custom)"
+    assert type(packing.unpack_task_error(payload)).__name__ == "TaskError(Custom)"
 
 
-GOOD = _errors.pack_task_error(ValueError("x"), "f", 1, None, None)
+GOOD = packing.pack_task_error(ValueError("x"), "f", 1, None, None)
 
 
 @pytest.mark.parametrize(
@@ -629,7 +632,7 @@ GOOD = _errors.pack_task_error(ValueError("x"), "f", 1, None, None)
     ],
 )
 def test_garbage_gives_an_error_that_says_so(payload):
-    error = _errors.unpack_task_error(payload)
+    error = packing.unpack_task_error(payload)
     assert isinstance(error, TaskError)
     assert isinstance(error.cause, UnserializableException)
     assert "cannot be read" in str(error)
@@ -637,9 +640,9 @@ def test_garbage_gives_an_error_that_says_so(payload):
 
 def test_every_truncation_and_flip_gives_an_error():
     for index in range(len(GOOD)):
-        assert isinstance(_errors.unpack_task_error(GOOD[:index]), TaskError)
+        assert isinstance(packing.unpack_task_error(GOOD[:index]), TaskError)
         flipped = bytes([*GOOD[:index], GOOD[index] ^ 0x55, *GOOD[index + 1 :]])
-        assert isinstance(_errors.unpack_task_error(flipped), TaskError)
+        assert isinstance(packing.unpack_task_error(flipped), TaskError)
 
 
 CODES = {
@@ -671,7 +674,7 @@ CODES = {
 @pytest.mark.api("errors.system")
 @pytest.mark.parametrize("code", CODES)
 def test_system_errors(code):
-    error = _errors.system_error(code, "what happened")
+    error = packing.system_error(code, "what happened")
     assert type(error) is getattr(exceptions, CODES[code])
     assert "what happened" in str(error)
     assert getattr(error, "actor_init_failed", False) is (code == 18)
@@ -683,8 +686,8 @@ def test_actor_init_error():
     try:
         raise FileNotFoundError(2, "missing", "model.bin")
     except OSError as cause:
-        payload = _errors.pack_task_error(cause, "Model.__init__", 5, None, "0a0b")
-    error = _errors.actor_init_error(payload, "Model")
+        payload = packing.pack_task_error(cause, "Model.__init__", 5, None, "0a0b")
+    error = packing.actor_init_error(payload, "Model")
     for again in (error, pickle.loads(pickle.dumps(error))):
         assert type(again) is ActorDiedError
         assert again.actor_init_failed
@@ -694,7 +697,7 @@ def test_actor_init_error():
         assert isinstance(again.cause, FileNotFoundError)
         assert "Model died because its constructor raised" in str(again)
         assert 'raise FileNotFoundError(2, "missing"' in str(again)
-    garbage = _errors.actor_init_error(b"x", "Model")
+    garbage = packing.actor_init_error(b"x", "Model")
     assert garbage.actor_init_failed
     assert "cannot be read" in str(garbage)
 
@@ -803,7 +806,7 @@ CULPRITS = [
 def explained(value, what="argument 0"):
     with pytest.raises(Exception) as caught:  # noqa: PT011
         cloudpickle.dumps(value)
-    error = _errors.explain_pickle_failure(value, caught.value, what)
+    error = packing.explain_pickle_failure(value, caught.value, what)
     assert type(error) is TypeError
     assert error.__cause__ is caught.value
     return str(error).splitlines()
@@ -860,7 +863,7 @@ def test_search_is_bounded():
 
 
 def test_a_failure_that_cannot_be_repeated_is_still_told():
-    error = _errors.explain_pickle_failure([1], RuntimeError("the engine says no"), "the result of f()")
+    error = packing.explain_pickle_failure([1], RuntimeError("the engine says no"), "the result of f()")
     assert str(error).splitlines()[:2] == [
         "the result of f() cannot be pickled: the engine says no",
         "  where: the result of f() -> [1]",

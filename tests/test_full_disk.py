@@ -8,6 +8,11 @@ import subprocess
 import pytest
 from support import run_driver
 
+from sooner import _sooner
+from sooner._errors import packing
+from sooner._state import task_rows
+from sooner.exceptions import OutOfDiskError
+
 _PROGRAM = """
     import subprocess, sys, time
     import numpy as np, sooner
@@ -69,26 +74,17 @@ def test_values_on_a_full_disk_can_be_read(small_disk):
     )
 
 
-def test_every_reason_has_a_name():
-    from sooner import _errors, _task_rows
-
-    for code in _errors._SYSTEM_ERRORS:
-        assert _task_rows._ERROR_TYPES[code], code
-    assert len(set(_task_rows._ERROR_TYPES)) == len(_task_rows._ERROR_TYPES) == max(_errors._SYSTEM_ERRORS) + 1
-    # The outcome of an execution is the code of its failure and one.
-    assert _task_rows.error_type(25 + 1) == "OUT_OF_DISK"
-    assert _task_rows.error_type(24 + 1) == "PEER_UNREACHABLE"
-    assert _task_rows.error_type(200) == "SYSTEM_ERROR"
-
-
-def test_work_goes_on_when_the_disk_has_room_again(small_disk):
-    _run(
-        small_disk,
-        """
-        assert sooner.get(refs[0], timeout=60)[0] == 0
-        subprocess.run(["mount", "-o", "remount,size=200m", top], check=True)
-        refs += [sooner.put(np.full(1 << 18, number)) for number in range(len(refs), len(refs) + 10)]
-        for number, ref in enumerate(refs):
-            assert sooner.get(ref, timeout=60)[0] == number
-        """,
-    )
+def test_every_failure_has_a_name_and_an_error():
+    names = _sooner.FAILURES
+    assert len(set(names)) == len(names)
+    # A task's own exception comes with the failure.
+    assert set(packing._SYSTEM_ERRORS) == set(names) - {"TASK_EXECUTION_EXCEPTION"}
+    for code, name in enumerate(names):
+        # The outcome of an execution is the code of its failure and one.
+        assert task_rows.error_type(code + 1) == name
+        error = packing.system_error(code, "what happened")
+        assert ("does not know" in str(error)) == (code == 0), error
+    assert task_rows.error_type(0) is None
+    assert task_rows.error_type(len(names) + 1) == "SYSTEM_ERROR"
+    assert "does not know" in str(packing.system_error(len(names), "what happened"))
+    assert type(packing.system_error(names.index("OUT_OF_DISK"), "")) is OutOfDiskError

@@ -11,7 +11,7 @@ from support import poll
 from test_cli import command
 
 import sooner
-from sooner._snapshot import METRICS, Snapshot
+from sooner._state.snapshot import METRICS, Snapshot
 from sooner.experimental import get_object_locations
 from sooner.util import state
 

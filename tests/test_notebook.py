@@ -126,7 +126,7 @@ class TestLooks:
         assert cells(sooner.remote(min)._repr_html_())["call"] == "min.remote(...)"
 
     def test_a_reference(self):
-        from sooner._html import ref_html
+        from sooner._progress.html import ref_html
 
         ref = sooner.put(1)
         sooner.get(ref, timeout=WAIT)
@@ -137,7 +137,7 @@ def test_looks_after_the_session():
     done = run_driver(
         """
         import sooner
-        from sooner._html import ref_html
+        from sooner._progress.html import ref_html
         context = sooner.init(num_cpus=1)
         ref = sooner.put(1)
         sooner.shutdown()

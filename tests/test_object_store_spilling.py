@@ -13,8 +13,8 @@ from object_stores import SECRET, Relay, Server
 from support import WAIT, poll, running_driver
 
 import sooner
-from sooner import _spilling
-from sooner._snapshot import METRICS, Snapshot
+from sooner._session import spilling
+from sooner._state.snapshot import METRICS, Snapshot
 from sooner.cluster_utils import Cluster
 from sooner.exceptions import ObjectStoreFullError, OutOfDiskError
 
@@ -126,7 +126,7 @@ def test_a_value_of_many_objects_comes_back(session):
 
 
 def test_a_value_larger_than_the_store_is_in_the_file_behind_the_memory(session):
-    if not _spilling._on_disk(os.environ.get("SOONER_TMPDIR", "/tmp")):
+    if not spilling._on_disk(os.environ.get("SOONER_TMPDIR", "/tmp")):
         pytest.skip("no directory on a disk for it")
     assert sooner.get(sooner.put(value(3, 2 * STORE_MIB * MIB))).sum() == 3 * 2 * STORE_MIB * MIB // 8
 
@@ -224,7 +224,7 @@ def test_nodes_of_clusters_write_there_and_others_read_through_them(server, pref
 
 def test_a_store_that_goes_away_and_comes_back(server, monkeypatch, nothing_left, prefix, capfd):
     # Without a disk there is nowhere else.
-    monkeypatch.setattr(_spilling, "_on_disk", lambda base: [])
+    monkeypatch.setattr(spilling, "_on_disk", lambda base: [])
     with Relay(server.url) as relay:
         use(monkeypatch, relay.url)
         with init(prefix) as context:

@@ -7,7 +7,8 @@ from fractions import Fraction
 
 import pytest
 
-from sooner import _checks, options
+from sooner import options
+from sooner._options import checks
 from sooner.options import OPTIONS, actor_resources, check_combination, defaults, docs_table, resources_of, validate
 from sooner.placement import PlacementGroup
 from sooner.scheduling import SchedulingStrategy
@@ -79,7 +80,7 @@ ACCEPTED = [
     ("task", "num_cpus", None, None),
     ("task", "num_cpus", Fraction(1, 2), 0.5),
     ("task", "num_cpus", Unit(0.5), 0.5),
-    ("task", "num_cpus", _checks.AMOUNT_STEP, _checks.AMOUNT_STEP),
+    ("task", "num_cpus", checks.AMOUNT_STEP, checks.AMOUNT_STEP),
     ("actor", "num_gpus", 0.5, 0.5),
     ("actor", "num_gpus", 1, 1.0),
     ("actor", "num_gpus", 4.0, 4.0),
@@ -143,7 +144,7 @@ def test_values_that_fit(kind, name, value, normal):
 
 WRONG = {
     ("num_cpus", "num_gpus", "memory"): [-1, -0.5, NAN, math.inf, -math.inf, True, False, "1", b"1", [1], 1j, 10**400],
-    ("num_cpus", "num_gpus"): [_checks.AMOUNT_STEP / 2, 2.0**54],
+    ("num_cpus", "num_gpus"): [checks.AMOUNT_STEP / 2, 2.0**54],
     ("num_gpus",): [1.5, 2.0001],
     ("resources",): [
         [("a", 1)],

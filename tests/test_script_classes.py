@@ -10,7 +10,7 @@ import threading
 import pytest
 from support import WAIT, run_driver
 
-from sooner import _classes
+from sooner._values import classes
 
 _ENUMERATIONS = """
     import enum, datetime, functools, pickle, sooner
@@ -425,7 +425,7 @@ def test_hooks_are_silent_in_the_thread_alone_that_reads_a_class() -> None:
             ran.append((cls.__name__, keywords))
 
     hook = vars(Base)["__init_subclass__"]
-    with _classes._silencing, _classes._silenced((Base,)):
+    with classes._silencing, classes._silenced((Base,)):
         type("Here", (Base,), {})
         thread = threading.Thread(target=lambda: type("There", (Base,), {}, level=1))
         thread.start()

@@ -8,7 +8,10 @@ import time
 
 import pytest
 
-from sooner import _rows, _snapshot, _sooner, _task_rows, _timeline
+from sooner import _sooner
+from sooner._state import rows as _rows
+from sooner._state import snapshot as _snapshot
+from sooner._state import task_rows, timeline
 
 HERE, THERE = "00000000aa000000", "00000000bb000000"
 DRIVER, AWAY = "00000000aa000001", "00000000bb000001"
@@ -88,7 +91,7 @@ def snapshot(monkeypatch):
 
 
 def test_rows_name_their_node(snapshot):
-    running, finished = _task_rows.tasks(snapshot)
+    running, finished = task_rows.tasks(snapshot)
     assert (running["state"], running["node_id"], running["worker_pid"]) == ("RUNNING", THERE, 77)
     assert (finished["state"], finished["node_id"], finished["worker_pid"]) == ("FINISHED", THERE, 77)
     (actor,) = _rows.actors(snapshot)
@@ -101,7 +104,7 @@ def test_rows_name_their_node(snapshot):
 
 
 def test_times_are_of_one_clock(snapshot):
-    running, finished = _task_rows.tasks(snapshot)
+    running, finished = task_rows.tasks(snapshot)
     for task in (running, finished):
         assert task["start_time_ms"] - task["creation_time_ms"] == pytest.approx(10, abs=0.01)
     *_, ended = _rows.workers(snapshot)
@@ -113,7 +116,7 @@ def test_who_is_silent_is_named(snapshot):
 
 
 def test_each_node_is_a_process_of_the_timeline(snapshot):
-    events = list(_timeline.events("/nowhere"))
+    events = list(timeline.events("/nowhere"))
     names = {one["pid"]: one["args"]["name"] for one in events if one["name"] == "process_name"}
     assert sorted(names.values()) == [
         "waiting, by the process that submitted",

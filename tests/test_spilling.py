@@ -15,7 +15,7 @@ import pytest
 from support import WAIT, is_alive, poll, poll_store_has_room
 
 import sooner
-from sooner._snapshot import METRICS, Snapshot
+from sooner._state.snapshot import METRICS, Snapshot
 from sooner.exceptions import (
     ActorDiedError,
     ActorUnavailableError,

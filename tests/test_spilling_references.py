@@ -7,7 +7,7 @@ import pytest
 from support import WAIT, poll
 
 import sooner
-from sooner._snapshot import METRICS, Snapshot
+from sooner._state.snapshot import METRICS, Snapshot
 
 MIB = 1 << 20
 STORE_MIB = 64

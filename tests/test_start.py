@@ -147,7 +147,7 @@ def test_wrong_options(options, says, short_dir):
 
 
 def test_sizes(short_dir):
-    from sooner._cli_start import _bytes
+    from sooner._cli.start import _bytes
 
     assert [_bytes("x", text) for text in ("5", "2k", "3M", "1.5GiB", "4gb", "7B")] == [
         5,

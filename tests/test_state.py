@@ -14,7 +14,7 @@ import pytest
 from support import poll
 
 import sooner
-from sooner import _task_rows
+from sooner._state import task_rows
 from sooner.util import state
 
 KIB_200 = 200 << 10
@@ -409,7 +409,7 @@ def test_every_failure_code_has_its_word():
     body = re.search(r"pub enum FailureCode \{\n(.*?)\n\}", text, re.DOTALL)[1]
     codes = re.findall(r"#\[n\((\d+)\)\]\s+(\w+),", body)
     assert [int(code) for code, _ in codes] == list(range(len(codes)))
-    words = [_task_rows.error_type(int(code) + 1) for code, _ in codes]
+    words = [task_rows.error_type(int(code) + 1) for code, _ in codes]
     assert len(set(words)) == len(codes)
     assert dict(zip((name for _, name in codes), words, strict=True))["OutOfDisk"] == "OUT_OF_DISK"
-    assert _task_rows.error_type(len(codes) + 1) == "SYSTEM_ERROR"
+    assert task_rows.error_type(len(codes) + 1) == "SYSTEM_ERROR"

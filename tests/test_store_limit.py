@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import sooner
-from sooner import _resources, _sooner
+from sooner import _sooner
+from sooner._session import resources
 from sooner.cluster_utils import Cluster
 from sooner.exceptions import ObjectStoreFullError
 from sooner.util import state
@@ -48,7 +49,7 @@ def memory_file() -> Path:
 
 @pytest.mark.parametrize("asked", ["1G", b"1", [], True, float("nan"), float("inf"), -1, 0, MIB - 1, 1 << 50])
 def test_what_is_no_limit_is_refused_with_the_default(asked: Any) -> None:
-    default = _resources.store_bytes(None)
+    default = resources.store_bytes(None)
     with pytest.raises(ValueError, match=f"object_store_memory must be .*default is {default}"):
         sooner.init(object_store_memory=asked)
     assert not sooner.is_initialized()
@@ -75,10 +76,10 @@ def test_the_limit_is_whole_pages_and_never_more_than_asked() -> None:
 
 
 def test_the_default_is_a_share_of_what_there_is() -> None:
-    machine = _resources.memory_bytes()
+    machine = resources.memory_bytes()
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     assert 0 < machine <= total
-    assert _resources.store_bytes(None) == int(machine * 0.3) // 4096 * 4096
+    assert resources.store_bytes(None) == int(machine * 0.3) // 4096 * 4096
 
 
 def test_a_machine_whose_memory_is_unknown_must_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +101,7 @@ def test_a_machine_whose_memory_is_unknown_must_be_told(monkeypatch: pytest.Monk
 
 
 def test_more_than_the_machine_has_draws_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    machine, default = _resources.memory_bytes(), _resources.store_bytes(None)
+    machine, default = resources.memory_bytes(), resources.store_bytes(None)
     with caplog.at_level(logging.WARNING, logger="sooner"):
         sooner.init(num_cpus=1, object_store_memory=machine + 4096)
     try:
@@ -114,7 +115,7 @@ def test_more_than_the_machine_has_draws_a_warning(caplog: pytest.LogCaptureFixt
 
 
 def test_a_value_that_the_machine_has_no_memory_for_is_an_error() -> None:
-    machine = _resources.memory_bytes()
+    machine = resources.memory_bytes()
     sooner.init(num_cpus=1, object_store_memory=2 * machine, spill_directories=[])
     try:
         # Pages that are never touched: the store asks for them, and the array itself takes none.

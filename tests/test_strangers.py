@@ -20,7 +20,9 @@ import pytest
 from support import WAIT, Node, is_alive, poll, run_command, run_driver
 
 import sooner
-from sooner import _address, _cli_nodes, _membership, _resources, _sessions, _trust
+from sooner._cli import nodes as _cli_nodes
+from sooner._session import address as _address
+from sooner._session import membership, resources, sessions, trust
 from sooner.exceptions import SoonerError, UntrustedPathError
 from sooner.util import state
 
@@ -196,10 +198,10 @@ def test_what_is_closed_to_the_user_is_named_by_whose_it_is(public):
         """
         import os, pwd, sys
         import sooner.exceptions
-        from sooner import _membership, _trust
+        from sooner import membership, trust
         os.setgroups([]); os.setgid(65534); os.setuid(65534)
         os.environ["SOONER_TMPDIR"] = sys.argv[1]
-        for look in (lambda: _trust.open_directory(sys.argv[1]), _membership.parent_directory):
+        for look in (lambda: trust.open_directory(sys.argv[1]), membership.parent_directory):
             try:
                 look()
             except PermissionError as error:
@@ -226,7 +228,7 @@ def test_a_socket_of_another_user_is_not_read_although_the_directory_is_ours(pub
         assert done.returncode != 0
         assert "a process of user nobody (65534) listens there" in done.stderr
         with pytest.raises(UntrustedPathError, match="listens there"):
-            _trust.connect(str(directory))
+            trust.connect(str(directory))
         # Somebody came, and said nothing before it left.
         poll("the trap has heard of it", lambda: process.stdout.readline() == "came 0\n")
 
@@ -260,7 +262,7 @@ def test_links_are_not_followed(short_dir):
         within = node.directory.parent / "node-1-0b00000000000000"
         within.symlink_to(node.directory)
         with pytest.raises(UntrustedPathError, match="it is a link"):
-            _sessions.running_nodes(str(node.directory.parent))
+            sessions.running_nodes(str(node.directory.parent))
         within.unlink()
     finally:
         node.run("stop", "--force", check=None)
@@ -302,7 +304,7 @@ def test_what_stands_there_instead_of_a_directory_is_named(short_dir):
     path = short_dir / f"sooner-{os.getuid()}"
     path.write_text("")
     with pytest.raises(UntrustedPathError, match="it is no directory"):
-        _sessions.running_sessions(str(path))
+        sessions.running_sessions(str(path))
     done = run_command("start", "--head", base=short_dir, check=1)
     assert "it is no directory" in done.stderr
 
@@ -397,7 +399,7 @@ def runtime(short_dir, monkeypatch):
 
 
 def test_a_runtime_directory_of_the_user_is_preferred(runtime, monkeypatch, short_dir):
-    assert _membership.base_directory() == f"{runtime}/sooner-{os.getuid()}"
+    assert membership.base_directory() == f"{runtime}/sooner-{os.getuid()}"
     done = run_driver("import sooner; print(sooner.init(num_cpus=1)['session_dir'])")
     assert done.stdout.startswith(f"{runtime}/sooner-{os.getuid()}/session-")
     environment = {name: value for name, value in os.environ.items() if name != "SOONER_TMPDIR"}
@@ -413,19 +415,19 @@ def test_a_runtime_directory_of_the_user_is_preferred(runtime, monkeypatch, shor
         assert json.loads(started.stdout)["session_dir"].startswith(f"{runtime}/sooner-{os.getuid()}/node-")
         run_driver("import sooner; print(sooner.init(address='auto'))")
         monkeypatch.setenv("SOONER_TMPDIR", str(short_dir))
-        assert _membership.base_directory() == f"{short_dir}/sooner-{os.getuid()}"
+        assert membership.base_directory() == f"{short_dir}/sooner-{os.getuid()}"
     finally:
         subprocess.run([*command, "stop", "--force"], env=environment, capture_output=True, check=True)
 
 
 def test_values_do_not_go_to_disk_in_a_runtime_directory(runtime):
-    assert _membership.disk_directory() == "/tmp"
+    assert membership.disk_directory() == "/tmp"
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o770, 0o1777])
 def test_a_runtime_directory_that_is_open_to_others_is_not_used(runtime, mode):
     runtime.chmod(mode)
-    assert _membership.base_directory() == f"/tmp/sooner-{os.getuid()}"
+    assert membership.base_directory() == f"/tmp/sooner-{os.getuid()}"
 
 
 def test_a_runtime_directory_that_is_no_use_is_not_used(runtime, monkeypatch, short_dir):
@@ -436,29 +438,29 @@ def test_a_runtime_directory_that_is_no_use_is_not_used(runtime, monkeypatch, sh
     long.mkdir(0o700)
     for wrong in (str(link), str(long), "relative", str(short_dir / "not-there"), "/"):
         monkeypatch.setenv("XDG_RUNTIME_DIR", wrong)
-        assert _membership.base_directory() == elsewhere, wrong
+        assert membership.base_directory() == elsewhere, wrong
 
 
 @is_root
 def test_a_runtime_directory_of_another_user_is_not_used(runtime):
     os.chown(runtime, STRANGER, STRANGER)
-    assert _membership.base_directory() == f"/tmp/sooner-{os.getuid()}"
+    assert membership.base_directory() == f"/tmp/sooner-{os.getuid()}"
 
 
 def test_a_runtime_directory_that_goes_at_logout_is_not_used(runtime, monkeypatch, short_dir):
     """Nodes outlive the login session that they were started in."""
-    monkeypatch.setattr(_membership, "_MADE_BY_LOGIN", f"{short_dir}/")
-    monkeypatch.setattr(_membership, "_LINGER", str(short_dir))
-    assert _membership.base_directory() == f"/tmp/sooner-{os.getuid()}"
+    monkeypatch.setattr(membership, "_MADE_BY_LOGIN", f"{short_dir}/")
+    monkeypatch.setattr(membership, "_LINGER", str(short_dir))
+    assert membership.base_directory() == f"/tmp/sooner-{os.getuid()}"
     import pwd
 
     (short_dir / pwd.getpwuid(os.getuid()).pw_name).touch()
-    assert _membership.base_directory() == f"{runtime}/sooner-{os.getuid()}"
+    assert membership.base_directory() == f"{runtime}/sooner-{os.getuid()}"
 
 
 def test_an_empty_variable_is_none(runtime, monkeypatch):
     monkeypatch.setenv("SOONER_TMPDIR", "")
-    assert _membership.base_directory() == f"{runtime}/sooner-{os.getuid()}"
+    assert membership.base_directory() == f"{runtime}/sooner-{os.getuid()}"
 
 
 def client_hello(name: str) -> bytes:
@@ -514,7 +516,7 @@ STALLS = {
 def test_who_stops_half_way_through_a_handshake_keeps_no_node_out(short_dir, what):
     (short_dir / "n").mkdir()
     head = Node(short_dir, "--port", "0")
-    told = _membership.membership(str(head.directory))
+    told = membership.membership(str(head.directory))
     token = Path(told["token_file"]).read_text().strip()
     node = Node(short_dir / "n", join=(told["head"], token))
     try:
@@ -540,7 +542,7 @@ def test_who_stops_half_way_through_a_handshake_keeps_no_node_out(short_dir, wha
 def test_a_handshake_that_makes_room_is_noted(short_dir):
     head = Node(short_dir)
     try:
-        address = _membership.membership(str(head.directory))["head"]
+        address = membership.membership(str(head.directory))["head"]
         with stalled_handshakes(address, 40, client_hello("control.sooner"), "127.0.0.66"):
             log = head.directory / "logs" / "node.log"
             poll("it is noted", lambda: "made room for a later one from this address" in log.read_text())
@@ -556,7 +558,7 @@ def two_nodes(short_dir):
     """A head and a node with the resource "b"."""
     (short_dir / "b").mkdir()
     head = Node(short_dir)
-    told = _membership.membership(str(head.directory))
+    told = membership.membership(str(head.directory))
     token = Path(told["token_file"]).read_text().strip()
     other = Node(short_dir / "b", "--resources", '{"b": 1}', join=(told["head"], token))
     yield head
@@ -955,9 +957,9 @@ def test_a_head_does_not_take_a_damaged_store_for_a_new_one(short_dir, contents)
 
 def test_variables_for_tests_mean_nothing_elsewhere(monkeypatch):
     monkeypatch.setenv("SOONER_TEST_WORKER_MEMORY", "1000")
-    assert _resources.stated_memory() == 1000
+    assert resources.stated_memory() == 1000
     monkeypatch.delenv("PYTEST_CURRENT_TEST")
-    assert _resources.stated_memory() is None
+    assert resources.stated_memory() is None
 
 
 def test_the_command_says_its_version():

@@ -135,7 +135,7 @@ PLANTED: list[tuple[Callable[[Path], list[str]], dict[str, str], str]] = [
     (tidy_python.check_imports, {"python/sooner/util/a.py": "from ..actor import x\n"}, "sooner.actor.x: only public"),
     (
         tidy_python.check_imports,
-        {"python/sooner/compat/ray.py": "import sooner\nsooner._x()\n"},
+        {"python/sooner/util/ray.py": "import sooner\nsooner._x()\n"},
         "sooner._x: only public",
     ),
     (tidy_python.check_imports, {"python/sooner/a.py": "def f():\n    import tests.b\n"}, "a.py:2: tests.b"),

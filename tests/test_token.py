@@ -15,7 +15,8 @@ from typing import NamedTuple
 import pytest
 from support import WAIT, Node, poll, run_command, running_driver
 
-from sooner import _membership, _sooner
+from sooner import _sooner
+from sooner._session import membership
 
 # A program that talks between the nodes, with workers of before and with new ones, each time it reads a line.
 PROGRAM = """
@@ -74,7 +75,7 @@ def machines(short_dir) -> Iterator[Machines]:
     for base in bases:
         base.mkdir()
     head = Node(bases[0], "--resources", '{"a": 1}')
-    told = _membership.membership(str(head.directory))
+    told = membership.membership(str(head.directory))
     files = Path(told["token_file"]), bases[1] / "token"
     files[1].write_text(files[0].read_text())
     files[1].chmod(0o600)
@@ -113,7 +114,7 @@ def test_a_cluster_gets_another_token_while_it_works(machines, short_dir):
         refused = machines.joins(short_dir / "e", old)
         assert refused == 7, "the token is not that of the cluster"
         assert machines.joins(short_dir / "f", new) == 0
-        fingerprints = {_membership.membership(str(one.directory))["fingerprint"] for one in machines[:2]}
+        fingerprints = {membership.membership(str(one.directory))["fingerprint"] for one in machines[:2]}
         assert len(fingerprints) == 1
         assert machines.head.json("status")["cluster"]["fingerprint"] in fingerprints
     # And after a new start of the head, over connections that are all new.
@@ -258,15 +259,15 @@ def test_a_program_that_has_joined_without_a_file_says_that_its_token_was_change
 
 
 def test_a_node_takes_no_token_that_would_cut_it_off(machines):
-    before = _membership.membership(str(machines.node.directory))
+    before = membership.membership(str(machines.node.directory))
     text = machines.files[1].read_text()
     machines.files[1].write_text(f"sooner-token-1-{'7b' * 32}\n")
     refused = machines.step("renew", 1, check=1)
     assert "it would be cut off from its cluster" in refused
-    assert _membership.membership(str(machines.node.directory))["fingerprint"] == before["fingerprint"]
+    assert membership.membership(str(machines.node.directory))["fingerprint"] == before["fingerprint"]
     machines.files[1].write_text(text)
     machines.step("renew", 1)
-    assert "refused" not in _membership.membership(str(machines.node.directory))
+    assert "refused" not in membership.membership(str(machines.node.directory))
 
 
 def test_a_node_that_starts_in_the_middle_believes_both(machines, short_dir):

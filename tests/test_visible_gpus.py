@@ -8,7 +8,7 @@ import pytest
 from support import run_driver
 
 import sooner
-from sooner import _gpus
+from sooner._session import gpus
 
 LOOK = """
 import os, sooner
@@ -100,13 +100,13 @@ def test_more_gpus_than_the_program_was_shown_are_refused(monkeypatch, shown, sa
 
 def test_gpus_are_found_where_the_driver_lists_them(tmp_path, monkeypatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert _gpus.count(str(tmp_path / "none")) == 0
+    assert gpus.count(str(tmp_path / "none")) == 0
     for address in ("0000:3b:00.0", "0000:5e:00.0", "0000:86:00.0"):
         (tmp_path / address).mkdir()
-    assert _gpus.count(str(tmp_path)) == 3
+    assert gpus.count(str(tmp_path)) == 3
     for shown, count in (("0", 1), ("0,1,2,3", 3), ("", 0), ("-1", 0), ("GPU-a,GPU-b", 2)):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", shown)
-        assert _gpus.count(str(tmp_path)) == count
+        assert gpus.count(str(tmp_path)) == count
 
 
 def test_what_has_gpus_shares_no_process_with_what_has_none() -> None:

@@ -15,7 +15,7 @@ import pytest
 from support import WAIT, is_alive, poll, run_driver, running_driver
 
 import sooner
-from sooner import _program
+from sooner._engine import program
 from sooner.util.multiprocessing import Pool
 
 
@@ -251,17 +251,17 @@ assert found[2:] == (0o077, "program again"), found
 
 
 def test_on_another_machine_modules_are_looked_for_where_nobody_else_decides(monkeypatch, tmp_path) -> None:
-    monkeypatch.setattr(_program, "is_guest", True)
+    monkeypatch.setattr(program, "is_guest", True)
     own = tmp_path / "open" / "own"
     own.mkdir(parents=True)
-    assert _program._is_safe(str(own))
+    assert program._is_safe(str(own))
     # Who may write to a directory on the way may put another one in its place.
     own.parent.chmod(0o777)
-    assert not _program._is_safe(str(own))
+    assert not program._is_safe(str(own))
     own.parent.chmod(0o755)
     own.chmod(0o777)
-    assert not _program._is_safe(str(own))
-    assert not _program._is_safe(str(tmp_path / "none"))
+    assert not program._is_safe(str(own))
+    assert not program._is_safe(str(tmp_path / "none"))
 
 
 def test_proxies_of_a_manager_work_in_workers(session) -> None:

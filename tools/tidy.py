@@ -17,6 +17,7 @@ from pathlib import Path
 import tidy_invariants
 import tidy_python
 import tidy_records
+import tidy_rooms
 import tidy_rust
 
 LINES_MAX = 1000
@@ -172,6 +173,7 @@ CHECKS: dict[str, Callable[[Path], list[str]]] = {
     "docstrings of Python modules": tidy_python.check_docstrings,
     "imports of Python modules": tidy_python.check_imports,
     "long functions in Python": tidy_python.check_functions,
+    "rooms of the Python package": tidy_rooms.check_rooms,
     "sizes of files": check_sizes,
     "nothing unfinished": check_unfinished,
     "pages of errors": check_error_pages,

@@ -28,17 +28,17 @@ if TYPE_CHECKING:
     from sooner import options as options
     from sooner import state as state
     from sooner import util as util
-    from sooner._inspect import inspect_serializability as inspect_serializability
-    from sooner._progress import progress as progress
-    from sooner._progress import tqdm as tqdm
-    from sooner._serializers import deregister_serializer as deregister_serializer
-    from sooner._serializers import register_serializer as register_serializer
+    from sooner._errors.inspect import inspect_serializability as inspect_serializability
+    from sooner._progress.progress import progress as progress
+    from sooner._progress.progress import tqdm as tqdm
     from sooner._sooner import ObjectRef as ObjectRef
     from sooner._sooner import ObjectRefGenerator as ObjectRefGenerator
     from sooner._sooner import get as get
     from sooner._sooner import put as put
     from sooner._sooner import take as take
     from sooner._sooner import wait as wait
+    from sooner._values.serializers import deregister_serializer as deregister_serializer
+    from sooner._values.serializers import register_serializer as register_serializer
     from sooner.actor import ActorClass as ActorClass
     from sooner.actor import ActorHandle as ActorHandle
     from sooner.actor import ActorProxy as ActorProxy
@@ -105,26 +105,26 @@ _HOMES = {
     "available_resources": "sooner.context",
     "cancel": "sooner.remote_function",
     "cluster_resources": "sooner.context",
-    "deregister_serializer": "sooner._serializers",
+    "deregister_serializer": "sooner._values.serializers",
     "get": "sooner._sooner",
     "get_actor": "sooner.actor",
     "get_gpu_ids": "sooner.runtime_context",
     "get_runtime_context": "sooner.runtime_context",
     "init": "sooner.context",
-    "inspect_serializability": "sooner._inspect",
+    "inspect_serializability": "sooner._errors.inspect",
     "is_initialized": "sooner.context",
     "kill": "sooner.actor",
     "list_named_actors": "sooner.actor",
     "method": "sooner.actor",
     "nodes": "sooner.context",
-    "progress": "sooner._progress",
+    "progress": "sooner._progress.progress",
     "put": "sooner._sooner",
-    "register_serializer": "sooner._serializers",
+    "register_serializer": "sooner._values.serializers",
     "remote": "sooner.remote_function",
     "shutdown": "sooner.context",
     "timeline": "sooner.context",
     "take": "sooner._sooner",
-    "tqdm": "sooner._progress",
+    "tqdm": "sooner._progress.progress",
     "wait": "sooner._sooner",
 }
 

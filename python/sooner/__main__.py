@@ -4,6 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from sooner._cli import main
+from sooner._cli.command import main
 
 sys.exit(main())

@@ -5,6 +5,7 @@ import concurrent.futures
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from typing import Any, Generic, NoReturn, TypeVar, final, overload
 
+from sooner._options.traits import ActorTraits, CallTraits, JobTraits, NodeTraits, ProcessTraits, TaskTraits
 from sooner.ids import JobID, TaskID
 
 _T = TypeVar("_T")
@@ -14,6 +15,17 @@ _V = TypeVar("_V")
 _Ref = TypeVar("_Ref", bound=ObjectRef[Any] | ObjectRefGenerator[Any])
 
 __version__: str
+# What numbers in the engine's messages mean: each number is a place in its table.
+FAILURES: tuple[str, ...]
+HOLDS: tuple[str, ...]
+TASK_KINDS: tuple[str, ...]
+TASK_STATES: tuple[str, ...]
+WORKER_STATES: tuple[str, ...]
+ACTOR_PHASES: tuple[str, ...]
+# Bits of what a snapshot is about.
+ABOUT: dict[str, int]
+# Fields of a record of an execution, with the letters of `struct` for their types.
+RECORD: tuple[tuple[str, str], ...]
 
 @final
 class ObjectRef(Generic[_T_co]):
@@ -120,17 +132,7 @@ class TaskSubmitter:
     def __new__(
         cls,
         exported: Exported,
-        name: str,
-        resources: Sequence[tuple[str, float]],
-        returns: int,
-        stream: tuple[int, bool] | None,
-        retries: int,
-        retry_exceptions: bool,
-        max_calls: int,
-        arity: tuple[int, int, bool],
-        check: Callable[..., None],
-        is_recorded: bool,
-        placed: tuple[Placing | None, bool, int | None],
+        traits: TaskTraits,
     ) -> TaskSubmitter: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
@@ -141,16 +143,7 @@ class MethodSubmitter:
     def __new__(
         cls,
         actor: ObjectRef[Any],
-        name: str,
-        title: str | None,
-        returns: int,
-        stream: tuple[int, bool] | None,
-        retries: int,
-        retry_exceptions: bool,
-        calling: tuple[int | None, bool, int, Exported | None, bool | None],
-        arity: tuple[int, int, bool],
-        check: Callable[..., None],
-        is_recorded: bool,
+        traits: CallTraits,
     ) -> MethodSubmitter: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
@@ -246,86 +239,14 @@ def create_actor(
     exported: Exported,
     args: tuple[Any, ...],
     kwargs: dict[str, Any] | None,
-    title: str,
-    placement: Sequence[tuple[str, float]],
-    lifetime: Sequence[tuple[str, float]],
-    makeup: tuple[int, Sequence[int] | None, int, bool, int | None],
-    name: tuple[str, str, bytes] | None,
-    placed: tuple[Placing | None, bool, int | None],
+    traits: ActorTraits,
 ) -> ObjectRef[Any]: ...
 def limit_pending(most: int | None) -> None: ...
 def memory_bytes() -> int: ...
-def start(
-    resources: Sequence[tuple[str, float]],
-    pool_size: int,
-    store_bytes: int,
-    inline_bytes: int,
-    base_directory: str,
-    template: Sequence[str],
-    namespace: str,
-    log_to_driver: bool,
-    random: int,
-    local_mode: bool,
-    events_bytes: int,
-    lineage_bytes: int,
-    labels: Sequence[tuple[str, str]],
-    spill_directories: Sequence[str],
-    max_spill_bytes: int | None,
-    eviction: str,
-    memory: tuple[float, int | None, str],
-) -> str: ...
-def connect(
-    directory: str,
-    template: Sequence[str],
-    setup: tuple[Sequence[str], Sequence[str], bool, bool, Sequence[str], Sequence[tuple[str, int]]],
-    working_directory: str,
-    namespace: str,
-    inline_bytes: int,
-    events_bytes: int,
-    lineage_bytes: int,
-    log_to_driver: bool,
-) -> None: ...
-def join(
-    head: str,
-    token: str | None,
-    token_file: str,
-    name: str,
-    store_bytes: int,
-    inline_bytes: int,
-    base_directory: str,
-    setup: tuple[Sequence[str], Sequence[str], bool, bool, Sequence[str], Sequence[tuple[str, int]]],
-    working_directory: str,
-    namespace: str,
-    log_to_driver: bool,
-    random: int,
-    events_bytes: int,
-    lineage_bytes: int,
-    spill: tuple[Sequence[str], int | None],
-    eviction: str,
-) -> tuple[str, str, str]: ...
-def node_main(
-    resources: Sequence[tuple[str, float]],
-    pool_size: int,
-    store_bytes: int,
-    base_directory: str,
-    name: str,
-    labels: Sequence[tuple[str, str]],
-    interpreter: tuple[str, str, Sequence[str], Sequence[str], bool],
-    is_head: bool,
-    random: int,
-    cluster_directory: str,
-    head: str | None,
-    host: str | None,
-    port: int | None,
-    token_file: str | None,
-    health_timeout: float,
-    memory: tuple[float, int | None, str],
-    spill: tuple[Sequence[str], int | None],
-    eviction: str,
-    token: str | None,
-    signals: int,
-    ready: int | None,
-) -> int: ...
+def start(job: JobTraits, node: NodeTraits, local_mode: bool) -> str: ...
+def connect(directory: str, job: JobTraits) -> None: ...
+def join(head: str, token: str | None, token_file: str, job: JobTraits, node: NodeTraits) -> tuple[str, str, str]: ...
+def node_main(traits: ProcessTraits, token: str | None, signals: int, ready: int | None) -> int: ...
 def remove_session(directory: str) -> None: ...
 def read_token(path: str) -> str: ...
 def change_token(path: str, step: str, given: str | None) -> tuple[str, list[str], list[int]]: ...
@@ -402,3 +323,4 @@ def set_current(token: int | None) -> None: ...
 def is_cancelled() -> bool: ...
 def _met(index: int) -> ObjectRef[Any]: ...
 def _out_of_band(id: bytes) -> ObjectRef[Any]: ...  # noqa: A002
+def python_side() -> list[tuple[str, str, list[int]]]: ...

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, Literal, TypeVar, overload
 
 from sooner import _sooner
-from sooner._aio import Arrivals, check_session
+from sooner._engine.aio import Arrivals, check_session
 from sooner.exceptions import GetTimeoutError
 
 __all__ = ["as_completed", "gather", "get", "wait"]

@@ -8,8 +8,8 @@ from typing import Any
 
 from cloudpickle import CloudPickler, dump, dumps, load, loads
 
-from sooner._culprit import explain_pickle_failure
-from sooner._pickling import ValuePickler, passing
+from sooner._errors.culprit import explain_pickle_failure
+from sooner._values.pickling import ValuePickler, passing
 
 __all__ = [
     "CloudPickler",
@@ -37,9 +37,9 @@ def reduce_to_file(array: Any) -> tuple[Any, ...] | None:
     Raises:
         ValueError: The file is gone.
     """
-    from sooner import _memmaps
+    from sooner._values import memmaps  # optional
 
-    return _memmaps.reduce_to_file(array)
+    return memmaps.reduce_to_file(array)
 
 
 def dumps_debug(

@@ -97,7 +97,7 @@ class SoonerError(Exception):
 
     def to_bytes(self) -> bytes:
         """Return this error as bytes for `from_bytes`."""
-        from sooner._pickling import dumps
+        from sooner._values.pickling import dumps  # circle
 
         return dumps(self)
 
@@ -108,7 +108,7 @@ class SoonerError(Exception):
         Raises:
             ValueError: The bytes hold something else.
         """
-        import pickle
+        import pickle  # start-up: 2.5 ms
 
         try:
             error = pickle.loads(data)
@@ -207,7 +207,7 @@ class TaskError(SoonerError):
         `KeyboardInterrupt`, `StopIteration`, `asyncio.CancelledError`, ...), because raising it in the caller
         would end a loop or the program without a word.
         """
-        from sooner._dual import dual_instance
+        from sooner._errors.dual import dual_instance  # circle
 
         return dual_instance(self) or self
 
@@ -217,7 +217,7 @@ class TaskError(SoonerError):
         Raises:
             TypeError: The cause's class cannot be combined with this one.
         """
-        from sooner._dual import dual_instance
+        from sooner._errors.dual import dual_instance  # circle
 
         dual = dual_instance(self)
         if dual is None:
@@ -235,7 +235,7 @@ class TaskError(SoonerError):
         return f"TaskError({self.function_name!r}, cause={inside})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from sooner._errors import reduce_task_error
+        from sooner._errors.packing import reduce_task_error  # circle
 
         return reduce_task_error(self)
 

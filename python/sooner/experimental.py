@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import sooner
 from sooner import _sooner
 
 # For how long owners are asked for what this process has not heard of (seconds).
@@ -27,8 +28,6 @@ def get_object_locations(refs: Sequence[_sooner.ObjectRef[Any]], timeout_ms: int
     Raises:
         TypeError: `refs` holds something else.
     """
-    import sooner
-
     given = list(refs)
     for ref in given:
         if not isinstance(ref, _sooner.ObjectRef):

@@ -6,7 +6,7 @@ the runtime context, `nodes()` and error messages show.
 
 from __future__ import annotations
 
-import secrets
+import os
 from typing import Any, ClassVar, TypeVar
 
 _T = TypeVar("_T", bound="BaseID")
@@ -55,7 +55,7 @@ class BaseID(str):
     @classmethod
     def from_random(cls: type[_T]) -> _T:
         """An id that nothing has."""
-        return cls(secrets.token_bytes(cls._BYTES))
+        return cls(os.urandom(cls._BYTES))
 
     @classmethod
     def nil(cls: type[_T]) -> _T:

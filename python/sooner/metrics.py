@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sooner import _sooner
-from sooner._prometheus import text_of
+from sooner._state.prometheus import text_of
 
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _KEY = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
@@ -265,7 +265,9 @@ def prometheus_text(address: str | None = None, timeout: float = 30) -> str:
         ConnectionError: There is no session to ask, or several to choose from.
         OSError: The session does not answer.
     """
-    from sooner import _sessions, _snapshot, context
+    from sooner import context  # start-up: 52.9 ms
+    from sooner._session import sessions  # start-up: 4.2 ms
+    from sooner._state import snapshot  # start-up: 3.5 ms
 
-    directory = (context.session_directory() if address is None else "") or _sessions.choose_session(address)
-    return text_of(_snapshot.Snapshot(directory, _snapshot.METRICS, timeout=timeout))
+    directory = (context.session_directory() if address is None else "") or sessions.choose_session(address)
+    return text_of(snapshot.Snapshot(directory, snapshot.METRICS, timeout=timeout))

@@ -48,7 +48,7 @@ class PlacementGroupSchedulingStrategy:
         placement_group_bundle_index: int = -1,
         placement_group_capture_child_tasks: bool | None = None,
     ) -> None:
-        from sooner.placement import PlacementGroup, check_bundle_index
+        from sooner.placement import PlacementGroup, check_bundle_index  # start-up: 15.1 ms
 
         if placement_group is not None and not isinstance(placement_group, PlacementGroup):
             raise ValueError(

@@ -18,7 +18,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from sooner import _query, _sessions, _snapshot, _task_rows, context
+from sooner import context
+from sooner._session import sessions
+from sooner._state import query, task_rows
+from sooner._state import snapshot as _snapshot
 
 R = TypeVar("R", bound="StateRecord")
 Filter = tuple[str, str, Any]
@@ -286,7 +289,7 @@ def _object_state(**row: Any) -> ObjectState:
 
 def _directory(address: str | None) -> str:
     own = context.session_directory() if address in (None, "auto", "local") else ""
-    return own or _sessions.choose_session(None if address in ("auto", "local") else address)
+    return own or sessions.choose_session(None if address in ("auto", "local") else address)
 
 
 def _rows(
@@ -299,8 +302,8 @@ def _rows(
 ) -> list[dict[str, Any]]:
     _check(limit, timeout, filters)
     # Before anybody is asked: a wrong filter is wrong even if there is no row.
-    _query.matcher(filters or (), [field.name for field in dataclasses.fields(_RECORDS[kind])])
-    rows, snapshot = _query.rows_of(_directory(address), kind, filters or (), limit, timeout)
+    query.matcher(filters or (), [field.name for field in dataclasses.fields(_RECORDS[kind])])
+    rows, snapshot = query.rows_of(_directory(address), kind, filters or (), limit, timeout)
     if raise_on_missing_output and snapshot.missing():
         _warn_of(snapshot)
     return rows
@@ -451,7 +454,7 @@ def summarize_tasks(address: str | None = None, timeout: float = 30) -> dict[str
         that a worker was seen to hold while it ran one, None if none was seen), `total_tasks`, `total_actor_tasks`,
         `total_actor_scheduled`, and `events_lost` (executions that the records no longer have).
     """
-    return _task_rows.summary_of_tasks(_directory(address), timeout)
+    return task_rows.summary_of_tasks(_directory(address), timeout)
 
 
 def summarize_actors(address: str | None = None, timeout: float = 30) -> dict[str, Any]:

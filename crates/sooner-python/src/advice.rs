@@ -9,6 +9,8 @@ use pyo3::prelude::*;
 use sooner_runtime::client::Client;
 use sooner_runtime::wire::TaskId;
 
+use crate::python_side;
+
 /// So many tasks one after the other, which took so long together (nanoseconds), are worth a word.
 const TASKS_MIN: u32 = 20;
 const NANOS_MIN: u64 = 2_000_000_000;
@@ -31,8 +33,7 @@ pub fn on_waited(py: Python<'_>, client: &Arc<Client>, task: TaskId, is_call: bo
         return IN_A_ROW.set((count + 1, total + nanos, task.number));
     }
     IN_A_ROW.set((0, 0, 0));
-    let told =
-        py.import("sooner._advice").and_then(|advice| advice.call_method1("get_in_loop", (count + 1,)));
+    let told = python_side::GET_IN_LOOP.call(py, (count + 1,));
     if let Err(error) = told {
         error.write_unraisable(py, None);
     }

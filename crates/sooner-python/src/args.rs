@@ -17,6 +17,7 @@ use sooner_runtime::wire::message::Outcome;
 use sooner_runtime::wire::{Blob, ObjectId, limits};
 
 use crate::object_ref::{ObjectRef, ids, serialising};
+use crate::python_side;
 use crate::values::{Access, Encoded, Source, decode_inline, encode, encode_plain, is_alone};
 
 /// Begin entries.
@@ -67,10 +68,7 @@ impl<'py> Together<'py> {
 }
 
 fn is_passed_as_by_the_standard_library(py: Python<'_>) -> PyResult<bool> {
-    py.import("sooner._pickling")?
-        .getattr(intern!(py, "passing"))?
-        .getattr(intern!(py, "by_file"))?
-        .is_truthy()
+    python_side::PASSING.get(py)?.getattr(intern!(py, "by_file"))?.is_truthy()
 }
 
 /// Encodes the arguments of a call.
@@ -203,7 +201,7 @@ pub fn explain(py: Python<'_>, value: &Bound<'_, PyAny>, error: &PyErr, what: &s
     }
     // The search pickles parts of the value. References among them must not count as given away.
     let explained = serialising(&mut Vec::new(), || {
-        py.import("sooner._errors")?.call_method1("explain_pickle_failure", (value, error.value(py), what))
+        python_side::EXPLAIN_PICKLE_FAILURE.call(py, (value, error.value(py), what))
     });
     match explained {
         Ok(explained) if explained.is(error.value(py)) => error.clone_ref(py),

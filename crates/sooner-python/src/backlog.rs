@@ -22,6 +22,7 @@ use sooner_runtime::wire::limits::{
 };
 use sooner_runtime::wire::message::FailureCode;
 
+use crate::python_side;
 use crate::verbs::system_error;
 use crate::waiting::wait_for;
 
@@ -96,7 +97,7 @@ pub fn wait_for_room(py: Python<'_>, client: &Arc<Client>) -> PyResult<()> {
         return Ok(());
     }
     if runs_loop(py)? {
-        let code = FailureCode::PendingCallsLimit as u8;
+        let code = FailureCode::PendingCallsLimit;
         let text = format!(
             "{before} tasks and calls of this process are pending and max_pending_tasks is {limit}: wait for some of them before this one is submitted, or raise the limit with sooner.init(max_pending_tasks=...). A thread without an event loop would have waited"
         );
@@ -134,8 +135,7 @@ fn pass(py: Python<'_>, pending: usize, limit: usize) {
 
 fn warn_once(py: Python<'_>, told: &AtomicBool, text: impl FnOnce() -> String) {
     if !told.swap(true, Ordering::Relaxed)
-        && let Err(error) =
-            py.import("sooner._context").and_then(|module| module.call_method1("warn", (text(),)))
+        && let Err(error) = python_side::WARN.call(py, (text(),))
     {
         error.write_unraisable(py, None);
     }
@@ -143,5 +143,5 @@ fn warn_once(py: Python<'_>, told: &AtomicBool, text: impl FnOnce() -> String) {
 
 /// Whether this thread runs an event loop that others depend on. That of a notebook runs cell after cell: a cell may wait.
 fn runs_loop(py: Python<'_>) -> PyResult<bool> {
-    py.import("sooner._context")?.call_method0("runs_event_loop")?.extract()
+    python_side::RUNS_EVENT_LOOP.call(py, ())?.extract()
 }

@@ -15,6 +15,7 @@ use crate::args::Call;
 use crate::execute::Ended;
 use crate::object_ref::ObjectRef;
 use crate::packing::pack_one;
+use crate::python_side;
 use crate::values::{Access, Source};
 use crate::verbs::failure_error;
 use crate::worker::{finish, wait_for_end};
@@ -78,15 +79,14 @@ fn state_of(
 }
 
 fn is_store_full(py: Python<'_>, error: &PyErr) -> bool {
-    let kind = py.import("sooner.exceptions").and_then(|module| module.getattr("ObjectStoreFullError"));
+    let kind = python_side::OBJECT_STORE_FULL_ERROR.get(py);
     kind.is_ok_and(|kind| error.is_instance(py, &kind))
 }
 
 /// Why an actor ends whose hook raised.
 fn failure(py: Python<'_>, error: &PyErr, instance: &Bound<'_, PyAny>, hook: &str) -> Failure {
-    let text = py
-        .import("sooner._checkpoints")
-        .and_then(|module| module.call_method1("hook_failed", (instance.get_type(), hook, error.value(py))))
+    let text = python_side::HOOK_FAILED
+        .call(py, (instance.get_type(), hook, error.value(py)))
         .and_then(|text| text.extract::<String>());
     Failure::new(FailureCode::ActorDied, text.unwrap_or_else(|error| error.to_string()))
 }
@@ -119,7 +119,7 @@ pub fn construct<'py>(
     };
     let made = source.decode(py).and_then(|state| {
         let class = class.cast::<PyType>()?;
-        py.import("sooner._checkpoints")?.call_method1("restore", (class, args, kwargs, state))
+        python_side::RESTORE.call(py, (class, args, kwargs, state))
     });
     client.step(|core, out| core.on_restored(&restored, out));
     made

@@ -15,13 +15,15 @@ use sooner_runtime::node::memory::{Limited, MemoryOptions};
 use sooner_runtime::node::{HostJob, NodeHandle, NodeOptions};
 use sooner_runtime::protocol::worker::ownership::Slot;
 use sooner_runtime::wire::message::{
-    FindName, JobConfig, ListNames, Message, Priority, Query, QueryKind, ReserveName, TemplateSetup,
+    FailureCode, FindName, JobConfig, ListNames, Message, Priority, Query, QueryKind, ReserveName,
+    TemplateSetup,
 };
 use sooner_runtime::wire::resources::UNIT;
-use sooner_runtime::wire::{Blob, ResourceSet, TaskId, WorkerId};
+use sooner_runtime::wire::{Blob, NodeId, ResourceSet, TaskId, WorkerId};
 
 use crate::hooks::{PythonHooks, Terminal};
 use crate::object_ref::ObjectRef;
+use crate::python_side;
 use crate::session::{self, Session};
 use crate::spilling;
 use crate::verbs::untrusted;
@@ -31,61 +33,95 @@ use crate::waiting::{Wanted, interruption, need, wait_for};
 const NEXT_LINES: Duration = Duration::from_secs(3);
 const LAST_LINES: Duration = Duration::from_secs(32);
 
-/// Starts a node in this process and connects to it.
-#[pyfunction]
-#[allow(clippy::too_many_arguments)]
-pub fn start(
-    py: Python<'_>,
+/// What a job is like, that of this program. `JobTraits` of `sooner._options.traits` has the same names.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct JobTraits {
+    /// The command of its templates; empty if there are none here.
+    template: Vec<String>,
+    /// What its templates on other nodes are like; `None` if there are no other nodes.
+    setup: Option<Setup>,
+    working_directory: String,
+    namespace: String,
+    inline_bytes: u64,
+    events_bytes: u64,
+    lineage_bytes: u64,
+    pub log_to_driver: bool,
+}
+
+impl JobTraits {
+    pub fn config(self) -> JobConfig {
+        JobConfig {
+            template: self.template,
+            working_directory: self.working_directory,
+            namespace: self.namespace,
+            inline_bytes: self.inline_bytes,
+            events_bytes: self.events_bytes,
+            lineage_bytes: self.lineage_bytes,
+            setup: self.setup.map(template_setup).map(Box::new),
+            hashes: crate::hashes::of_this_program(),
+        }
+    }
+}
+
+/// What a node is like that is started. `NodeTraits` of `sooner._options.traits` has the same names.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct NodeTraits {
     resources: Vec<(String, f64)>,
     pool_size: usize,
     store_bytes: u64,
-    inline_bytes: u64,
-    base_directory: String,
-    template: Vec<String>,
-    namespace: String,
-    log_to_driver: bool,
-    random: u64,
-    local_mode: bool,
-    events_bytes: u64,
-    lineage_bytes: u64,
+    /// Directories for values, and how much may be in them (bytes): see [`spilling::options`].
+    spill: (Vec<String>, Option<u64>),
+    eviction: String,
+    pub base_directory: String,
+    name: Option<String>,
     labels: Vec<(String, String)>,
-    spill_directories: Vec<String>,
-    max_spill_bytes: Option<u64>,
-    eviction: &str,
-    memory: MemoryWords,
-) -> PyResult<String> {
+    /// `None`: nothing is done about the memory of workers.
+    memory: Option<MemoryWords>,
+    /// Of which the node's id is made.
+    random: u64,
+}
+
+impl NodeTraits {
+    pub fn node(&self) -> NodeId {
+        WorkerId(self.random).node()
+    }
+
+    /// As the node takes it. It has no job, cluster or interpreter yet, and its labels are not looked at.
+    pub fn options(self, python: &str) -> PyResult<NodeOptions> {
+        Ok(NodeOptions {
+            node: self.node(),
+            resources: ResourceSet::from_amounts(self.resources),
+            pool_size: self.pool_size,
+            store_bytes: self.store_bytes,
+            spill: spilling::options(self.spill),
+            eviction: spilling::eviction(&self.eviction)?,
+            base_directory: self.base_directory.into(),
+            host: None,
+            name: self.name,
+            cluster: None,
+            python: python.to_owned(),
+            labels: self.labels,
+            interpreter: None,
+            memory: self.memory.map_or(MemoryOptions::OFF, memory_options),
+        })
+    }
+}
+
+/// Starts a node in this process and connects to it.
+#[pyfunction]
+pub fn start(py: Python<'_>, job: JobTraits, node: NodeTraits, local_mode: bool) -> PyResult<String> {
     if session::current().is_some() {
         return Err(PyRuntimeError::new_err("sooner is started already"));
     }
     let python = python_version(py);
-    let place = base_directory.clone();
-    let total = ResourceSet::from_amounts(resources);
-    let config = JobConfig {
-        template,
-        working_directory: String::new(),
-        namespace,
-        inline_bytes,
-        events_bytes,
-        lineage_bytes,
-        setup: None,
-        hashes: crate::hashes::of_this_program(),
-    };
-    let options = NodeOptions {
-        resources: total.clone(),
-        pool_size,
-        store_bytes,
-        spill: spilling::options((spill_directories, max_spill_bytes)),
-        eviction: spilling::eviction(eviction)?,
-        base_directory: base_directory.into(),
-        host: Some(HostJob { config, sink: terminal(log_to_driver) }),
-        name: None,
-        cluster: None,
-        python: python.clone(),
-        node: WorkerId(random).node(),
-        labels: crate::group::node_labels(labels)?,
-        interpreter: None,
-        memory: memory_options(memory),
-    };
+    let place = node.base_directory.clone();
+    let sink = terminal(job.log_to_driver);
+    let mut options = node.options(&python)?;
+    options.labels = crate::group::node_labels(options.labels)?;
+    options.host = Some(HostJob { config: job.config(), sink });
+    let total = options.resources.clone();
     let (node, client) = py
         .detach(|| {
             let node = NodeHandle::start(options)?;
@@ -126,18 +162,18 @@ pub fn start(
 }
 
 /// What templates of a job on other nodes are like, as [`TemplateSetup`] has it.
-pub type Setup = (Vec<String>, Vec<String>, bool, bool, Vec<String>, Vec<(String, i64)>);
+type Setup = (Vec<String>, Vec<String>, bool, bool, Vec<String>, Vec<(String, i64)>);
 
 /// The same with names.
-pub fn template_setup((path, preload, call_sites, needs_site, options, flags): Setup) -> TemplateSetup {
+fn template_setup((path, preload, call_sites, needs_site, options, flags): Setup) -> TemplateSetup {
     TemplateSetup { path, preload, call_sites, needs_site, options, flags }
 }
 
 /// What is done about the memory of workers: from which share of the machine's on some are stopped, what was stated instead of
 /// it, and whose is limited ("off", "auto" or "all").
-pub type MemoryWords = (f64, Option<u64>, String);
+type MemoryWords = (f64, Option<u64>, String);
 
-pub fn memory_options((threshold, stated, limited): MemoryWords) -> MemoryOptions {
+fn memory_options((threshold, stated, limited): MemoryWords) -> MemoryOptions {
     let limited = match limited.as_str() {
         "off" => Limited::Nobody,
         "all" => Limited::All,
@@ -152,39 +188,18 @@ pub fn terminal(log_to_driver: bool) -> Option<Box<dyn Sink>> {
 
 /// Connects to a node that is another process, as the driver of a job of its own.
 #[pyfunction]
-#[allow(clippy::too_many_arguments)]
-pub fn connect(
-    py: Python<'_>,
-    directory: PathBuf,
-    template: Vec<String>,
-    setup: Setup,
-    working_directory: String,
-    namespace: String,
-    inline_bytes: u64,
-    events_bytes: u64,
-    lineage_bytes: u64,
-    log_to_driver: bool,
-) -> PyResult<()> {
+pub fn connect(py: Python<'_>, directory: PathBuf, job: JobTraits) -> PyResult<()> {
     if session::current().is_some() {
         return Err(PyRuntimeError::new_err("sooner is started already"));
     }
     let python = python_version(py);
-    let setup = template_setup(setup);
-    let job = JobConfig {
-        template,
-        working_directory,
-        namespace,
-        inline_bytes,
-        events_bytes,
-        lineage_bytes,
-        setup: Some(Box::new(setup)),
-        hashes: crate::hashes::of_this_program(),
-    };
+    let sink = terminal(job.log_to_driver);
+    let job = job.config();
     let socket = directory.join("node.sock");
     let (client, lines) = py
         .detach(|| {
             let client = Client::connect(&socket, &python, Some(job))?;
-            let lines = LineReader::start(&socket, &python, client.me(), terminal(log_to_driver))?;
+            let lines = LineReader::start(&socket, &python, client.me(), sink)?;
             client.start(Box::new(PythonHooks { is_worker: false }))?;
             Ok::<_, std::io::Error>((client, lines))
         })
@@ -262,7 +277,7 @@ pub fn forget_after_fork() {
 
 /// The error of a question that nobody could answer.
 fn unavailable(py: Python<'_>, text: &str) -> PyErr {
-    crate::verbs::exception(py, "RpcError", text)
+    crate::verbs::exception(py, &python_side::RPC_ERROR, text)
 }
 
 /// Asks the node and waits for the answer.
@@ -277,7 +292,7 @@ fn ask(
             Err(unavailable(py, &answer.error.unwrap_or_default()))
         }
         Ok(Message::Answer(answer)) => Ok(answer),
-        Ok(_) | Err(_) => Err(crate::verbs::system_error(py, 12, "the session ended")),
+        Ok(_) | Err(_) => Err(crate::verbs::system_error(py, FailureCode::System, "the session ended")),
     }
 }
 
@@ -310,7 +325,7 @@ pub fn reserve(
     let description = Blob::from(description);
     let question = move |request| ReserveName { request, namespace, name, actor, description }.into();
     match ask(py, client, question)?.error {
-        Some(error) => Err(crate::verbs::system_error(py, 17, &error)),
+        Some(error) => Err(crate::verbs::system_error(py, FailureCode::ActorNameTaken, &error)),
         None => Ok(()),
     }
 }
@@ -463,7 +478,7 @@ pub fn remove_session(py: Python<'_>, directory: PathBuf) {
     py.detach(|| sooner_runtime::session::remove(&directory));
 }
 
-/// The fork server's loop, driven by `sooner._template`.
+/// The fork server's loop, driven by `sooner._engine.template`.
 #[pyclass(module = "sooner._sooner")]
 pub struct Template {
     inner: sooner_runtime::template::Template,

@@ -5,77 +5,55 @@ use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use sooner_runtime::daemon::{self, GivenToken, Membership, Surroundings};
-use sooner_runtime::node::NodeOptions;
 use sooner_runtime::node::interpreter::Interpreter;
-use sooner_runtime::wire::{ResourceSet, WorkerId};
 
-use crate::control::{MemoryWords, memory_options, python_version};
-use crate::spilling;
+use crate::control::{NodeTraits, python_version};
 
-/// Runs a node in this process until it is told to end; gives the exit status. Python does not run meanwhile.
-#[pyfunction]
-#[allow(clippy::too_many_arguments)]
-pub fn node_main(
-    py: Python<'_>,
-    resources: Vec<(String, f64)>,
-    pool_size: usize,
-    store_bytes: u64,
-    base_directory: String,
-    name: String,
-    labels: Vec<(String, String)>,
+/// What the process of a node is like, beside its node. `ProcessTraits` of `sooner._options.traits` has the names of
+/// both.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct ProcessTraits {
+    /// How it runs templates of drivers elsewhere: see [`Interpreter`].
     interpreter: (String, String, Vec<String>, Vec<String>, bool),
     is_head: bool,
-    random: u64,
     cluster_directory: String,
     head: Option<String>,
     host: Option<String>,
     port: Option<u16>,
     token_file: Option<String>,
+    /// Seconds.
     health_timeout: f64,
-    memory: MemoryWords,
-    spill: (Vec<String>, Option<u64>),
-    eviction: &str,
+}
+
+/// Runs a node in this process until it is told to end; gives the exit status. Python does not run meanwhile.
+#[pyfunction]
+pub fn node_main(
+    py: Python<'_>,
+    traits: &Bound<'_, PyAny>,
     token: Option<String>,
     signals: i32,
     ready: Option<i32>,
 ) -> PyResult<i32> {
-    let (executable, code, standard, path, needs_site) = interpreter;
-    let node = NodeOptions {
-        resources: ResourceSet::from_amounts(resources),
-        pool_size,
-        store_bytes,
-        spill: spilling::options(spill),
-        eviction: spilling::eviction(eviction)?,
-        base_directory: base_directory.into(),
-        host: None,
-        name: Some(name),
-        labels,
-        interpreter: Some(Interpreter {
-            executable,
-            code,
-            standard,
-            path,
-            needs_site,
-            library: crate::hashes::library(),
-        }),
-        memory: memory_options(memory),
-        cluster: None,
-        python: python_version(py),
-        node: WorkerId(random).node(),
-    };
+    let mut node = traits.extract::<NodeTraits>()?.options(&python_version(py))?;
+    let traits: ProcessTraits = traits.extract()?;
+    let (executable, code, standard, path, needs_site) = traits.interpreter;
+    let library = crate::hashes::library();
+    node.interpreter = Some(Interpreter { executable, code, standard, path, needs_site, library });
     // SAFETY: the process was started with these descriptors for this purpose, and passes them once.
     let own = |descriptor| unsafe { OwnedFd::from_raw_fd(descriptor) };
     let membership = Membership {
-        directory: cluster_directory.into(),
-        head,
-        host,
-        port,
+        directory: traits.cluster_directory.into(),
+        head: traits.head,
+        host: traits.host,
+        port: traits.port,
         token: token.map(GivenToken),
-        token_file: token_file.map(Into::into),
+        token_file: traits.token_file.map(Into::into),
         shares_memory: shares_memory(),
-        health_timeout: std::time::Duration::from_secs_f64(health_timeout).as_nanos() as u64,
+        health_timeout: std::time::Duration::from_secs_f64(traits.health_timeout).as_nanos() as u64,
     };
-    let surroundings = Surroundings { is_head, ready: ready.map(own), signals: own(signals), membership };
+    let surroundings =
+        Surroundings { is_head: traits.is_head, ready: ready.map(own), signals: own(signals), membership };
     Ok(py.detach(|| daemon::run(node, surroundings)))
 }
 

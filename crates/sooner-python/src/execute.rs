@@ -23,6 +23,7 @@ use crate::generator::drain;
 use crate::group::Membership;
 use crate::object_ref::{ObjectRef, deserialising};
 use crate::packing::pack;
+use crate::python_side;
 use crate::session::{self, Current};
 use crate::values::Access;
 
@@ -270,7 +271,7 @@ pub fn listed_exceptions<'py>(
 
 /// Why the actor ends, if that is what the exception means.
 pub fn actor_exit(py: Python<'_>, error: &PyErr) -> Option<String> {
-    let kind = py.import("sooner._worker").and_then(|module| module.getattr("ActorExit")).ok()?;
+    let kind = python_side::ACTOR_EXIT.get(py).ok()?;
     error.is_instance(py, &kind).then(|| error.value(py).to_string())
 }
 
@@ -294,9 +295,7 @@ fn leaving(
 
 /// Ends the process of a worker whose code called `sys.exit()`, unless it is an actor that ends in order: then says why.
 pub fn exit_process(py: Python<'_>, error: &PyErr) -> Option<String> {
-    let why = py
-        .import("sooner._worker")
-        .and_then(|m| m.call_method1("exit_process", (error.value(py),))?.extract());
+    let why = python_side::EXIT_PROCESS.call(py, (error.value(py),)).and_then(|why| why.extract());
     why.unwrap_or_else(|error| {
         error.print(py);
         crate::worker::end_process();
@@ -308,15 +307,15 @@ pub fn exit_process(py: Python<'_>, error: &PyErr) -> Option<String> {
 /// under the same name.
 pub fn method<'py>(py: Python<'py>, actor: &Bound<'py, PyAny>, name: &str) -> PyResult<Bound<'py, PyAny>> {
     if name.starts_with("__ray_") || name.starts_with("__sooner_") {
-        return py.import("sooner._worker")?.call_method1("builtin_method", (actor, name));
+        return python_side::BUILTIN_METHOD.call(py, (actor, name));
     }
     let Ok(found) = actor.getattr(name) else {
-        return py.import("sooner._worker")?.call_method1("class_method", (actor, name));
+        return python_side::CLASS_METHOD.call(py, (actor, name));
     };
     if is_of_class(py, actor, name, &found)? {
         return Ok(found);
     }
-    py.import("sooner._worker")?.call_method1("class_method", (actor, name))
+    python_side::CLASS_METHOD.call(py, (actor, name))
 }
 
 /// Whether an attribute of the actor is what its class has.
@@ -338,7 +337,7 @@ fn is_of_class(
     if let Some(answer) = known {
         return Ok(answer);
     }
-    let code = py.import("sooner._worker")?.call_method1("method_code", (actor, name))?.unbind();
+    let code = python_side::METHOD_CODE.call(py, (actor, name))?.unbind();
     let answer = is_it(&code);
     METHODS.with_borrow_mut(|known| {
         if !known.as_ref().is_some_and(|(of, _)| of.bind(py).is(&class)) {
@@ -428,13 +427,13 @@ pub fn failure(py: Python<'_>, error: &PyErr, name: &str, incoming: &Incoming) -
         // Exceptions that were raised by Rust code or passed through it may not carry theirs yet.
         let _ = error.value(py).setattr("__traceback__", traceback);
     }
-    let packed = py.import("sooner._errors").and_then(|errors| {
+    let packed = (|| {
         let pid = std::process::id();
         let sizes = crate::args::argument_sizes(incoming).unwrap_or_default();
         let site = incoming.push.spec.site.as_ref().map(|site| site.as_str().to_owned());
-        let notes = errors.call_method1("call_notes", (sizes, site))?;
-        errors.call_method1("pack_task_error", (error.value(py), name, pid, title, actor, notes))
-    });
+        let notes = python_side::CALL_NOTES.call(py, (sizes, site))?;
+        python_side::PACK_TASK_ERROR.call(py, (error.value(py), name, pid, title, actor, notes))
+    })();
     let payload = packed.and_then(|packed| Ok(Blob::from(packed.cast::<PyBytes>()?.as_bytes())));
     Failure { code: FailureCode::Task, message: String::new(), payload: payload.ok() }
 }

@@ -3,7 +3,8 @@
 //!
 //! It travels in front of the code of functions and classes, and only if it differs from what workers begin with. When it
 //! changes, code that is submitted afterwards is defined again, under an id of its own: nothing is sent with a call. A
-//! worker compares one number before it runs a task. What the state is and how it is taken over is in `sooner._program`.
+//! worker compares one number before it runs a task. What the state is and how it is taken over is in
+//! `sooner._engine.program`.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -16,6 +17,8 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 use sooner_runtime::wire::Blob;
+
+use crate::python_side;
 
 /// Begins code with a state in front of it: no pickle begins with this byte.
 const MARK: u8 = b'S';
@@ -203,7 +206,7 @@ pub fn state(py: Python<'_>, is_worker: bool, looks_again: bool) -> PyResult<Sta
         Some((then, state)) if then == now && !looks_again => return Ok(state),
         Some(_) | None => {}
     }
-    let found = py.import("sooner._program")?.call_method0("state")?;
+    let found = python_side::PROGRAM_STATE.call(py, ())?;
     let state = State::new(found.cast::<PyBytes>()?.as_bytes());
     *STATE.lock() = Some((now, state.clone()));
     Ok(state)
@@ -219,7 +222,7 @@ pub fn is_followed(state: &State) -> bool {
 /// # Errors
 /// What Python raised.
 pub fn follow(py: Python<'_>, state: &State) -> PyResult<()> {
-    py.import("sooner._program")?.call_method1("follow", (PyBytes::new(py, &state.bytes),))?;
+    python_side::PROGRAM_FOLLOW.call(py, (PyBytes::new(py, &state.bytes),))?;
     FOLLOWED.store(state.hash, Ordering::Relaxed);
     *STATE.lock() = Some((0, state.clone()));
     program_changed();

@@ -19,6 +19,7 @@ use sooner_runtime::wire::message::{FailureCode, Outcome, Streaming};
 use crate::local::advance_stream;
 use crate::object_ref::ObjectRef;
 use crate::packing::pack_one;
+use crate::python_side;
 use crate::session;
 use crate::waiting::wait_for;
 
@@ -150,7 +151,7 @@ impl ObjectRefGenerator {
     }
 
     fn __anext__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().import("sooner._aio")?.call_method1("next_item", (slf,))
+        python_side::NEXT_ITEM.call(slf.py(), (slf,))
     }
 
     /// The next item if it is there: `(True, reference)`, `(True, None)` at the end, else `(False, None)`.
@@ -243,7 +244,7 @@ impl ObjectRefGenerator {
     }
 
     fn aclose<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().import("sooner._aio")?.call_method1("close_generator", (slf,))
+        python_side::CLOSE_GENERATOR.call(slf.py(), (slf,))
     }
 
     #[pyo3(signature = (kind, value=None, traceback=None))]
@@ -255,7 +256,7 @@ impl ObjectRefGenerator {
     ) -> PyResult<Bound<'py, PyAny>> {
         let _ = traceback;
         let error = value.unwrap_or(kind);
-        slf.py().import("sooner._aio")?.call_method1("close_generator", (slf, error))
+        python_side::CLOSE_GENERATOR.call(slf.py(), (slf, error))
     }
 
     fn __repr__(&self) -> String {
@@ -391,7 +392,7 @@ pub fn last_value<'py>(
         let slot = client.step(|core, _| core.ownership_mut().meet(object));
         refs.append(ObjectRef::new(object, slot, client.clone()).into_bound(py)?)?;
     }
-    py.import("sooner.generator")?.getattr("DynamicObjectRefGenerator")?.call1((refs,))
+    python_side::DYNAMIC_GENERATOR.call(py, (refs,))
 }
 
 fn not_a_generator(value: &Bound<'_, PyAny>) -> PyErr {

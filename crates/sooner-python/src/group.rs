@@ -12,7 +12,8 @@ use pyo3::prelude::*;
 use sooner_runtime::client::{Client, Waited};
 use sooner_runtime::protocol::worker::ownership::Slot;
 use sooner_runtime::wire::message::{
-    Bundle, CreateGroup, FindGroup, GroupState, GroupStrategy, Message, Outcome, TaskKind, TaskSpec,
+    Bundle, CreateGroup, FailureCode, FindGroup, GroupState, GroupStrategy, Message, Outcome, TaskKind,
+    TaskSpec,
 };
 use sooner_runtime::wire::names::check_labels;
 use sooner_runtime::wire::strategy::{InGroup, LabelTerm, LabelTest, NodeAffinity, NodeLabels, check_terms};
@@ -219,7 +220,7 @@ fn ask(
     match session::detached(py, || client.ask_with(question, true)) {
         Err(Waited::Interrupted) => Err(crate::waiting::interruption()),
         Ok(Message::GroupState(state)) => Ok(state),
-        Ok(_) | Err(_) => Err(crate::verbs::system_error(py, 12, "the session ended")),
+        Ok(_) | Err(_) => Err(crate::verbs::system_error(py, FailureCode::System, "the session ended")),
     }
 }
 

@@ -30,6 +30,7 @@ use sooner_runtime::transport::TlsFailure;
 use sooner_runtime::wire::{ObjectId, TaskId};
 
 use crate::lending;
+use crate::python_side;
 use crate::session;
 
 /// With what [`lending::watch_begins`] has given.
@@ -96,7 +97,7 @@ fn deliver(py: Python<'_>, tokens: Vec<Py<PyAny>>) {
     let Ok(tokens) = PyList::new(py, tokens) else { return };
     let mut raised = None;
     for _ in 0..DELIVERIES_MAX {
-        match py.import("sooner._aio").and_then(|aio| aio.call_method1("deliver", (&tokens,))) {
+        match python_side::DELIVER.call(py, (&tokens,)) {
             Ok(_) => break,
             // Whoever was told already takes no notice of the second time.
             Err(error) => raised = Some(error),
@@ -112,9 +113,9 @@ fn deliver(py: Python<'_>, tokens: Vec<Py<PyAny>>) {
 /// ends with it, or else what the thread runs next. Anything else is only shown.
 fn raise_later(py: Python<'_>, error: PyErr) {
     let is_from_handler = !error.is_instance_of::<PyException>(py)
-        || py
-            .import("sooner._culprit")
-            .and_then(|module| module.call_method1("was_raised_by_handler", (error.value(py),))?.is_truthy())
+        || python_side::WAS_RAISED_BY_HANDLER
+            .call(py, (error.value(py),))
+            .and_then(|was| was.is_truthy())
             .unwrap_or(false);
     if !is_from_handler {
         return error.write_unraisable(py, None);
@@ -164,7 +165,7 @@ pub fn take_interrupt() -> Option<PyErr> {
 /// Tells the user.
 pub fn warn(text: &str) {
     Python::attach(|py| {
-        let called = py.import("sooner._context").and_then(|m| m.call_method1("warn", (text,)));
+        let called = python_side::WARN.call(py, (text,));
         if let Err(error) = called {
             raise_later(py, error);
         }
@@ -269,7 +270,7 @@ pub struct Terminal;
 impl Sink for Terminal {
     fn show(&self, is_stderr: bool, text: &str) {
         Python::attach(|py| {
-            let shown = py.import("sooner._context").and_then(|m| m.call_method1("show", (is_stderr, text)));
+            let shown = python_side::SHOW.call(py, (is_stderr, text));
             if let Err(error) = shown {
                 raise_later(py, error);
             }

@@ -10,13 +10,10 @@ use sooner_runtime::client::Client;
 use sooner_runtime::daemon::{GivenToken, Renewal, of_program};
 use sooner_runtime::identity::{Identity, OtherCluster};
 use sooner_runtime::node::cluster::fate::{Fate, JoinFailure, Joined, Kind};
-use sooner_runtime::node::memory::MemoryOptions;
-use sooner_runtime::node::{HostJob, NodeHandle, NodeOptions};
+use sooner_runtime::node::{HostJob, NodeHandle};
 use sooner_runtime::transport::TlsFailure;
-use sooner_runtime::wire::message::JobConfig;
-use sooner_runtime::wire::{ResourceSet, WorkerId};
 
-use crate::control::{Setup, python_version, template_setup, terminal};
+use crate::control::{JobTraits, NodeTraits, python_version, terminal};
 use crate::daemon::shares_memory;
 use crate::hooks::PythonHooks;
 use crate::session::{self, Session};
@@ -31,25 +28,13 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Starts a node in this process that is a part of a cluster and runs nothing, and connects to it. Gives its directory, the
 /// head's address, and the cluster's fingerprint.
 #[pyfunction]
-#[allow(clippy::too_many_arguments)]
 pub fn join(
     py: Python<'_>,
     head: String,
     token: Option<String>,
     token_file: String,
-    name: String,
-    store_bytes: u64,
-    inline_bytes: u64,
-    base_directory: String,
-    setup: Setup,
-    working_directory: String,
-    namespace: String,
-    log_to_driver: bool,
-    random: u64,
-    events_bytes: u64,
-    lineage_bytes: u64,
-    spill: (Vec<String>, Option<u64>),
-    eviction: &str,
+    job: JobTraits,
+    node: NodeTraits,
 ) -> PyResult<(String, String, String)> {
     if session::current().is_some() {
         return Err(PyRuntimeError::new_err("sooner is started already"));
@@ -58,40 +43,15 @@ pub fn join(
         PyConnectionError::new_err(format!("address={head:?}: this program cannot join the cluster: {why}"))
     };
     let python = python_version(py);
-    let setup = template_setup(setup);
-    let config = JobConfig {
-        // Nothing of it runs in this node.
-        template: Vec::new(),
-        working_directory,
-        namespace,
-        inline_bytes,
-        events_bytes,
-        lineage_bytes,
-        setup: Some(Box::new(setup)),
-        hashes: crate::hashes::of_this_program(),
-    };
-    let node = WorkerId(random).node();
     let token = token.map(GivenToken);
     let (cluster, renewal) = py
-        .detach(|| of_program(node, &head, token.as_ref(), token_file.as_ref(), shares_memory()))
+        .detach(|| of_program(node.node(), &head, token.as_ref(), token_file.as_ref(), shares_memory()))
         .map_err(|error| refused(&error))?;
     let (fate, identity) = (cluster.fate.clone(), cluster.identity.clone());
-    let options = NodeOptions {
-        resources: ResourceSet::default(),
-        pool_size: 0,
-        store_bytes,
-        spill: spilling::options(spill),
-        eviction: spilling::eviction(eviction)?,
-        base_directory: base_directory.into(),
-        host: Some(HostJob { config, sink: terminal(log_to_driver) }),
-        name: Some(name),
-        cluster: Some(cluster),
-        python: python.clone(),
-        node,
-        labels: Vec::new(),
-        interpreter: None,
-        memory: MemoryOptions::OFF,
-    };
+    let sink = terminal(job.log_to_driver);
+    let mut options = node.options(&python)?;
+    options.host = Some(HostJob { config: job.config(), sink });
+    options.cluster = Some(cluster);
     let handle = py.detach(|| NodeHandle::start(options)).map_err(|error| {
         spilling::store_error(&error).or_else(|| untrusted(py, &error)).unwrap_or_else(|| error.into())
     })?;

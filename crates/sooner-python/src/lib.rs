@@ -28,128 +28,82 @@ mod lending;
 mod local;
 mod object_ref;
 mod packing;
+mod python_side;
 mod session;
 mod spilling;
 mod standing;
 mod submit;
+mod tables;
 mod values;
 mod verbs;
 mod waiting;
 mod worker;
 
-use pyo3::prelude::*;
+/// All that Python sees. `python/sooner/_sooner.pyi` has its types.
+#[pyo3::pymodule]
+mod _sooner {
+    use pyo3::prelude::*;
 
-#[pymodule]
-fn _sooner(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-    module.add_class::<object_ref::ObjectRef>()?;
-    module.add_class::<generator::ObjectRefGenerator>()?;
-    module.add_class::<values::View>()?;
-    module.add_class::<values::Copied>()?;
-    module.add_class::<submit::Exported>()?;
-    module.add_class::<submit::TaskSubmitter>()?;
-    module.add_class::<submit::MethodSubmitter>()?;
-    module.add_class::<group::Placing>()?;
-    module.add_class::<control::Template>()?;
-    module.add_function(wrap_pyfunction!(object_ref::_met, module)?)?;
-    module.add_function(wrap_pyfunction!(object_ref::_out_of_band, module)?)?;
-    module.add_function(wrap_pyfunction!(session::interpreter_ends, module)?)?;
-    module.add_function(wrap_pyfunction!(session::check_not_lost, module)?)?;
-    module.add_function(wrap_pyfunction!(verbs::get, module)?)?;
-    module.add_function(wrap_pyfunction!(verbs::take, module)?)?;
-    module.add_function(wrap_pyfunction!(verbs::free_objects, module)?)?;
-    module.add_function(wrap_pyfunction!(verbs::lose_objects, module)?)?;
-    module.add_function(wrap_pyfunction!(values::writable, module)?)?;
-    module.add_function(wrap_pyfunction!(execute::gives_away, module)?)?;
-    module.add_function(wrap_pyfunction!(verbs::object_places, module)?)?;
-    module.add_function(wrap_pyfunction!(verbs::is_unheard_of, module)?)?;
-    module.add_function(wrap_pyfunction!(verbs::put, module)?)?;
-    module.add_function(wrap_pyfunction!(verbs::wait, module)?)?;
-    module.add_function(wrap_pyfunction!(verbs::has_failed, module)?)?;
-    module.add_function(wrap_pyfunction!(verbs::is_ready, module)?)?;
-    module.add_function(wrap_pyfunction!(verbs::is_at_node, module)?)?;
-    module.add_function(wrap_pyfunction!(verbs::watch, module)?)?;
-    module.add_function(wrap_pyfunction!(verbs::cancel_task, module)?)?;
-    module.add_function(wrap_pyfunction!(submit::create_actor, module)?)?;
-    module.add_function(wrap_pyfunction!(submit::record_call_sites, module)?)?;
-    module.add_function(wrap_pyfunction!(backlog::limit_pending, module)?)?;
-    module.add_function(wrap_pyfunction!(inspect::memory_bytes, module)?)?;
-    module.add_function(wrap_pyfunction!(control::start, module)?)?;
-    module.add_function(wrap_pyfunction!(control::connect, module)?)?;
-    module.add_function(wrap_pyfunction!(joining::join, module)?)?;
-    module.add_function(wrap_pyfunction!(daemon::node_main, module)?)?;
-    module.add_function(wrap_pyfunction!(daemon::read_token, module)?)?;
-    module.add_function(wrap_pyfunction!(daemon::change_token, module)?)?;
-    module.add_function(wrap_pyfunction!(spilling::check_store_url, module)?)?;
-    module.add_function(wrap_pyfunction!(control::stop, module)?)?;
-    module.add_function(wrap_pyfunction!(control::remove_session, module)?)?;
-    module.add_function(wrap_pyfunction!(control::is_running, module)?)?;
-    module.add_function(wrap_pyfunction!(control::forget_after_fork, module)?)?;
-    module.add_function(wrap_pyfunction!(control::kill_actor, module)?)?;
-    module.add_function(wrap_pyfunction!(control::find_name, module)?)?;
-    module.add_function(wrap_pyfunction!(control::is_counted, module)?)?;
-    module.add_function(wrap_pyfunction!(control::list_names, module)?)?;
-    module.add_function(wrap_pyfunction!(control::resources, module)?)?;
-    module.add_function(wrap_pyfunction!(control::worker_pids, module)?)?;
-    module.add_function(wrap_pyfunction!(control::node_labels, module)?)?;
-    module.add_function(wrap_pyfunction!(control::identity, module)?)?;
-    module.add_function(wrap_pyfunction!(control::actor_ref, module)?)?;
-    module.add_function(wrap_pyfunction!(control::own, module)?)?;
-    module.add_function(wrap_pyfunction!(control::repeat_pins, module)?)?;
-    for function in [
-        wrap_pyfunction!(group::create_group, module)?,
-        wrap_pyfunction!(group::current_group, module)?,
-        wrap_pyfunction!(group::find_groups, module)?,
-        wrap_pyfunction!(group::group_ready, module)?,
-        wrap_pyfunction!(group::remove_group, module)?,
-        wrap_pyfunction!(group::settle_group, module)?,
-        wrap_pyfunction!(group::wait_for_group, module)?,
-        wrap_pyfunction!(inspect::inspect, module)?,
-        wrap_pyfunction!(inspect::drain_node, module)?,
-        wrap_pyfunction!(inspect::set_stack_file, module)?,
-        wrap_pyfunction!(inspect::metric_define, module)?,
-        wrap_pyfunction!(inspect::metric_record, module)?,
-        wrap_pyfunction!(inspect::metrics_flush, module)?,
-    ] {
-        module.add_function(function)?;
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        crate::tables::add_to(module)
     }
-    module.add_function(wrap_pyfunction!(worker::current_function, module)?)?;
-    module.add_function(wrap_pyfunction!(following::program_changed, module)?)?;
-    module.add_function(wrap_pyfunction!(worker::retire_worker, module)?)?;
-    module.add_function(wrap_pyfunction!(worker::forget_actor, module)?)?;
-    module.add_function(wrap_pyfunction!(worker::worker_connect, module)?)?;
-    module.add_function(wrap_pyfunction!(worker::worker_fails, module)?)?;
-    module.add_function(wrap_pyfunction!(worker::worker_run, module)?)?;
-    module.add_function(wrap_pyfunction!(worker::worker_thread, module)?)?;
-    module.add_function(wrap_pyfunction!(worker::loop_enter, module)?)?;
-    module.add_function(wrap_pyfunction!(worker::loop_waits, module)?)?;
-    module.add_function(wrap_pyfunction!(worker::loop_calls, module)?)?;
-    module.add_function(wrap_pyfunction!(worker::call_returned, module)?)?;
-    module.add_function(wrap_pyfunction!(worker::call_raised, module)?)?;
-    module.add_function(wrap_pyfunction!(worker::call_exits, module)?)?;
-    module.add_function(wrap_pyfunction!(worker::group_places, module)?)?;
-    module.add_function(wrap_pyfunction!(worker::feed_groups, module)?)?;
-    module.add_function(wrap_pyfunction!(worker::group_calls, module)?)?;
-    module.add_function(wrap_pyfunction!(worker::local_calls, module)?)?;
-    module.add_function(wrap_pyfunction!(local::local_actor, module)?)?;
-    module.add_function(wrap_pyfunction!(local::serve_watchers, module)?)?;
-    module.add_function(wrap_pyfunction!(worker::call_may_yield, module)?)?;
-    module.add_function(wrap_pyfunction!(worker::call_yielded, module)?)?;
-    module.add_function(wrap_pyfunction!(worker::call_streamed, module)?)?;
-    module.add_function(wrap_pyfunction!(worker::should_interrupt, module)?)?;
-    module.add_function(wrap_pyfunction!(worker::interrupt_comes, module)?)?;
-    module.add_function(wrap_pyfunction!(worker::line_begun, module)?)?;
-    module.add_function(wrap_pyfunction!(worker::current_task, module)?)?;
-    module.add_function(wrap_pyfunction!(worker::current_name, module)?)?;
-    module.add_function(wrap_pyfunction!(standing::title_begins, module)?)?;
-    module.add_function(wrap_pyfunction!(following::strangers_at, module)?)?;
-    module.add_function(wrap_pyfunction!(standing::set_title, module)?)?;
-    module.add_function(wrap_pyfunction!(standing::keep_streams, module)?)?;
-    module.add_function(wrap_pyfunction!(standing::mend_streams, module)?)?;
-    module.add_function(wrap_pyfunction!(standing::set_flags, module)?)?;
-    module.add_function(wrap_pyfunction!(worker::set_current, module)?)?;
-    module.add_function(wrap_pyfunction!(worker::is_cancelled, module)?)?;
-    module.add_function(wrap_pyfunction!(worker::is_local, module)?)?;
-    module.add_function(wrap_pyfunction!(worker::worker_flush, module)?)?;
-    Ok(())
+
+    #[pymodule_export]
+    use crate::backlog::limit_pending;
+    #[pymodule_export]
+    use crate::control::{
+        Template, actor_ref, connect, find_name, forget_after_fork, identity, is_counted, is_running,
+        kill_actor, list_names, node_labels, own, remove_session, repeat_pins, resources, start, stop,
+        worker_pids,
+    };
+    #[pymodule_export]
+    use crate::daemon::{change_token, node_main, read_token};
+    #[pymodule_export]
+    use crate::execute::gives_away;
+    #[pymodule_export]
+    use crate::following::{program_changed, strangers_at};
+    #[pymodule_export]
+    use crate::generator::ObjectRefGenerator;
+    #[pymodule_export]
+    use crate::group::{
+        Placing, create_group, current_group, find_groups, group_ready, remove_group, settle_group,
+        wait_for_group,
+    };
+    #[pymodule_export]
+    use crate::inspect::{
+        drain_node, inspect, memory_bytes, metric_define, metric_record, metrics_flush, set_stack_file,
+    };
+    #[pymodule_export]
+    use crate::joining::join;
+    #[pymodule_export]
+    use crate::local::{local_actor, serve_watchers};
+    #[pymodule_export]
+    use crate::object_ref::{_met, _out_of_band, ObjectRef};
+    #[pymodule_export]
+    use crate::python_side::python_side;
+    #[pymodule_export]
+    use crate::session::{check_not_lost, interpreter_ends};
+    #[pymodule_export]
+    use crate::spilling::check_store_url;
+    #[pymodule_export]
+    use crate::standing::{keep_streams, mend_streams, set_flags, set_title, title_begins};
+    #[pymodule_export]
+    use crate::submit::{Exported, MethodSubmitter, TaskSubmitter, create_actor, record_call_sites};
+    #[pymodule_export]
+    use crate::values::{Copied, View, writable};
+    #[pymodule_export]
+    use crate::verbs::{
+        cancel_task, free_objects, get, has_failed, is_at_node, is_ready, is_unheard_of, lose_objects,
+        object_places, put, take, wait, watch,
+    };
+    #[pymodule_export]
+    use crate::worker::{
+        call_exits, call_may_yield, call_raised, call_returned, call_streamed, call_yielded,
+        current_function, current_name, current_task, feed_groups, forget_actor, group_calls, group_places,
+        interrupt_comes, is_cancelled, is_local, line_begun, local_calls, loop_calls, loop_enter, loop_waits,
+        retire_worker, set_current, should_interrupt, worker_connect, worker_fails, worker_flush, worker_run,
+        worker_thread,
+    };
 }

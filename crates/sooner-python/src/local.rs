@@ -1,7 +1,7 @@
 //! Local mode: tasks and actors run in the process that submits them, on the thread that submits them.
 //!
 //! A task runs inside `.remote()`. A generator is advanced when its reader wants an item, so that one without an end
-//! works. Calls of asyncio actors run in an event loop on a thread of their own (`sooner._local`), because they wait for
+//! works. Calls of asyncio actors run in an event loop on a thread of their own (`sooner._engine.local`), because they wait for
 //! each other. Arguments and results are pickled as if they went to another process.
 //!
 //! Whoever waits does what can be done meanwhile: runs what waited for its arguments, and advances generators. Who awaits
@@ -33,6 +33,7 @@ use sooner_runtime::wire::message::{Streaming, TaskKind};
 use crate::args::decode_arguments;
 use crate::execute::{Callee, Ended, actor_access, actor_exit, end, listed_exceptions, load, method, run};
 use crate::generator::{MayYield, cancelled, close_items, last_value, may_yield, send_item};
+use crate::python_side;
 use crate::session::{self, Current};
 use crate::values::Access;
 use crate::worker::constructor_failure;
@@ -206,7 +207,7 @@ fn run_call(
 ) -> PyResult<()> {
     if is_async(actor) {
         LOOP_QUEUE.lock().push_back(incoming);
-        if let Err(error) = py.import("sooner._local").and_then(|module| module.call_method0("wake")) {
+        if let Err(error) = python_side::LOCAL_WAKE.call(py, ()) {
             error.write_unraisable(py, None);
         }
         return Ok(());
@@ -290,10 +291,9 @@ fn construct(py: Python<'_>, client: &Arc<Client>, incoming: &Incoming) -> PyRes
         let class = class.target.into_bound(py);
         let access = actor_access(client, &class);
         let (args, kwargs) = decode_arguments(py, client, incoming, access)?;
-        let maker = py.import("sooner._worker")?.call_method1("maker", (&class,))?;
+        let maker = python_side::MAKER.call(py, (&class,))?;
         let instance = maker.call(args, kwargs.as_ref())?;
-        let is_async: bool =
-            py.import("sooner.actor")?.call_method1("is_async", (instance.get_type(),))?.extract()?;
+        let is_async: bool = python_side::IS_ASYNC.call(py, (instance.get_type(),))?.extract()?;
         Ok::<_, PyErr>(LocalActor { instance: instance.unbind(), options, is_async })
     })();
     let interrupt = made.as_ref().err().filter(|error| error.is_instance_of::<PyKeyboardInterrupt>(py));
@@ -492,7 +492,7 @@ pub fn serve(py: Python<'_>, client: &Arc<Client>, slot: &Arc<Slot>) -> PyResult
         client.notify();
         return Ok(());
     }
-    let started = py.import("sooner._local").and_then(|module| module.call_method0("serve"));
+    let started = python_side::LOCAL_SERVE.call(py, ());
     if started.is_err() {
         SERVED.lock().client = Weak::new();
     }
@@ -525,9 +525,7 @@ pub fn on_actor_end(py: Python<'_>, actor: TaskId, in_order: bool) {
     let found = ACTORS.lock().as_mut().and_then(|actors| actors.remove(&actor));
     let Some(actor) = found else { return };
     if in_order {
-        let cleaned = py
-            .import("sooner._worker")
-            .and_then(|module| module.call_method1("clean_up", (actor.instance.bind(py),)));
+        let cleaned = python_side::CLEAN_UP.call(py, (actor.instance.bind(py),));
         if let Err(error) = cleaned {
             error.write_unraisable(py, None);
         }

@@ -18,6 +18,7 @@ use sooner_runtime::protocol::worker::ownership::Slot;
 use sooner_runtime::wire::ObjectId;
 use sooner_runtime::wire::message::{Failure, FailureCode, Outcome};
 
+use crate::python_side::{self, PythonName};
 use crate::session;
 
 /// A reference to an object that exists or will exist. See `sooner.ObjectRef` for the documentation.
@@ -111,8 +112,8 @@ impl ObjectRef {
 }
 
 /// An id as Python has it: an instance of this class of `sooner.ids`.
-fn id_of<'py>(py: Python<'py>, class: &str, text: &str) -> PyResult<Bound<'py, PyAny>> {
-    py.import("sooner.ids")?.getattr(class)?.call_method1("from_hex", (text,))
+fn id_of<'py>(py: Python<'py>, class: &PythonName, text: &str) -> PyResult<Bound<'py, PyAny>> {
+    class.get(py)?.call_method1("from_hex", (text,))
 }
 
 impl Drop for ObjectRef {
@@ -179,7 +180,7 @@ impl ObjectRef {
     /// Calls a function with the value, or with the error, when it is there; on a thread of sooner's.
     #[pyo3(name = "_on_completed")]
     fn on_completed<'py>(slf: &Bound<'py, Self>, callback: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().import("sooner._aio")?.call_method1("on_completed", (slf, callback))
+        python_side::ON_COMPLETED.call(slf.py(), (slf, callback))
     }
 
     /// The same, of hexadecimal digits.
@@ -222,15 +223,15 @@ impl ObjectRef {
     }
 
     fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().import("sooner._html")?.call_method1("ref_html", (slf,))
+        python_side::REF_HTML.call(slf.py(), (slf,))
     }
 
     fn task_id<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        id_of(py, "TaskID", &session::hex(self.id.task))
+        id_of(py, &python_side::TASK_ID, &session::hex(self.id.task))
     }
 
     fn job_id<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        id_of(py, "JobID", &format!("{:016x}", self.client.driver.0))
+        id_of(py, &python_side::JOB_ID, &format!("{:016x}", self.client.driver.0))
     }
 
     fn owner_address(&self) -> String {
@@ -281,16 +282,16 @@ impl ObjectRef {
     }
 
     fn __await__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().import("sooner._aio")?.call_method1("await_ref", (slf,))
+        python_side::AWAIT_REF.call(slf.py(), (slf,))
     }
 
     #[pyo3(signature = (*, copy=false))]
     fn future<'py>(slf: &Bound<'py, Self>, copy: bool) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().import("sooner._aio")?.call_method1("to_concurrent", (slf, copy))
+        python_side::TO_CONCURRENT.call(slf.py(), (slf, copy))
     }
 
     fn as_future<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().import("sooner._aio")?.call_method1("to_asyncio", (slf,))
+        python_side::TO_ASYNCIO.call(slf.py(), (slf,))
     }
 }
 
@@ -304,7 +305,7 @@ static OUT_OF_BAND_FORBIDDEN: LazyLock<bool> = LazyLock::new(|| {
 
 fn forbidden(py: Python<'_>) -> PyErr {
     let text = "a reference is being pickled outside of sooner, which SOONER_ALLOW_OUT_OF_BAND_REFS=0 forbids: its object would stay for the rest of the session. Pass it as an argument or inside a value";
-    crate::verbs::exception(py, "OufOfBandObjectRefSerializationException", text)
+    crate::verbs::exception(py, &python_side::OUT_OF_BAND_ERROR, text)
 }
 
 /// The value that is being read: the client its references belong to, and the references.

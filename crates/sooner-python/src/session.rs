@@ -12,6 +12,8 @@ use sooner_runtime::client::{Client, LineReader};
 use sooner_runtime::node::NodeHandle;
 use sooner_runtime::wire::{FunctionId, Name, TaskId};
 
+use crate::python_side;
+
 /// A connected client, and the node when this process hosts it.
 pub struct Session {
     /// The client.
@@ -152,7 +154,7 @@ pub fn client(py: Python<'_>) -> PyResult<Arc<Client>> {
         }
         return Ok(session.client.clone());
     }
-    py.import("sooner._context")?.call_method0("auto_init")?;
+    python_side::AUTO_INIT.call(py, ())?;
     match &*SESSION.read() {
         Some(session) => Ok(session.client.clone()),
         None => Err(not_started()),
@@ -172,7 +174,7 @@ pub fn task() -> Option<Current> {
 /// The error of calls in a session that ended by itself.
 pub fn lost(py: Python<'_>, reason: &str) -> PyErr {
     let text = format!("the session has ended: {reason}. sooner.init() begins a new one");
-    crate::verbs::exception(py, "LocalNodeDiedError", &text)
+    crate::verbs::exception(py, &python_side::LOCAL_NODE_DIED_ERROR, &text)
 }
 
 /// Raises when there was a session that ended by itself: a program must not go on in another one without knowing it.

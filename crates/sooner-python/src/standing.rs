@@ -13,6 +13,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use sooner_runtime::wire::Name;
 
+use crate::python_side;
+
 /// The memory of this process's command line, over which its title is written, as `ps` reads it.
 static AREA: OnceLock<&'static [AtomicU8]> = OnceLock::new();
 /// What is written there, and how long it is.
@@ -152,7 +154,7 @@ pub fn mend_text_streams(py: Python<'_>) {
 
 /// Whether streams that differ are what they will be from now on.
 fn are_kept(py: Python<'_>) -> bool {
-    let asked = py.import("sooner._tidying").and_then(|module| module.call_method0("keeps_streams"));
+    let asked = python_side::KEEPS_STREAMS.call(py, ());
     asked.and_then(|keeps| keeps.extract()).unwrap_or(false) && keep_streams(py).is_ok()
 }
 

@@ -20,14 +20,18 @@ use crate::following;
 use crate::generator::ObjectRefGenerator;
 use crate::group::{self, Placing};
 use crate::object_ref::{ObjectRef, ids, serialising};
+use crate::python_side;
 use crate::session;
 
 /// How many positional arguments a callable takes, for a check without `inspect`.
-#[derive(Clone, Copy)]
-struct Arity {
+#[derive(Clone, Copy, FromPyObject)]
+pub struct Arity {
+    #[pyo3(item(0))]
     least: usize,
+    #[pyo3(item(1))]
     most: usize,
     /// Keywords are given, or needed: the slow check decides.
+    #[pyo3(item(2))]
     is_simple: bool,
 }
 
@@ -106,10 +110,8 @@ impl Exported {
         let options = PyDict::new(py);
         options.set_item("protocol", 5)?;
         let code = (self.target.bind(py), self.extra.bind(py), self.copies);
-        let pickled = serialising(&mut found, || {
-            py.import("sooner._pickling")?.getattr("dumps")?.call((code,), Some(&options))
-        })
-        .map_err(|error| {
+        let pickled = serialising(&mut found, || python_side::DUMPS.get(py)?.call((code,), Some(&options)))
+            .map_err(|error| {
             explain(py, self.target.bind(py), &error, &format!("the code of {}", self.name.as_str()))
         })?;
         Ok((Blob::from(pickled.cast::<PyBytes>()?.as_bytes()), ids(&found)))
@@ -118,15 +120,13 @@ impl Exported {
 
 /// Where and how soon something runs.
 #[derive(FromPyObject)]
+#[pyo3(from_item_all)]
 pub struct Placed {
     /// `None`: anywhere.
-    #[pyo3(item(0))]
     placing: Option<Py<Placing>>,
     /// In the placement group of what submits it, if that wants it.
-    #[pyo3(item(1))]
     inherits: bool,
     /// `None`: zero.
-    #[pyo3(item(2))]
     priority: Option<i32>,
 }
 
@@ -136,15 +136,15 @@ impl Placed {
     }
 }
 
-/// `.remote` of a remote function with fixed options.
-#[pyclass(frozen, module = "sooner._sooner")]
-pub struct TaskSubmitter {
-    exported: Py<Exported>,
-    name: Name,
-    resources: ResourceSet,
-    /// CPUs of a task, if it has several.
-    threads: Option<u32>,
+/// What is the same for all tasks of a remote function with fixed options. `TaskTraits` of
+/// `sooner._options.traits` has the same names.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct TaskTraits {
+    name: String,
+    resources: Vec<(String, f64)>,
     returns: u32,
+    /// See [`streaming`].
     stream: Option<(u32, bool)>,
     retries: i32,
     retry_exceptions: bool,
@@ -155,49 +155,35 @@ pub struct TaskSubmitter {
     check: Py<PyAny>,
     /// What happens to its tasks is recorded.
     is_recorded: bool,
+    placed: Placed,
+}
+
+/// `.remote` of a remote function with fixed options.
+#[pyclass(frozen, module = "sooner._sooner")]
+pub struct TaskSubmitter {
+    exported: Py<Exported>,
+    traits: TaskTraits,
+    name: Name,
+    resources: ResourceSet,
+    /// CPUs of a task, if it has several.
+    threads: Option<u32>,
     /// Where its tasks run, if that is said.
     strategy: Option<Box<Strategy>>,
-    /// They run in the placement group of what submits them, if that wants it.
-    inherits: bool,
-    priority: Option<i32>,
     shape: Mutex<Option<(Weak<Client>, ShapeId)>>,
 }
 
 #[pymethods]
 impl TaskSubmitter {
     #[new]
-    #[allow(clippy::too_many_arguments)]
-    fn new(
-        exported: Py<Exported>,
-        name: &str,
-        resources: Vec<(String, f64)>,
-        returns: u32,
-        stream: Option<(u32, bool)>,
-        retries: i32,
-        retry_exceptions: bool,
-        max_calls: u32,
-        arity: (usize, usize, bool),
-        check: Py<PyAny>,
-        is_recorded: bool,
-        placed: Placed,
-    ) -> Self {
-        let resources = ResourceSet::from_amounts(resources);
+    fn new(exported: Py<Exported>, mut traits: TaskTraits) -> Self {
+        let resources = ResourceSet::from_amounts(std::mem::take(&mut traits.resources));
         Self {
             exported,
-            name: Name::from(name),
+            name: Name::from(std::mem::take(&mut traits.name).as_str()),
             threads: resources.several_cpus(),
             resources,
-            returns,
-            stream,
-            retries,
-            retry_exceptions,
-            max_calls,
-            arity: Arity { least: arity.0, most: arity.1, is_simple: arity.2 },
-            check,
-            is_recorded,
-            strategy: placed.strategy(),
-            inherits: placed.inherits,
-            priority: placed.priority,
+            strategy: traits.placed.strategy(),
+            traits,
             shape: Mutex::new(None),
         }
     }
@@ -205,7 +191,7 @@ impl TaskSubmitter {
     /// Cycles through the user's module are collected: otherwise its files would never be flushed.
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.exported)?;
-        visit.call(&self.check)?;
+        visit.call(&self.traits.check)?;
         Ok(())
     }
 
@@ -217,10 +203,10 @@ impl TaskSubmitter {
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let _inside = session::Inside::enter(py);
-        check_arguments(py, self.arity, &self.check, args, kwargs)?;
+        check_arguments(py, self.traits.arity, &self.traits.check, args, kwargs)?;
         let client = session::client(py)?;
         let function = self.exported.get().define(py, &client)?;
-        let inherited = if self.inherits { group::inherited().map(Box::new) } else { None };
+        let inherited = if self.traits.placed.inherits { group::inherited().map(Box::new) } else { None };
         let shape = match &inherited {
             Some(strategy) => client.step(|core, out| core.shape_at(&self.resources, strategy, out)),
             None => self.shape(&client),
@@ -229,20 +215,20 @@ impl TaskSubmitter {
         let kind = TaskKind::Task(shape);
         let Arguments { block, dependencies, references, .. } = &arguments;
         let spec = TaskSpec {
-            returns: self.returns,
+            returns: self.traits.returns,
             dependencies: dependencies.clone(),
             references: references.clone(),
-            retries: self.retries,
-            retry_exceptions: self.retry_exceptions,
-            concurrency: self.max_calls,
-            stream: streaming(self.stream),
+            retries: self.traits.retries,
+            retry_exceptions: self.traits.retry_exceptions,
+            concurrency: self.traits.max_calls,
+            stream: streaming(self.traits.stream),
             site: call_site(py),
             strategy: inherited.or_else(|| self.strategy.clone()),
-            priority: self.priority,
+            priority: self.traits.placed.priority,
             threads: self.threads,
             ..TaskSpec::new(client.next_task(), kind, function, self.name.clone(), block.clone())
         };
-        submit(py, &client, spec, self.is_recorded)
+        submit(py, &client, spec, self.traits.is_recorded)
     }
 }
 
@@ -292,7 +278,7 @@ pub fn call_site(py: Python<'_>) -> Option<Name> {
     if !RECORDS_SITES.load(Ordering::Relaxed) {
         return None;
     }
-    let text: String = py.import("sooner._errors").ok()?.call_method0("call_site").ok()?.extract().ok()?;
+    let text: String = python_side::CALL_SITE.call(py, ()).ok()?.extract().ok()?;
     Some(Name::from(text.as_str()))
 }
 
@@ -354,79 +340,60 @@ fn submit<'py>(
     Ok(PyList::new(py, refs)?.into_any())
 }
 
-/// How calls of a method are made, beside what they share with tasks.
+/// What is the same for all calls of a method with fixed options. `CallTraits` of `sooner._options.traits` has the
+/// same names.
 #[derive(FromPyObject)]
-struct Calling {
+#[pyo3(from_item_all)]
+pub struct CallTraits {
+    name: String,
+    title: Option<String>,
+    returns: u32,
+    /// See [`streaming`].
+    stream: Option<(u32, bool)>,
+    retries: i32,
+    retry_exceptions: bool,
+    /// Exception classes that are retried; `None` for all.
+    retry_on: Option<Py<Exported>>,
     /// Concurrency group, by its place among the actor's; `None` for the default one.
-    #[pyo3(item(0))]
     group: Option<u32>,
     /// The call does not wait for earlier ones.
-    #[pyo3(item(1))]
     is_unordered: bool,
     /// Calls of this process to the actor that may be pending; negative for no limit.
-    #[pyo3(item(2))]
     pending_max: i64,
-    /// Exception classes that are retried; `None` for all.
-    #[pyo3(item(3))]
-    retry_on: Option<Py<Exported>>,
     /// Of an actor with checkpoints: whether the effects of the call are part of its state.
-    #[pyo3(item(4))]
-    kept: Option<bool>,
+    is_kept: Option<bool>,
+    arity: Arity,
+    /// Raises `TypeError` for arguments that do not fit the signature.
+    check: Py<PyAny>,
+    /// What happens to its calls is recorded.
+    is_recorded: bool,
 }
 
 /// `.remote` of one method of one actor.
 #[pyclass(frozen, module = "sooner._sooner")]
 pub struct MethodSubmitter {
     actor: Py<ObjectRef>,
+    traits: CallTraits,
     name: Name,
     title: Option<Name>,
-    returns: u32,
-    stream: Option<(u32, bool)>,
-    retries: i32,
-    retry_exceptions: bool,
-    calling: Calling,
-    arity: Arity,
-    check: Py<PyAny>,
-    /// What happens to its calls is recorded.
-    is_recorded: bool,
 }
 
 #[pymethods]
 impl MethodSubmitter {
     #[new]
-    #[allow(clippy::too_many_arguments)]
-    fn new(
-        actor: Py<ObjectRef>,
-        name: &str,
-        title: Option<&str>,
-        returns: u32,
-        stream: Option<(u32, bool)>,
-        retries: i32,
-        retry_exceptions: bool,
-        calling: Calling,
-        arity: (usize, usize, bool),
-        check: Py<PyAny>,
-        is_recorded: bool,
-    ) -> Self {
+    fn new(actor: Py<ObjectRef>, mut traits: CallTraits) -> Self {
         Self {
             actor,
-            name: Name::from(name),
-            title: title.map(Name::from),
-            returns,
-            stream,
-            retries,
-            retry_exceptions,
-            calling,
-            arity: Arity { least: arity.0, most: arity.1, is_simple: arity.2 },
-            check,
-            is_recorded,
+            name: Name::from(std::mem::take(&mut traits.name).as_str()),
+            title: traits.title.take().as_deref().map(Name::from),
+            traits,
         }
     }
 
     /// Cycles through the user's module are collected: otherwise its files would never be flushed.
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.actor)?;
-        visit.call(&self.check)?;
+        visit.call(&self.traits.check)?;
         Ok(())
     }
 
@@ -438,29 +405,29 @@ impl MethodSubmitter {
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let _inside = session::Inside::enter(py);
-        check_arguments(py, self.arity, &self.check, args, kwargs)?;
+        check_arguments(py, self.traits.arity, &self.traits.check, args, kwargs)?;
         let actor = self.actor.get();
         actor.check_session()?;
         let client = &actor.client;
         self.check_room(py, client, actor.id.task)?;
-        let function = match &self.calling.retry_on {
+        let function = match &self.traits.retry_on {
             Some(exported) => exported.get().define(py, client)?,
             None => FunctionId(0),
         };
         let arguments = encode_arguments(client, args, kwargs)?;
         let Arguments { block, dependencies, references, .. } = &arguments;
         let spec = TaskSpec {
-            returns: self.returns,
+            returns: self.traits.returns,
             dependencies: dependencies.clone(),
             references: references.clone(),
-            retries: self.retries,
-            retry_exceptions: self.retry_exceptions,
+            retries: self.traits.retries,
+            retry_exceptions: self.traits.retry_exceptions,
             title: self.title.clone(),
-            stream: streaming(self.stream),
-            group: self.calling.group,
-            unordered: self.calling.is_unordered.then_some(true),
+            stream: streaming(self.traits.stream),
+            group: self.traits.group,
+            unordered: self.traits.is_unordered.then_some(true),
             // In local mode nothing fails, and nothing is kept for that.
-            kept: self.calling.kept.filter(|_| !client.is_local()),
+            kept: self.traits.is_kept.filter(|_| !client.is_local()),
             site: call_site(py),
             ..TaskSpec::new(
                 client.next_task(),
@@ -470,19 +437,19 @@ impl MethodSubmitter {
                 block.clone(),
             )
         };
-        submit(py, client, spec, self.is_recorded)
+        submit(py, client, spec, self.traits.is_recorded)
     }
 }
 
 impl MethodSubmitter {
     /// Refuses a call when too many are pending.
     fn check_room(&self, py: Python<'_>, client: &Client, actor: TaskId) -> PyResult<()> {
-        let Ok(most) = usize::try_from(self.calling.pending_max) else { return Ok(()) };
+        let Ok(most) = usize::try_from(self.traits.pending_max) else { return Ok(()) };
         let pending = client.step(|core, _| core.pending_calls(actor));
         if pending < most {
             return Ok(());
         }
-        let code = FailureCode::PendingCallsLimit as u8;
+        let code = FailureCode::PendingCallsLimit;
         let text = format!(
             "{pending} calls to the actor are pending and max_pending_calls is {most}: get some results first, or raise the limit"
         );
@@ -490,55 +457,72 @@ impl MethodSubmitter {
     }
 }
 
-/// What an actor is beside its class and resources: calls at a time, places per concurrency group, restarts, whether
-/// it outlives its owner, calls between two checkpoints.
-type ActorMakeup = (u32, Option<Vec<u32>>, i32, bool, Option<u32>);
+/// What an actor is beside its class and arguments. `ActorTraits` of `sooner._options.traits` has the same
+/// names.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct ActorTraits {
+    title: String,
+    /// What must be free when it is placed.
+    placement: Vec<(String, f64)>,
+    /// What it holds while it lives.
+    lifetime: Vec<(String, f64)>,
+    /// Calls at a time.
+    concurrency: u32,
+    /// Places per concurrency group.
+    groups: Option<Vec<u32>>,
+    restarts: i32,
+    /// It outlives its owner.
+    is_detached: bool,
+    /// Calls between two checkpoints.
+    checkpoint_every: Option<u32>,
+    /// Namespace, name, and what others make its handle of.
+    name: Option<(String, String, Vec<u8>)>,
+    placed: Placed,
+}
 
 /// Creates an actor and returns the reference behind its handle.
 #[pyfunction]
-#[allow(clippy::too_many_arguments)]
 pub fn create_actor(
     py: Python<'_>,
     exported: &Bound<'_, Exported>,
     args: &Bound<'_, PyTuple>,
     kwargs: Option<&Bound<'_, PyDict>>,
-    title: &str,
-    placement: Vec<(String, f64)>,
-    lifetime: Vec<(String, f64)>,
-    makeup: ActorMakeup,
-    name: Option<(String, String, Vec<u8>)>,
-    placed: Placed,
+    traits: ActorTraits,
 ) -> PyResult<ObjectRef> {
     let _inside = session::Inside::enter(py);
-    let (concurrency, groups, restarts, detached, checkpoint_every) = makeup;
     let client = session::client(py)?;
     let function = exported.get().define(py, &client)?;
     let arguments = encode_arguments(&client, args, kwargs)?;
     let task = client.next_task();
     let slot = Arc::new(Slot::default());
     let reference = ObjectRef::new(task.object(0), slot.clone(), client.clone());
-    if let Some((namespace, name, description)) = name {
+    if let Some((namespace, name, description)) = traits.name {
         // From then on others find it, and ask this process for its handle.
         client.step(|core, _| core.announce_actor(task, slot.clone()));
         crate::control::reserve(py, &client, namespace, name, task, description)?;
     }
-    let inherited = if placed.inherits { group::inherited().map(Box::new) } else { None };
+    let inherited = if traits.placed.inherits { group::inherited().map(Box::new) } else { None };
     let Arguments { block, dependencies, references, .. } = &arguments;
-    let lifetime = ResourceSet::from_amounts(lifetime);
+    let lifetime = ResourceSet::from_amounts(traits.lifetime);
     let spec = TaskSpec {
         dependencies: dependencies.clone(),
         references: references.clone(),
         threads: lifetime.several_cpus(),
-        concurrency,
-        groups: groups.map(Vec::into_boxed_slice),
-        checkpoint_every,
-        strategy: inherited.or_else(|| placed.strategy()),
-        priority: placed.priority,
+        concurrency: traits.concurrency,
+        groups: traits.groups.map(Vec::into_boxed_slice),
+        checkpoint_every: traits.checkpoint_every,
+        strategy: inherited.or_else(|| traits.placed.strategy()),
+        priority: traits.placed.priority,
         site: call_site(py),
-        ..TaskSpec::new(task, TaskKind::Creation, function, Name::from(title), block.clone())
+        ..TaskSpec::new(task, TaskKind::Creation, function, Name::from(traits.title.as_str()), block.clone())
     };
-    let demand =
-        ActorDemand { placement: ResourceSet::from_amounts(placement), lifetime, restarts, detached };
+    let demand = ActorDemand {
+        placement: ResourceSet::from_amounts(traits.placement),
+        lifetime,
+        restarts: traits.restarts,
+        detached: traits.is_detached,
+    };
     client.step_submit(true, |core, out| core.create_actor(Arc::new(spec), slot, demand, out));
     client.flush_now();
     run_if_local(py, &client)?;

@@ -2,7 +2,7 @@
 //!
 //! Scalars and small tuples of them have a compact form of their own. Everything else is pickled with protocol 5 and
 //! out-of-band buffers: plain data by the C pickler alone, and whatever may run code of the program while it is pickled
-//! once, by `sooner._pickling`. Buffers lie 64-byte aligned behind the pickle and are read in place.
+//! once, by `sooner._values.pickling`. Buffers lie 64-byte aligned behind the pickle and are read in place.
 
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
@@ -29,6 +29,7 @@ use sooner_runtime::wire::value::{
 use sooner_runtime::wire::{Blob, ObjectId};
 
 use crate::object_ref::{ObjectRef, deserialising, forget_found, serialising};
+use crate::python_side;
 use crate::session::detached;
 
 /// Items and depth of a tuple that the compact form takes.
@@ -217,8 +218,8 @@ fn pickled<'py>(
         forget_found(before);
         buffers.del_slice(0, buffers.len())?;
     }
-    let dumps = imported(py, &VALUE_DUMPS, "sooner._pickling", "dumps")?;
-    Ok(dumps.call((value,), Some(&options))?.cast_into::<PyBytes>()?)
+    let dumps = VALUE_DUMPS.get_or_try_init(py, || python_side::DUMPS.get(py).map(Bound::unbind))?;
+    Ok(dumps.bind(py).call((value,), Some(&options))?.cast_into::<PyBytes>()?)
 }
 
 /// Whether a value is plain data, not too much of it: pickling it runs no code of the program, and names nothing of it. It may
@@ -284,7 +285,7 @@ fn numpy_data(value: &Bound<'_, PyAny>) -> bool {
     }
     let Some(types) = numpy_types(py) else { return false };
     if kind.is(&types.array) {
-        // One that is read-only may have to arrive otherwise: see `sooner._pickling`.
+        // One that is read-only may have to arrive otherwise: see `sooner._values.pickling`.
         let flag = |of: &str, name: &str| value.getattr(of)?.getattr(name)?.is_truthy();
         return matches!((flag("dtype", "hasobject"), flag("flags", "writeable")), (Ok(false), Ok(true)));
     }
@@ -396,7 +397,7 @@ fn not_stored(py: Python<'_>, client: &Client, why: &NoRoom) -> PyErr {
         Some(reason) => crate::session::lost(py, reason),
         None => {
             let code = if why.is_for_disk { FailureCode::OutOfDisk } else { FailureCode::StoreFull };
-            crate::verbs::system_error(py, code as u8, &why.text)
+            crate::verbs::system_error(py, code, &why.text)
         }
     }
 }

@@ -19,14 +19,14 @@ use crate::args::{explain, put_encoded};
 use crate::generator::ObjectRefGenerator;
 use crate::hooks;
 use crate::object_ref::ObjectRef;
+use crate::python_side::{self, PythonName};
 use crate::session;
 use crate::values::{Access, Source, encode, encode_plain};
 use crate::waiting::{Near, Wanted, deadline, need, wait_for, wait_for_some};
 
-/// An exception of the system, by the code that engine and Python share.
-pub fn system_error(py: Python<'_>, code: u8, message: &str) -> PyErr {
-    let made =
-        py.import("sooner._errors").and_then(|errors| errors.call_method1("system_error", (code, message)));
+/// An exception of the system, by its code.
+pub fn system_error(py: Python<'_>, code: FailureCode, message: &str) -> PyErr {
+    let made = python_side::SYSTEM_ERROR.call(py, (code as u8, message));
     match made {
         Ok(error) => PyErr::from_value(error),
         Err(failure) => failure,
@@ -34,31 +34,28 @@ pub fn system_error(py: Python<'_>, code: u8, message: &str) -> PyErr {
 }
 
 /// An exception of this class of `sooner.exceptions`.
-pub fn exception(py: Python<'_>, class: &str, text: &str) -> PyErr {
-    let made = py.import("sooner.exceptions").and_then(|module| module.getattr(class)?.call1((text,)));
+pub fn exception(py: Python<'_>, class: &PythonName, text: &str) -> PyErr {
+    let made = class.call(py, (text,));
     made.map_or_else(|failure| failure, PyErr::from_value)
 }
 
 /// The error of a directory or socket that is not this user's alone, if it is one.
 pub fn untrusted(py: Python<'_>, error: &std::io::Error) -> Option<PyErr> {
     let is_untrusted = error.get_ref().is_some_and(|inner| inner.is::<sooner_runtime::private::Untrusted>());
-    is_untrusted.then(|| exception(py, "UntrustedPathError", &error.to_string()))
+    is_untrusted.then(|| exception(py, &python_side::UNTRUSTED_PATH_ERROR, &error.to_string()))
 }
 
 /// What a failure raises.
 pub fn failure_error(py: Python<'_>, failure: &Failure) -> PyErr {
-    let made = (|| {
-        let errors = py.import("sooner._errors")?;
-        let payload = failure.payload.as_ref().map(sooner_runtime::wire::Blob::as_slice);
-        match (failure.code, payload) {
-            (FailureCode::Task, Some(payload)) => errors.call_method1("unpack_task_error", (payload,)),
-            (FailureCode::ActorInit, Some(payload)) => {
-                errors.call_method1("actor_init_error", (payload, &failure.message))
-            }
-            (code, Some(task)) => errors.call_method1("argument_error", (code as u8, &failure.message, task)),
-            (code, None) => errors.call_method1("system_error", (code as u8, &failure.message)),
+    let payload = failure.payload.as_ref().map(sooner_runtime::wire::Blob::as_slice);
+    let made = match (failure.code, payload) {
+        (FailureCode::Task, Some(payload)) => python_side::UNPACK_TASK_ERROR.call(py, (payload,)),
+        (FailureCode::ActorInit, Some(payload)) => {
+            python_side::ACTOR_INIT_ERROR.call(py, (payload, &failure.message))
         }
-    })();
+        (code, Some(task)) => python_side::ARGUMENT_ERROR.call(py, (code as u8, &failure.message, task)),
+        (code, None) => python_side::SYSTEM_ERROR.call(py, (code as u8, &failure.message)),
+    };
     match made {
         Ok(error) => PyErr::from_value(error),
         Err(failure) => failure,
@@ -295,7 +292,7 @@ fn wait_all(
     let open = wanted.iter().filter(|one| !one.is_ready()).count();
     Err(system_error(
         py,
-        16,
+        FailureCode::GetTimeout,
         &format!("{open} of {} objects were not ready within {} s", refs.len(), timeout.unwrap_or(0.0)),
     ))
 }
@@ -323,7 +320,7 @@ pub fn put<'py>(
     let _inside = session::Inside::enter(py);
     let client = session::client(py)?;
     if let Some(owner) = _owner.filter(|owner| !owner.is_none()) {
-        let made = py.import("sooner.actor")?.call_method1("put_owned", (value, owner))?;
+        let made = python_side::PUT_OWNED.call(py, (value, owner))?;
         return Ok(made.cast_into_exact::<ObjectRef>()?);
     }
     let mut bytes = Vec::with_capacity(24);
@@ -588,7 +585,8 @@ pub fn is_at_node(reference: &Bound<'_, ObjectRef>) -> bool {
     Near::Node.is_ready(&reference.get().slot)
 }
 
-/// Calls `sooner._aio.deliver([token, ...])` once the outcome is there and can be read; false if it can already.
+/// Calls `sooner._engine.aio.deliver([token, ...])` once the outcome is there and can be read; false if it can
+/// already.
 #[pyfunction]
 pub fn watch(reference: &Bound<'_, ObjectRef>, token: Bound<'_, PyAny>) -> PyResult<bool> {
     let this = reference.get();

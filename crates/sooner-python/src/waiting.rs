@@ -8,7 +8,7 @@ use sooner_runtime::client::{Client, Waited, time};
 use sooner_runtime::protocol::time::Instant;
 use sooner_runtime::protocol::worker::ownership::{Place, Slot};
 use sooner_runtime::wire::ObjectId;
-use sooner_runtime::wire::message::Priority;
+use sooner_runtime::wire::message::{FailureCode, Priority};
 
 use crate::hooks;
 use crate::lending;
@@ -105,7 +105,7 @@ fn waited_as(py: Python<'_>, client: &Client, waited: Waited) -> PyResult<bool> 
         Waited::TimedOut => Ok(false),
         Waited::Interrupted => Err(interruption()),
         Waited::Closed => Err(client.end_reason().map_or_else(
-            || system_error(py, 12, "the session ended while this call waited"),
+            || system_error(py, FailureCode::System, "the session ended while this call waited"),
             |reason| session::lost(py, reason),
         )),
     }

@@ -30,6 +30,7 @@ use crate::execute::{
 use crate::generator::{MayYield, last_value, may_yield, send_item};
 use crate::hooks::{self, PythonHooks};
 use crate::lending;
+use crate::python_side;
 use crate::session::{self, Current, Session};
 use crate::values::Access;
 
@@ -90,7 +91,7 @@ pub fn end_if_child(py: Python<'_>, result: Result<(), &PyErr>) {
 #[cold]
 fn end_child(py: Python<'_>, error: Option<&PyErr>) -> ! {
     let error = error.map(|error| error.value(py));
-    let _ = py.import("sooner._worker").and_then(|module| module.call_method1("end_child", (error,)));
+    let _ = python_side::END_CHILD.call(py, (error,));
     // It has not returned unless the interpreter is beyond help.
     std::process::abort()
 }
@@ -327,12 +328,11 @@ fn construct(py: Python<'_>, client: &Arc<Client>, incoming: &Incoming) -> PyRes
         let class = load(py, client, spec.function, true)?;
         let (class, options) = (class.target.into_bound(py), class.extra);
         set_actor_takes_copies(&class);
-        let helper = py.import("sooner._worker")?;
-        helper.call_method1("actor_begins", (&class, options, session::hex(spec.task), spec.retries))?;
-        let maker = helper.call_method1("maker", (&class,))?;
+        python_side::ACTOR_BEGINS.call(py, (&class, options, session::hex(spec.task), spec.retries))?;
+        let maker = python_side::MAKER.call(py, (&class,))?;
         let (args, kwargs) = decode_arguments(py, client, incoming, actor_access(client, &class))?;
         let actor = checkpoint::construct(py, client, (&class, &maker), (args, kwargs))?;
-        let is_async: bool = helper.call_method1("actor_stands", (&actor,))?.extract()?;
+        let is_async: bool = python_side::ACTOR_STANDS.call(py, (&actor,))?.extract()?;
         Ok::<_, PyErr>((actor, is_async))
     })();
     end_if_child(py, made.as_ref().map(|_| ()));
@@ -612,7 +612,7 @@ pub fn call_exits(py: Python<'_>, token: u64, why: &str) -> PyResult<()> {
 /// In local mode: cancels a coroutine.
 pub fn cancel_in_loop(py: Python<'_>, task: TaskId) {
     let token = task.number ^ task.owner.0.rotate_left(32);
-    if let Err(error) = py.import("sooner._async_actor").and_then(|m| m.call_method1("cancel", (token,))) {
+    if let Err(error) = python_side::CANCEL_CALL.call(py, (token,)) {
         error.write_unraisable(py, None);
     }
 }
@@ -622,7 +622,7 @@ pub fn request_interrupt(py: Python<'_>, task: TaskId) -> PyResult<()> {
     INTERRUPT[0].store(task.owner.0, Ordering::Release);
     INTERRUPT[1].store(task.number, Ordering::Release);
     let token = task.number ^ task.owner.0.rotate_left(32);
-    py.import("sooner._worker")?.call_method1("interrupt", (token, ACTOR.lock().is_some()))?;
+    python_side::INTERRUPT.call(py, (token, ACTOR.lock().is_some()))?;
     Ok(())
 }
 
@@ -660,7 +660,7 @@ pub fn end_line(py: Python<'_>) {
     if !LINE_BEGUN.replace(false) {
         return;
     }
-    if let Err(error) = py.import("sooner._worker").and_then(|module| module.call_method0("end_line")) {
+    if let Err(error) = python_side::END_LINE.call(py, ()) {
         error.write_unraisable(py, None);
     }
 }
@@ -734,7 +734,7 @@ pub fn set_visible_gpus(py: Python<'_>, gpus: &[u32]) -> PyResult<()> {
     if gpus.is_empty() {
         return Ok(());
     }
-    py.import("sooner._worker")?.call_method1("show_gpus", (gpus.to_vec(),))?;
+    python_side::SHOW_GPUS.call(py, (gpus.to_vec(),))?;
     Ok(())
 }
 
@@ -745,7 +745,7 @@ static THREADS: AtomicU32 = AtomicU32::new(1);
 pub fn set_threads(py: Python<'_>, threads: Option<u32>) -> PyResult<()> {
     let threads = threads.unwrap_or(1);
     if THREADS.swap(threads, Ordering::Relaxed) != threads {
-        py.import("sooner._threads")?.call_method1("use", (threads,))?;
+        python_side::USE_THREADS.call(py, (threads,))?;
     }
     Ok(())
 }

@@ -14,7 +14,7 @@ use sooner_wire::message::HashSecret;
 pub const SECRET_BYTES: usize = 24;
 /// Where the library finds the secret, in hexadecimal digits.
 pub const SECRET_VARIABLE: &CStr = c"SOONER_HASH_SECRET";
-/// What tells the template to set the environment back (`sooner/_template.py`).
+/// What tells the template to set the environment back (`sooner/_engine/template.py`).
 const CHANGED: &str = "SOONER_HASHES_SET";
 /// Variables of the environment that are changed for the start of an interpreter. What they were comes with the prefix.
 const VARIABLES: [&str; 2] = ["LD_PRELOAD", "PYTHONHASHSEED"];

@@ -23,7 +23,7 @@ pub struct Process {
 
 fn job_config() -> JobConfig {
     JobConfig {
-        template: vec!["/usr/bin/python3".into(), "-m".into(), "sooner._template".into()],
+        template: vec!["/usr/bin/python3".into(), "-m".into(), "sooner._engine.template".into()],
         working_directory: "/home/somebody/somewhere".into(),
         namespace: "default".into(),
         inline_bytes: 100 << 10,

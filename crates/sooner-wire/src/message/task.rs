@@ -296,7 +296,7 @@ impl Failure {
     }
 }
 
-/// Kinds of failure. The numbers are shared with `python/sooner/_errors.py`.
+/// Kinds of failure. The numbers are shared with `python/sooner/_errors/packing.py`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Encode, Decode)]
 #[cbor(index_only)]
 pub enum FailureCode {

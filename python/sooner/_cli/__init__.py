@@ -1,0 +1,1 @@
+"""The `sooner` command: one module for each group of its verbs. `command.py` is the way in."""

@@ -1,0 +1,60 @@
+"""An interrupted wait cancels what it waited for: in notebooks, or where the user asks for it.
+
+In a program an interrupt usually ends the session, and the tasks with it. In a notebook the session goes on, and so
+would tasks that nobody waits for any more. `sooner.get` and `sooner.wait` are wrapped only where this is wanted, so
+that they cost nothing elsewhere.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import sooner
+from sooner import _sooner
+from sooner._engine import notebook
+from sooner.exceptions import SoonerError
+
+_VERBS = ("get", "wait")
+_MARK = "_sooner_cancels"
+
+
+def install(wanted: bool | None) -> None:
+    """Makes `sooner.get` and `sooner.wait` cancel when they are interrupted, or not.
+
+    Args:
+        wanted: None says: in notebooks.
+    """
+    cancels = notebook.is_kernel() if wanted is None else wanted
+    for name in _VERBS:
+        verb = getattr(sooner, name)
+        if cancels and not hasattr(verb, _MARK):
+            setattr(sooner, name, _cancelling(verb))
+        elif not cancels and hasattr(verb, _MARK):
+            setattr(sooner, name, inspect.unwrap(verb))
+
+
+def _cancelling(verb: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(verb)
+    def call(refs: Any, *args: Any, **options: Any) -> Any:
+        try:
+            return verb(refs, *args, **options)
+        except KeyboardInterrupt as error:
+            # A task that raised one is not a user who pressed a key.
+            if not isinstance(error, SoonerError):
+                _cancel(refs)
+            raise
+
+    setattr(call, _MARK, True)
+    return call
+
+
+def _cancel(refs: Any) -> None:
+    for ref in refs if isinstance(refs, list | tuple) else [refs]:
+        try:
+            _sooner.cancel_task(ref, False, True)
+        except (TypeError, ValueError):
+            # Not a reference, or of a session that is over: then the wait was not about it.
+            continue

@@ -1,0 +1,1 @@
+"""Errors on their way between processes: packed, traced, explained, and raised again."""

@@ -1,0 +1,1 @@
+"""What a running session tells about itself, as rows, explanations and text."""

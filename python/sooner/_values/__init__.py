@@ -1,0 +1,1 @@
+"""How values, functions and classes travel: pickled here, found again elsewhere."""

@@ -1,0 +1,246 @@
+"""How values, functions and errors are pickled, and what sooner changes about pickle and cloudpickle.
+
+One pickler writes all that is more than plain data, in one pass: what a class does when it is pickled is done once,
+as with pickle itself. What other processes can import is written by name, the rest by value, as cloudpickle does.
+
+Tensors, Arrow data and arrays in files have reducers of their own (`tensors`, `arrow`, `memmaps`), which no
+other pickler of the process sees. The libraries are not imported for that: whoever has such values has imported them.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import functools
+import io
+import pickle
+import sys
+import threading
+import types
+from collections.abc import Callable
+from typing import Any
+
+from cloudpickle import CloudPickler
+from cloudpickle.cloudpickle import _PICKLE_BY_VALUE_MODULES
+
+from sooner import _sooner
+from sooner._values import unfindable
+from sooner._values.classes import mentioned, of_function, once
+from sooner._values.functools import REDUCERS
+
+BufferCallback = Callable[[pickle.PickleBuffer], Any]
+
+_reduce = CloudPickler.reducer_override
+
+
+class _Passing(threading.local):
+    """How a thread passes values on."""
+
+    # Arrays that lie in files are passed as references to the files: see `sooner._values.memmaps`.
+    by_file = False
+
+
+passing = _Passing()
+
+
+class _Tensors:
+    """The reducers of tensors for one pickle, and the buffers that they may still cut when it is complete."""
+
+    def __init__(self, buffer_callback: BufferCallback | None) -> None:
+        from sooner._values import tensors  # optional
+
+        self._buffer_callback = buffer_callback
+        self._buffers: list[pickle.PickleBuffer] = []
+        self.callback = None if buffer_callback is None else self._buffers.append
+        self._storages = tensors.Storages(is_out_of_band=buffer_callback is not None)
+        self.reducers = self._storages.reducers()
+
+    def finish(self) -> None:
+        """Hand the buffers out."""
+        if self._buffer_callback is None:
+            return
+        cut = self._storages.cut()
+        for buffer in self._buffers:
+            self._buffer_callback(cut.get(id(buffer), buffer))
+
+
+@functools.cache
+def _code_reducers() -> dict[type, Callable[[Any], Any]]:
+    """Has code keep the name of its file in every version of cloudpickle.
+
+    From 3.1.3 on cloudpickle leaves it out, so that equal code gives equal bytes wherever it lies. Tracebacks of
+    workers could not show a line of the program then.
+    """
+    theirs = CloudPickler.dispatch_table[types.CodeType]
+    own = dumps.__code__
+    written = theirs(own)[1]
+    if own.co_filename in written:
+        return {}
+    # The only text beside the names: versions of Python differ in what stands before it.
+    names = (own.co_name, getattr(own, "co_qualname", own.co_name))
+    places = [at for at, part in enumerate(written) if isinstance(part, str) and part not in names]
+
+    def reduce(code: types.CodeType) -> Any:
+        make, parts = theirs(code)
+        return make, tuple(code.co_filename if at == places[0] else part for at, part in enumerate(parts))
+
+    return {types.CodeType: reduce}
+
+
+def _add_mentioned(function: types.FunctionType, reduced: Any) -> None:
+    """A function that travels with its globals takes along those that only its annotations mention."""
+    if type(reduced) is not tuple or len(reduced) != 6:
+        return
+    taken = reduced[2][1]["__globals__"]
+    for name, value in mentioned(function.__annotations__, function.__globals__).items():
+        taken.setdefault(name, value)
+
+
+# Modules whose functions and classes travel by name, and what was registered with cloudpickle when that was found out.
+_by_name: set[str] = set()
+_registered: set[str] = set()
+
+
+def _is_found(what: Any) -> bool:
+    """Whether a function or class is one of a module that others can import, under its own name there."""
+    module = getattr(what, "__module__", None)
+    if type(module) is not str or module not in _by_name:
+        return False
+    return getattr(sys.modules.get(module), what.__qualname__, None) is what
+
+
+def _look_at_registered() -> None:
+    """Users say which modules travel by value, and change that."""
+    if _registered != _PICKLE_BY_VALUE_MODULES:
+        _by_name.clear()
+        _registered.clear()
+        _registered.update(_PICKLE_BY_VALUE_MODULES)
+
+
+def _reduce_method(method: types.MethodType) -> Any:
+    """A method of a class that is found travels as its name, as with pickle, and not with the function's code."""
+    owner, name = method.__self__, getattr(method.__func__, "__name__", "")
+    cls = owner if isinstance(owner, type) else type(owner)
+    named = getattr(cls, name, None) if _is_found(cls) else None
+    if getattr(named, "__func__", named) is method.__func__:
+        return getattr, (owner, name)
+    return types.MethodType, (method.__func__, owner)
+
+
+def _reduce_memmap(is_out_of_band: bool, array: Any) -> Any:
+    from sooner._values import memmaps  # circle
+
+    return memmaps.reduce(array, is_out_of_band)
+
+
+def _reduce_array(array: Any) -> Any:
+    reduced = array.__reduce_ex__(5)
+    if array.flags.writeable or not (passing.by_file or _sooner.gives_away()):
+        return reduced
+    # With the pools and executors of the standard library arrays arrive as the receiver's own, whatever they were.
+    make, (memory, *rest) = reduced[:2]
+    if type(memory) is not pickle.PickleBuffer:
+        return reduced
+    return make, (pickle.PickleBuffer(_sooner.Copied(memory.raw())), *rest)  # type: ignore[arg-type]
+
+
+def _reduce_memoryview(view: memoryview) -> Any:
+    try:
+        # What cannot be told of is refused by `cast` here rather than there.
+        memoryview(b"").cast(view.format)  # type: ignore[call-overload]
+    except ValueError:
+        return bytes, (view.tobytes(),)
+    memory = pickle.PickleBuffer(view) if view.c_contiguous else view.tobytes()
+    return _make_memoryview, (memory, view.format, view.shape)
+
+
+def _make_memoryview(memory: Any, form: str, shape: tuple[int, ...]) -> memoryview:
+    return memoryview(memory).cast("B").cast(form, shape)  # type: ignore[call-overload,no-any-return]
+
+
+class _Table:
+    """Reducers by class, without those that users have registered with `copyreg`: nothing keeps theirs alive."""
+
+    def __init__(self, is_out_of_band: bool) -> None:
+        self._reduce_memmap = functools.partial(_reduce_memmap, is_out_of_band)
+        self._theirs: dict[type, Any] = {}
+        self._libraries: tuple[bool, bool] = (False, False)
+        self._table: dict[type, Callable[[Any], Any]] = {}
+
+    def now(self) -> dict[type, Callable[[Any], Any]]:
+        """The table, which nobody may change; made again when cloudpickle's has changed or a library was imported."""
+        libraries = "numpy" in sys.modules, "pyarrow" in sys.modules
+        theirs: dict[type, Any] = CloudPickler.dispatch_table.maps[0]
+        if self._theirs != theirs or self._libraries != libraries:
+            self._table = self._made(theirs, libraries)
+            self._theirs, self._libraries = dict(theirs), libraries
+        return self._table
+
+    def _made(self, theirs: dict[type, Any], libraries: tuple[bool, bool]) -> dict[type, Any]:
+        table: dict[type, Any] = {**REDUCERS}
+        if libraries[0] and (memmap := getattr(sys.modules["numpy"], "memmap", None)):
+            table[memmap] = self._reduce_memmap
+            table[sys.modules["numpy"].ndarray] = _reduce_array
+        if libraries[1]:
+            from sooner._values import arrow  # optional
+
+            table.update(arrow.reducers())
+        table.update(theirs)
+        table[types.MethodType] = _reduce_method
+        table[memoryview] = _reduce_memoryview
+        table.update(_code_reducers())
+        return table
+
+
+_within, _beside = _Table(is_out_of_band=False), _Table(is_out_of_band=True)
+
+
+class ValuePickler(CloudPickler):  # type: ignore[misc]
+    """cloudpickle's pickler, for what other processes of the program unpickle."""
+
+    def __init__(
+        self, file: io.BytesIO, protocol: int | None = 5, buffer_callback: BufferCallback | None = None
+    ) -> None:
+        _look_at_registered()
+        table = (_within if buffer_callback is None else _beside).now()
+        # A plain dictionary: pickle looks into it for every object. What users have registered comes before all else.
+        self._tensors = _Tensors(buffer_callback) if "torch" in sys.modules else None
+        if self._tensors is None:
+            self.dispatch_table = {**table, **copyreg.dispatch_table}
+        else:
+            self.dispatch_table = {**self._tensors.reducers, **table, **copyreg.dispatch_table}
+            buffer_callback = self._tensors.callback
+        super().__init__(file, protocol=protocol, buffer_callback=buffer_callback)
+
+    def reducer_override(self, obj: Any) -> Any:
+        """See `pickle.Pickler`."""
+        kind = type(obj)
+        if kind is not types.FunctionType and not issubclass(kind, type):
+            return NotImplemented
+        if _is_found(obj):
+            return NotImplemented
+        if unfindable.module_of(obj) is not None:
+            _by_name.add(obj.__module__)
+        reduced = _reduce(self, obj)
+        if kind is types.FunctionType:
+            _add_mentioned(obj, reduced)
+            return of_function(obj, reduced) if type(reduced) is tuple else reduced
+        return once(obj, reduced)
+
+    def dump(self, obj: Any) -> None:
+        """See `pickle.Pickler`. Buffers are handed out at the end."""
+        super().dump(obj)
+        if self._tensors is not None:
+            self._tensors.finish()
+
+
+def dumps(obj: Any, protocol: int | None = 5, buffer_callback: BufferCallback | None = None) -> bytes:
+    """Pickle a value, also what plain pickle cannot: lambdas, closures, classes of the main program.
+
+    Args:
+        obj: The value.
+        protocol: Of pickle.
+        buffer_callback: Takes large buffers out of band, as for `pickle.dumps`.
+    """
+    with io.BytesIO() as file:
+        ValuePickler(file, protocol, buffer_callback).dump(obj)
+        return file.getvalue()
