@@ -113,6 +113,5 @@ fn name_of(message: &Message) -> String {
         Message::Routed(routed) => &*routed.message,
         _ => message,
     };
-    let text = format!("{inner:?}");
-    text.chars().take_while(|sign| sign.is_alphanumeric()).collect()
+    inner.row().name.to_owned()
 }

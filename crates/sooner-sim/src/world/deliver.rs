@@ -3,11 +3,12 @@
 use sooner_protocol::probes::hit;
 use sooner_protocol::worker::action::Peer;
 use sooner_wire::WorkerId;
-use sooner_wire::message::Message;
+use sooner_wire::message::{Message, Route};
 
 use super::describe::{brief, name};
 use super::processes::{HEAD, is_node, node_at};
 use super::{Item, Next, SimNode, World, number_of};
+use crate::violation::fail;
 
 impl World {
     /// Lists a channel if something can be delivered.
@@ -34,7 +35,9 @@ impl World {
         }
         let Some(item) = channel.take() else { return };
         if to == HEAD {
-            self.deliver_to_head(from, into_message(item));
+            let message = into_message(item);
+            assert_route(from, &message, &[Route::NodeToControl, Route::NodeToDirectory]);
+            self.deliver_to_head(from, message);
         } else if is_node(from) && is_node(to) {
             self.deliver_between(from, to, into_message(item));
         } else if is_node(to) {
@@ -59,6 +62,7 @@ impl World {
             }
             item => {
                 let message = into_message(item);
+                assert_route(from, &message, &[Route::ProcessToNode]);
                 self.trace.note((u64::from(from) << 16) ^ u64::from(message.kind()));
                 self.trace.say(|| format!("node <- {from}: {}", brief(&message)));
                 let SimNode { core, out, .. } = self.node_mut(from);
@@ -75,6 +79,8 @@ impl World {
         self.trace.note(u64::from(from) ^ (u64::from(to) << 32) ^ (u64::from(message.kind()) << 8));
         self.trace.say(|| format!("{} <- {}: {}", name(to), name(from), brief(&message)));
         let at = node_at(to);
+        let from_head = [Route::ControlToNode, Route::DirectoryToNode];
+        assert_route(from, &message, if from == HEAD { &from_head } else { &[Route::NodeToNode] });
         if from == HEAD {
             self.hear_from_head(at, message);
         } else {
@@ -86,6 +92,8 @@ impl World {
     /// A process reads an item from another one, or from the node.
     pub(super) fn deliver_to(&mut self, from: u32, to: u32, item: Item) {
         let mut message = into_message(item);
+        let route = if is_node(from) { Route::NodeToProcess } else { Route::ProcessToProcess };
+        assert_route(from, &message, &[route]);
         self.unpack(from, to, &mut message);
         self.trace.note((u64::from(to) << 40) ^ (u64::from(from) << 16) ^ u64::from(message.kind()));
         self.trace.say(|| format!("{to} <- {}: {}", name(from), brief(&message)));
@@ -178,6 +186,14 @@ impl World {
         self.look_at_session_of(number, peer);
         self.answer_what_may_go(number);
         self.touch(number);
+    }
+}
+
+/// What is sent goes one of these ways by its row: cores that receive what is not for them may pass over it in silence.
+fn assert_route(from: u32, message: &Message, routes: &[Route]) {
+    let row = message.row();
+    if !routes.iter().any(|route| row.routes.contains(*route)) {
+        fail("I14", format!("{} sends {}, which does not go {}", name(from), row.name, routes[0]));
     }
 }
 
