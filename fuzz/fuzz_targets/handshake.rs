@@ -19,7 +19,7 @@ static HELLO: LazyLock<Vec<u8>> = LazyLock::new(|| client_hello(Destination::Nod
 const TURNS: usize = 6;
 
 /// Reads until nothing comes; nothing may come up.
-fn hears_nothing(stream: &TlsStream) {
+fn receives_nothing(stream: &TlsStream) {
     let mut out = [0; 4096];
     assert!(stream.read(&mut out).unwrap_or(0) == 0);
     assert!(stream.peer().is_none());
@@ -37,10 +37,10 @@ fn attack(is_dialled: bool, bytes: &[u8]) {
     };
     let _ = stream.flush();
     let _ = rustix::io::write(&theirs, &bytes[..bytes.len().min(16 << 10)]);
-    hears_nothing(&stream);
+    receives_nothing(&stream);
     let _ = stream.flush();
     drop(theirs);
-    hears_nothing(&stream);
+    receives_nothing(&stream);
 }
 
 fn forge(dials: bool, changes: &[u8]) {

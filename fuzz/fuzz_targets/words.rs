@@ -38,7 +38,7 @@ impl World {
     }
 
     /// What the control service hears. It may go on to the node here.
-    fn tell_control(&mut self, from: NodeId, message: Message) {
+    fn notify_control(&mut self, from: NodeId, message: Message) {
         let Ok(word) = ToControl::parse(message, from) else { return };
         let mut out = DirectoryActions::new();
         self.control.on_node(from, word, self.now, &mut out);
@@ -56,7 +56,7 @@ impl World {
                 NodeAction::KillWorker(worker) => {
                     self.member.on_gone(worker, "killed", None, &mut NodeActions::new());
                 }
-                NodeAction::Control(word) => self.tell_control(HERE, word.into_message(HERE)),
+                NodeAction::Control(word) => self.notify_control(HERE, word.into_message(HERE)),
                 _ => {}
             }
         }
@@ -96,8 +96,8 @@ fuzz_target!(|bytes: &[u8]| {
             continue;
         };
         match (who % 4, message) {
-            (0, message) => world.tell_control(HERE, message),
-            (1, message) => world.tell_control(THERE, message),
+            (0, message) => world.notify_control(HERE, message),
+            (1, message) => world.notify_control(THERE, message),
             (2, message) => {
                 let Ok(word) = ToNode::parse(message, HERE) else { continue };
                 world.with_member(|member, now, out| member.on_control(word, now, out));

@@ -165,8 +165,8 @@ impl World {
             1 if !is_ending || self.nodes[&at].asking.is_empty() => self.let_go(at),
             2 if self.nodes[&at].allocating => self.allocate(at),
             3..=5 => self.stream(at, is_ending),
-            6 | 7 => self.hear_node(at),
-            8 | 9 => self.hear_owner(at),
+            6 | 7 => self.receive_node(at),
+            8 | 9 => self.receive_owner(at),
             10 if self.kills && !is_ending && self.below(60) == 0 => self.kill(at),
             10 if self.cuts && !is_ending && self.below(60) == 0 => self.end_session(at),
             11 if self.kills && !is_ending && self.below(400) == 0 => self.kill_first(),
@@ -392,14 +392,14 @@ impl World {
     }
 
     /// What a node said comes to the owner.
-    fn hear_node(&mut self, at: NodeId) {
+    fn receive_node(&mut self, at: NodeId) {
         let Some(message) = self.nodes.get_mut(&at).and_then(|node| node.to_owner.pop_front()) else {
             return;
         };
-        self.tell_owner(message);
+        self.notify_owner(message);
     }
 
-    fn tell_owner(&mut self, message: Message) {
+    fn notify_owner(&mut self, message: Message) {
         if let Message::Promoted(answer) = &message {
             assert_eq!(self.promoting.take().map(|promote| promote.node), Some(answer.node), "it was asked");
             self.seen.promoted += u32::from(answer.location.is_some());
@@ -430,7 +430,7 @@ impl World {
     }
 
     /// What the owner said comes to a node.
-    fn hear_owner(&mut self, at: NodeId) {
+    fn receive_owner(&mut self, at: NodeId) {
         let this = self.nodes.get_mut(&at).expect("it lives");
         let mut out = Vec::new();
         match this.from_owner.pop_front() {
@@ -462,14 +462,14 @@ impl World {
     fn kill(&mut self, at: NodeId) {
         if self.nodes.len() > 2 {
             self.nodes.remove(&at);
-            self.all_hear(at);
+            self.all_receive(at);
         }
     }
 
     /// The node where the value was made dies.
     fn kill_first(&mut self) {
         if std::mem::take(&mut self.first_lives) {
-            self.all_hear(FIRST.node);
+            self.all_receive(FIRST.node);
         }
     }
 
@@ -486,9 +486,9 @@ impl World {
         self.perform(at, out);
     }
 
-    fn all_hear(&mut self, gone: NodeId) {
+    fn all_receive(&mut self, gone: NodeId) {
         self.promoting.take_if(|promote| promote.node == gone);
-        self.tell_owner(NodeGone { node: gone, reason: String::new() }.into());
+        self.notify_owner(NodeGone { node: gone, reason: String::new() }.into());
         for at in self.nodes.keys().copied().collect::<Vec<_>>() {
             let (this, mut out) = (self.nodes.get_mut(&at).expect("it lives"), Vec::new());
             this.pulls.on_node_gone(gone, &mut out);
@@ -510,12 +510,12 @@ impl World {
     }
 
     /// All that is on its way arrives.
-    fn hear_all(&mut self) {
+    fn receive_all(&mut self) {
         let is_silent = |node: &Node| node.from_owner.is_empty() && node.to_owner.is_empty();
         while !self.nodes.values().all(is_silent) {
             for at in self.nodes.keys().copied().collect::<Vec<_>>() {
-                self.hear_owner(at);
-                self.hear_node(at);
+                self.receive_owner(at);
+                self.receive_node(at);
             }
         }
     }
@@ -531,14 +531,14 @@ impl World {
         }
         self.pass_on(out);
         let promoted = self.seen.promoted;
-        self.hear_all();
+        self.receive_all();
         if self.unpins {
             let evicted = self.seen.evicted;
             for at in self.nodes.keys().copied().collect::<Vec<_>>() {
                 self.evict(at);
             }
             self.seen.outlived += self.seen.evicted - evicted;
-            self.hear_all();
+            self.receive_all();
         }
         self.seen.given_back += self.seen.promoted - promoted;
         for at in self.nodes.keys().copied().collect::<Vec<_>>() {

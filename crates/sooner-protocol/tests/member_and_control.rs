@@ -115,7 +115,7 @@ fn encode(message: &Message) -> Vec<u8> {
 
 fn decode(bytes: &[u8]) -> Message {
     let kind = u16::from_be_bytes([bytes[0], bytes[1]]);
-    assert!(sooner_protocol::uplink::wire::is_word(kind), "{kind}");
+    assert!(sooner_protocol::uplink::wire::is_for_directory(kind), "{kind}");
     Message::decode(kind, &bytes[2..]).expect("it was encoded")
 }
 

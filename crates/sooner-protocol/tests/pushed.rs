@@ -8,7 +8,7 @@ use sooner_wire::message::state::{Inspect, RunningRow, about, hold};
 use sooner_wire::message::{
     ActorReady, AddBorrow, Blocked, BlocksLost, CancelTask, Dependency, Failure, FailureCode, GiveBlock,
     Held, HeldFrom, Item, ItemsTaken, Location, Message, Outcome, Push, Remote, RemoveBorrow, Reply, Return,
-    Returned, TaskKind, TaskSpec, Timing, Unblocked, WorkerGone,
+    TaskKind, TaskSpec, TasksReturned, Timing, Unblocked, WorkerGone,
 };
 use sooner_wire::{Blob, FunctionId, Name, NodeId, ObjectId, ShapeId, TaskId, WorkerId};
 
@@ -181,7 +181,7 @@ fn a_worker_that_waits_gives_its_queue_back_and_says_so_once() {
     (0..2).for_each(|_| worker.core.set_blocked(true, &mut worker.out));
     let back = |from, numbers: &[u64]| {
         let tasks = numbers.iter().map(|number| TaskId { owner: from, number: *number }).collect();
-        (Peer::Worker(from), Message::from(Returned { tasks, lacks_room: None, missing: None }))
+        (Peer::Worker(from), Message::from(TasksReturned { tasks, lacks_room: None, missing: None }))
     };
     let blocked = (Peer::Node, Message::from(Blocked {}));
     assert_eq!(worker.said(), [blocked, back(CALLER, &[2, 4]), back(OTHER, &[3])]);
@@ -351,7 +351,7 @@ fn the_next_task_begins_when_the_one_before_it_ended() {
     (1..=2).for_each(|number| worker.push_task(CALLER, number, &[]));
     worker.take();
     let timing = Some(Timing { started: 100, deserialise: 7, store: 30 });
-    let ran = sooner_protocol::worker::tasks::Ran { nanos: 20, timing };
+    let ran = sooner_protocol::worker::tasks::RunTime { nanos: 20, timing };
     worker.core.on_finished(id(1), vec![value(&[])], ran, false, &mut worker.out);
     worker.take();
     let (_, running) = worker.core.execution().running_tasks().next().expect("it runs");
@@ -381,7 +381,7 @@ fn a_task_goes_back_for_an_argument_that_is_lost_here_while_another_one_is_on_it
     worker.hear(Peer::Node, BlocksLost { offsets: vec![64] }, 5);
     worker.said();
     worker.hear(Peer::Worker(CALLER), push([stored.clone(), remote(128)]), 10);
-    let back = Returned { tasks: vec![id(1)], lacks_room: None, missing: None };
+    let back = TasksReturned { tasks: vec![id(1)], lacks_room: None, missing: None };
     assert_eq!(
         worker.said(),
         [(Peer::Worker(CALLER), back.into())],

@@ -9,7 +9,8 @@ use sooner_protocol::worker::{ActorDemand, WorkerCore};
 use sooner_wire::message::{
     AddBorrow, Define, Dependency, Failure, FailureCode, FreeAt, FreeBlocks, GiveBlock, HandOver, HandedOver,
     Held, HeldFrom, LeaseGranted, Location, LostAt, Message, Missing, Outcome, Priority, Pull, Pulled, Push,
-    Remote, RemoveBorrow, Reply, Restore, Return, Returned, Settled, TaskKind, TaskSpec, Value, WorkerGone,
+    Remote, RemoveBorrow, Reply, Restore, Return, Settled, TaskKind, TaskSpec, TasksReturned, Value,
+    WorkerGone,
 };
 use sooner_wire::{Blob, FunctionId, LeaseId, Name, NodeId, ObjectId, ResourceSet, TaskId, WorkerId};
 
@@ -582,7 +583,7 @@ fn a_task_whose_argument_was_lost_elsewhere_goes_back_with_the_word_where_it_is_
         on(&mut core, Peer::Worker(NEIGHBOUR), push(2, kind, object, remote()));
         // Here the task would keep a worker from making the value again. Its caller would push it again as it is, were it not told.
         let missing = Some(vec![Missing { object, place: THE_REMOTE }]);
-        let returned = Returned { tasks: vec![task(NEIGHBOUR, 2)], lacks_room: None, missing };
+        let returned = TasksReturned { tasks: vec![task(NEIGHBOUR, 2)], lacks_room: None, missing };
         assert_eq!(not_there(&mut core, object)[0], to(NEIGHBOUR, returned));
         assert!(core.next_execution().is_none() && core.ownership().record(object).is_none());
     }

@@ -2,7 +2,7 @@
 //! is refused by name, and what it has is read. The messages are the samples in the list of sooner-wire.
 
 use sooner_protocol::node::NodeCore;
-use sooner_protocol::uplink::wire::{CONTROL, is_word};
+use sooner_protocol::uplink::wire::{CONTROL, is_for_directory};
 use sooner_protocol::uplink::{ToControl, ToNode};
 use sooner_wire::message::{Message, Route, RouteError, Routed, RowOf};
 use sooner_wire::{NodeId, ResourceSet, WorkerId};
@@ -59,7 +59,7 @@ fn between_a_node_and_the_directory() {
     for sample in samples() {
         let routes = sample.row().routes;
         let own = [Route::NodeToDirectory, Route::DirectoryToNode];
-        assert_eq!(is_word(sample.kind()), own.iter().any(|route| routes.contains(*route)));
+        assert_eq!(is_for_directory(sample.kind()), own.iter().any(|route| routes.contains(*route)));
         assert_refused(&sample, Route::NodeToDirectory, ToControl::parse(sample.clone(), HERE));
         assert_refused(&sample, Route::DirectoryToNode, ToNode::parse(sample.clone(), HERE));
     }

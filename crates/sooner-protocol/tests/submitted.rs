@@ -12,7 +12,7 @@ use sooner_wire::message::state::{Inspect, KnownActorRow, Report, about, hold};
 use sooner_wire::message::{
     ActorDead, ActorRestarting, ActorStarted, AddBorrow, BlocksLost, CancelTask, Define, Failure,
     FailureCode, Item, ItemsTaken, KillActor, LeaseGranted, Location, Message, Outcome, Reply, Return,
-    Returned, Streaming, SubscribeActor, TaskKind, TaskSpec, WorkerGone,
+    Streaming, SubscribeActor, TaskKind, TaskSpec, TasksReturned, WorkerGone,
 };
 use sooner_wire::{Blob, FunctionId, LeaseId, Name, ObjectId, ResourceSet, ShapeId, TaskId, WorkerId};
 
@@ -287,7 +287,7 @@ fn what_a_worker_gives_back_is_pushed_again_in_order() {
     process.core.cancel(id(4), false, false, &mut process.out);
     process.hear(
         Peer::Worker(WORKER),
-        Returned { tasks: vec![id(3), id(4), id(5)], lacks_room: None, missing: None },
+        TasksReturned { tasks: vec![id(3), id(4), id(5)], lacks_room: None, missing: None },
     );
     assert_eq!(process.code(4), Some(FailureCode::Cancelled));
     assert_eq!(process.pushed(), [0; 0], "the worker is busy");
@@ -301,8 +301,10 @@ fn a_task_that_came_back_for_want_of_room_waits_and_others_go_on() {
     (1..=2).for_each(|number| process.submit(task(number)));
     process.lease();
     assert_eq!(process.pushed(), [1]);
-    process
-        .hear(Peer::Worker(WORKER), Returned { tasks: vec![id(1)], lacks_room: Some(true), missing: None });
+    process.hear(
+        Peer::Worker(WORKER),
+        TasksReturned { tasks: vec![id(1)], lacks_room: Some(true), missing: None },
+    );
     assert_eq!(process.pushed(), [2], "the worker is free");
     process.reply(2, value(), false);
     assert_eq!(process.pushed(), [0; 0], "it waits");
@@ -358,7 +360,10 @@ fn as_many_bytes_of_arguments_are_out_as_there_was_room_for() {
         LeaseGranted { shape: ShapeId(0), lease: LeaseId(2), worker: THIRD, gpus: Vec::new() },
     );
     assert_eq!(process.pushed(), [1, 2]);
-    process.hear(Peer::Worker(THIRD), Returned { tasks: vec![id(2)], lacks_room: Some(true), missing: None });
+    process.hear(
+        Peer::Worker(THIRD),
+        TasksReturned { tasks: vec![id(2)], lacks_room: Some(true), missing: None },
+    );
     assert_eq!(process.pushed(), [3], "its argument is out already");
     process.reply(1, value(), false);
     assert_eq!(process.pushed(), [0; 0], "there is no room for the fourth beside that");

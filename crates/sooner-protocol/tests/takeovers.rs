@@ -70,7 +70,7 @@ fn pushes(out: &Actions) -> usize {
     out.iter().filter(|action| matches!(action, Action::Push { .. })).count()
 }
 
-fn says_replayed(out: &Actions) -> bool {
+fn sends_replayed(out: &Actions) -> bool {
     let said =
         Action::Send { to: Peer::Worker(SECOND), message: Box::new(Replayed { actor: actor() }.into()) };
     out.contains(&said)
@@ -83,7 +83,7 @@ fn a_process_that_forgot_the_actor_answers_all_the_same() {
     assert_eq!(core.actor_place(actor()), None);
     hear(&mut core, Peer::Node, restarting());
     let out = hear(&mut core, Peer::Node, started(SECOND, Some(true)));
-    assert!(says_replayed(&out) && pushes(&out) == 0, "the new process waits for it: {out:?}");
+    assert!(sends_replayed(&out) && pushes(&out) == 0, "the new process waits for it: {out:?}");
     assert_eq!(core.actor_place(actor()), None);
 }
 
@@ -93,7 +93,7 @@ fn kept_calls_outlive_the_handle() {
     drop_handle(&mut core, &handle);
     hear(&mut core, Peer::Node, restarting());
     let out = hear(&mut core, Peer::Node, started(SECOND, Some(true)));
-    assert!(says_replayed(&out) && pushes(&out) == 1, "{out:?}");
+    assert!(sends_replayed(&out) && pushes(&out) == 1, "{out:?}");
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn the_word_does_not_wait_for_the_argument_of_a_call_without_an_answer() {
     core.submit(Arc::new(spec), [Arc::new(Slot::default())], None, &mut Actions::new());
     hear(&mut core, Peer::Node, restarting());
     let out = hear(&mut core, Peer::Node, started(SECOND, Some(true)));
-    assert!(says_replayed(&out) && pushes(&out) == 1, "calls of others may make the argument: {out:?}");
+    assert!(sends_replayed(&out) && pushes(&out) == 1, "calls of others may make the argument: {out:?}");
 }
 
 /// Tells the caller that a call ended.

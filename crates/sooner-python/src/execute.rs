@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 use sooner_runtime::client::{Client, time};
 use sooner_runtime::protocol::time::Instant;
 use sooner_runtime::protocol::worker::execution::{Incoming, Met};
-use sooner_runtime::protocol::worker::tasks::Ran;
+use sooner_runtime::protocol::worker::tasks::RunTime;
 use sooner_runtime::wire::message::{Failure, FailureCode, Outcome, Return, TaskKind, TaskSpec, Timing};
 use sooner_runtime::wire::{Blob, FunctionId, TaskId};
 
@@ -88,7 +88,7 @@ pub struct Ended {
     pub task: TaskId,
     pub returns: Vec<Return>,
     pub retry: bool,
-    pub ran: Ran,
+    pub ran: RunTime,
     /// In local mode: the `KeyboardInterrupt` that ended it. It is the program's, since the task ran inside a call of it.
     pub interrupt: Option<PyErr>,
     /// References inside the returns stay alive until the caller is registered for them.
@@ -204,7 +204,7 @@ pub fn run<'py>(py: Python<'py>, client: &Arc<Client>, incoming: Incoming, calle
     })();
     crate::worker::end_if_child(py, result.as_ref().map(|_| ()));
     let exit = result.as_ref().err().and_then(|error| leaving(py, client, error, spec.kind, is_standard));
-    let ran = Ran { nanos: time().since(start), timing };
+    let ran = RunTime { nanos: time().since(start), timing };
     GIVES_AWAY.set(owns_arrays);
     let ended = end(py, client, &incoming, result, retry_on.as_ref(), ran, is_standard);
     GIVES_AWAY.set(false);
@@ -358,7 +358,7 @@ pub fn end(
     incoming: &Incoming,
     result: PyResult<Bound<'_, PyAny>>,
     retry_on: Option<&Bound<'_, PyAny>>,
-    ran: impl Into<Ran>,
+    ran: impl Into<RunTime>,
     is_standard: bool,
 ) -> Ended {
     let mut ran = ran.into();

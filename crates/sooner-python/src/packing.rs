@@ -1,4 +1,4 @@
-//! Returned values on their way to their owner: small ones in the reply, large ones in shared memory.
+//! TasksReturned values on their way to their owner: small ones in the reply, large ones in shared memory.
 
 use std::sync::Arc;
 

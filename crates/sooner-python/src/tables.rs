@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use sooner_runtime::protocol::tasks::{RECORD_BYTES, Record};
+use sooner_runtime::protocol::worker::tasks::{RECORD_BYTES, Record};
 use sooner_runtime::wire::message::FailureCode;
 use sooner_runtime::wire::message::state::{about, hold};
 

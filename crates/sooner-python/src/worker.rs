@@ -17,7 +17,7 @@ use sooner_runtime::protocol::time::Instant;
 use sooner_runtime::protocol::worker::WorkerCore;
 use sooner_runtime::protocol::worker::action::Peer;
 use sooner_runtime::protocol::worker::execution::Incoming;
-use sooner_runtime::protocol::worker::tasks::Ran;
+use sooner_runtime::protocol::worker::tasks::RunTime;
 use sooner_runtime::wire::message::{Failure, FailureCode, Streaming, TaskKind, TaskSpec};
 use sooner_runtime::wire::{FunctionId, TaskId, WorkerId};
 
@@ -537,7 +537,7 @@ fn loop_call_ended(py: Python<'_>, token: u64, result: PyResult<Bound<'_, PyAny>
     end_if_child(py, result.as_ref().map(|_| ()));
     let client = client()?;
     let Some(call) = LOOP_CALLS.with_borrow_mut(|calls| calls.remove(&token)) else { return Ok(()) };
-    let ran = Ran { nanos: time().since(call.start), timing: timing_from(&client, call.start) };
+    let ran = RunTime { nanos: time().since(call.start), timing: timing_from(&client, call.start) };
     let retry_on = match &result {
         Ok(_) => None,
         Err(_) => listed_exceptions(py, &client, &call.incoming.push.spec).unwrap_or(None),

@@ -15,7 +15,7 @@ pub const INLINE_BYTES_DEFAULT: usize = 100 << 10;
 /// as if they were larger. Keeps the message far from [`FRAME_BODY_BYTES_MAX`], and calls that wait from filling the heap.
 pub const CALL_INLINE_BYTES_MAX: u64 = 1 << 20;
 
-/// Returned values of one task (bytes) that travel inside its reply together, if there are several. They stay in the heap of
+/// TasksReturned values of one task (bytes) that travel inside its reply together, if there are several. They stay in the heap of
 /// their owner: what a shuffle takes apart into small pieces has to be as bounded as one value is.
 pub const REPLY_INLINE_BYTES_MAX: u64 = INLINE_BYTES_DEFAULT as u64;
 

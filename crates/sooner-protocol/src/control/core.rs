@@ -27,7 +27,7 @@ use crate::probes::bug;
 use crate::scheduling::policy;
 use crate::time::Instant;
 use crate::uplink::ToControl;
-use crate::uplink::wire::{CONTROL, is_word};
+use crate::uplink::wire::{CONTROL, is_for_directory};
 
 /// How long a control service that has started again lets questions wait for the nodes that an earlier one knew (nanoseconds).
 const RELEARN_NANOS: u64 = 10_000_000_000;
@@ -170,7 +170,7 @@ impl ControlCore {
                 self.on_inspect(node, message, out);
             }
             Message::DialMe(asked) => self.on_dial_me(node, asked, out),
-            message if is_word(message.kind()) => match ToControl::parse(message, node) {
+            message if is_for_directory(message.kind()) => match ToControl::parse(message, node) {
                 Ok(word) => {
                     self.with_directory(out, |directory, acts| directory.on_node(node, word, now, acts))
                 }

@@ -274,7 +274,7 @@ impl Directory {
         let nodes: Vec<NodeId> = nodes.filter(|node| !self.is_lost(*node)).collect();
         let mut say = Vec::new();
         self.settling.on_gone(process, nodes, &mut say);
-        self.say_deaths(say, Some(&gone), out);
+        self.send_deaths(say, Some(&gone), out);
     }
 
     /// A node has heard its clients.
@@ -289,7 +289,7 @@ impl Directory {
         let is_home_there = !self.is_lost(gone.node());
         let all: Vec<NodeId> = self.nodes_that_may_be().collect();
         self.settling.on_collected(node, gone, held, is_home_there, all, &mut say);
-        self.say_deaths(say, None, out);
+        self.send_deaths(say, None, out);
     }
 
     /// A node is gone with all its processes.
@@ -297,7 +297,7 @@ impl Directory {
         let left: Vec<NodeId> = self.nodes_that_may_be().filter(|other| *other != node).collect();
         let mut say = Vec::new();
         self.settling.on_node_gone(node, left, &mut say);
-        self.say_deaths(say, None, out);
+        self.send_deaths(say, None, out);
     }
 
     /// Some nodes have to do with these. Of one that is gone no record is left, and not all may have been told.
@@ -318,7 +318,7 @@ impl Directory {
         if self.settling.is_known_gone(gone) {
             let mut say = Vec::new();
             self.settling.on_asked_after(from, gone, &mut say);
-            return self.say_deaths(say, None, out);
+            return self.send_deaths(say, None, out);
         }
         self.settle_forgotten([gone], out);
     }
@@ -327,7 +327,7 @@ impl Directory {
     pub(super) fn ask_what_is_owed(&self, node: NodeId, out: &mut DirectoryActions) {
         let mut say = Vec::new();
         self.settling.on_node_back(node, &mut say);
-        self.say_deaths(say, None, out);
+        self.send_deaths(say, None, out);
     }
 
     /// Where processes are that were told of references by the control service and not by who had them.
@@ -340,7 +340,7 @@ impl Directory {
         owned.filter_map(node).collect()
     }
 
-    fn say_deaths(&self, say: Vec<Saying>, news: Option<&WorkerGone>, out: &mut DirectoryActions) {
+    fn send_deaths(&self, say: Vec<Saying>, news: Option<&WorkerGone>, out: &mut DirectoryActions) {
         for saying in say {
             let (node, word) = match saying {
                 Saying::Gone(node, worker) => {

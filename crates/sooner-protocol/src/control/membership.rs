@@ -387,11 +387,11 @@ impl Nodes {
             (Some(Pending::Join(id)), Err(reason)) => self.turn_away(id, &reason, out),
             (Some(Pending::Leave(id, _)), Ok(())) => {
                 self.former.swap_remove(&id);
-                self.tell_gone(id, out);
+                self.notify_gone(id, out);
             }
             (Some(Pending::Leave(id, _)), Err(_)) => {
                 self.undeleted.insert(id);
-                self.tell_gone(id, out);
+                self.notify_gone(id, out);
             }
             (Some(Pending::Forget(id)), Err(_)) => {
                 if !self.nodes.contains_key(&id) {
@@ -425,7 +425,7 @@ impl Nodes {
     fn forget(&mut self, id: NodeId, reason: String, out: &mut Vec<NodesAction>) {
         self.strike(id, reason, Pending::Forget(id), out);
         if self.gone.reason(id).is_some() {
-            self.tell_gone(id, out);
+            self.notify_gone(id, out);
         }
     }
 
@@ -445,7 +445,7 @@ impl Nodes {
         self.persist(pending, vec![Write::delete(node_key(id))], out);
     }
 
-    fn tell_gone(&self, id: NodeId, out: &mut Vec<NodesAction>) {
+    fn notify_gone(&self, id: NodeId, out: &mut Vec<NodesAction>) {
         let reason = self.gone.reason(id).unwrap_or("it is not part of the cluster any more").to_owned();
         for other in self.listeners() {
             let news = NodeGone { node: id, reason: reason.clone() };
@@ -533,7 +533,7 @@ impl Nodes {
             }
         }
         for id in overdue {
-            self.tell_gone(id, out);
+            self.notify_gone(id, out);
         }
         for id in std::mem::take(&mut self.undeleted) {
             self.persist(Pending::Forget(id), vec![Write::delete(node_key(id))], out);

@@ -206,7 +206,7 @@ impl Directory {
         for (actor, process) in subscribers {
             match self.actors.get(&actor).is_some_and(Actor::is_known) {
                 true => self.on_subscribe(process, actor, out),
-                false => self.tell_gone(actor, process, out),
+                false => self.notify_gone(actor, process, out),
             }
         }
     }

@@ -98,7 +98,7 @@ impl Solo {
     pub fn settle(&mut self, now: Instant, out: &mut NodeActions) {
         self.now = now;
         let begin = out.len();
-        self.node.say_refused(out);
+        self.node.send_refused(out);
         self.pass_on(begin, out);
         let places_groups = self.control.wants_reports();
         self.consult(begin, out);
@@ -160,14 +160,14 @@ impl Solo {
     #[must_use]
     fn follow(&mut self, decided: DirectoryActions, out: &mut NodeActions) -> NodeActions {
         let mut followed = NodeActions::new();
-        self.tell_node(decided, &mut followed);
+        self.notify_node(decided, &mut followed);
         let is_said = |action: &NodeAction| matches!(action, NodeAction::Control(_));
         let (answers, done): (NodeActions, NodeActions) = followed.into_iter().partition(is_said);
         out.extend(done);
         answers
     }
 
-    fn tell_node(&mut self, decided: DirectoryActions, out: &mut NodeActions) {
+    fn notify_node(&mut self, decided: DirectoryActions, out: &mut NodeActions) {
         for action in decided {
             match action {
                 DirectoryAction::Send(_, message) => self.node.on_control(*message, out),

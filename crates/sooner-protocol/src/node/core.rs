@@ -28,7 +28,7 @@ use sooner_wire::{ActorId, LeaseId, NodeId, ObjectId, ResourceSet, ShapeId, Star
 
 use super::objects::{Fetching, Holders, Lost, Pulls, Residency};
 use super::peers::departed::Departed;
-use super::workers::requesters::{Asker, Askers, OpenJobs};
+use super::workers::requesters::{OpenJobs, Requester, Requesters};
 use crate::pace::Pace;
 use crate::scheduling::policy::NodeRow;
 use crate::scheduling::view::View;
@@ -192,7 +192,7 @@ pub struct NodeCore {
     /// Some client has said that some of its tasks are more urgent than others.
     pub(super) has_priorities: bool,
     pub(super) clients: Map<WorkerId, Client>,
-    pub(super) askers: Askers,
+    pub(super) askers: Requesters,
     /// The other nodes.
     pub(super) view: View,
     pub(super) spillback: super::workers::spillback::Spillback,
@@ -264,7 +264,7 @@ impl NodeCore {
             labels: Labels::new(),
             has_priorities: false,
             clients: Map::default(),
-            askers: Askers::default(),
+            askers: Requesters::default(),
             view: View::default(),
             spillback: super::workers::spillback::Spillback::default(),
             group_places: super::workers::group_places::GroupPlaces::default(),
@@ -356,7 +356,7 @@ impl NodeCore {
         } else {
             self.open_jobs.insert(client);
         }
-        self.askers.insert(client, Asker::new(job));
+        self.askers.insert(client, Requester::new(job));
     }
 
     /// A client's connection ended. `reason` is for people; `last_started` its last task.
@@ -571,7 +571,7 @@ impl NodeCore {
     /// Places what can be placed. Called once after each batch of events.
     pub fn settle(&mut self, now: Instant, out: &mut NodeActions) {
         self.now = now;
-        self.say_refused(out);
+        self.send_refused(out);
         self.ask_about_bundles(now, out);
         self.place(out);
         while self.assign_workers(out) {}
@@ -581,7 +581,7 @@ impl NodeCore {
     /// The first part of [`Self::settle`]: sets resources aside for what can have them.
     pub(crate) fn place(&mut self, out: &mut NodeActions) {
         self.unable.is_unsettled = false;
-        self.tell_newcomers(out);
+        self.notify_newcomers(out);
         self.answer_late_watches(out);
         self.ask_readers(out);
         if !self.is_draining {
@@ -589,7 +589,7 @@ impl NodeCore {
             self.place_actors();
             self.place_leases(out);
         }
-        self.say_lent(out);
+        self.send_lent(out);
     }
 
     /// The last part of [`Self::settle`], after [`Self::assign_workers`]: starts workers and ends them.

@@ -189,9 +189,9 @@ impl Member {
         };
         // Also when there is nothing: what is not said is not here.
         out.push(NodeAction::Control(ToControl::Here(Box::new(here))));
-        self.node.say_deaths_again(out);
-        self.node.say_placed_again(out);
-        self.requests.say_again(&self.node.subscribers_here(false), out);
+        self.node.send_deaths_again(out);
+        self.node.send_placed_again(out);
+        self.requests.send_again(&self.node.subscribers_here(false), out);
         self.remote_jobs.ask_again(out);
         self.node.ask_for_groups_again();
         // Behind what removes groups: those are asked about once, and are no more.
@@ -243,7 +243,7 @@ impl Member {
                 self.remote_jobs.end(job, &mut self.node, out);
             }
             (JobState::Leaving, _) => {
-                self.node.on_guest_leaves(job);
+                self.node.on_remote_job_leaves(job);
                 out.push(NodeAction::JobLeaves(job));
             }
             (JobState::Started, Some(config)) => {

@@ -20,7 +20,7 @@ pub const CONTROL: WorkerId = WorkerId(0);
 /// Whether messages of a kind are between a node and the directory, either way. The others on that connection are about
 /// the nodes themselves.
 #[must_use]
-pub fn is_word(kind: u16) -> bool {
+pub fn is_for_directory(kind: u16) -> bool {
     let routes = Message::routes_of(kind);
     routes.contains(Route::NodeToDirectory) || routes.contains(Route::DirectoryToNode)
 }

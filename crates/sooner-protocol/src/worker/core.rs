@@ -27,7 +27,7 @@ use super::calls::actors::{ActorDemand, unborn_failure};
 use super::execution::{Execution, Instance};
 use super::ownership::{Lineage, Ownership, Slot};
 use super::tasks::{
-    Delays, Leases, Passed, Pending, Pendings, State, Streams, TaskEvents, argument_bytes_max, code_of,
+    Delays, Leases, Pending, Pendings, State, Streams, TaskEvents, Timestamps, argument_bytes_max, code_of,
 };
 use crate::table::{Map, Set};
 use crate::time::Instant;
@@ -228,7 +228,7 @@ impl WorkerCore {
         let retries = spec.retries;
         let state = State::Waiting { missing };
         self.events.counts.submitted += 1;
-        let passed = Passed { submitted: self.submitting, ..Passed::default() };
+        let passed = Timestamps { submitted: self.submitting, ..Timestamps::default() };
         let (cancelled, recovers, crashes, memory_ends) = (false, false, 0, 0);
         let awaited = (missing > 0).then(|| spec.clone());
         self.pendings.insert(Pending {
@@ -386,7 +386,7 @@ impl WorkerCore {
             if let Some(stream) = self.streams.get_mut(task.number) {
                 stream.begin();
             }
-            self.tell_progress(task, out);
+            self.notify_progress(task, out);
         }
     }
 

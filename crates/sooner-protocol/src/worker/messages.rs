@@ -60,7 +60,7 @@ impl WorkerCore {
     ) -> Option<Message> {
         match message {
             Message::Reply(reply) => self.on_reply(worker, reply, now, out),
-            Message::Returned(returned) => self.on_returned(worker, &returned, out),
+            Message::TasksReturned(returned) => self.on_returned(worker, &returned, out),
             Message::Item(item) => self.on_item(worker, item, out),
             Message::ItemsTaken(taken) => {
                 self.execution.on_items_taken(taken.task, taken.taken, taken.stop);

@@ -76,7 +76,7 @@ mod tests {
     use std::sync::Arc;
 
     use sooner_wire::message::{
-        AddBorrow, EndIdle, Message, Push, RemoveBorrow, ReturnLease, Returned, TaskKind, TaskSpec,
+        AddBorrow, EndIdle, Message, Push, RemoveBorrow, ReturnLease, TaskKind, TaskSpec, TasksReturned,
     };
     use sooner_wire::{Blob, LeaseId, Name, TaskId};
 
@@ -156,7 +156,7 @@ mod tests {
         let spec = TaskSpec::new(task, TaskKind::Task(shape), FUNCTION, Name::from("f"), Blob::default());
         let push = Push { spec: Box::new(spec), dependencies: vec![], gpus: vec![] };
         let mut expected = Actions::new();
-        send(&mut expected, caller, Returned { tasks: vec![task], lacks_room: None, missing: None });
+        send(&mut expected, caller, TasksReturned { tasks: vec![task], lacks_room: None, missing: None });
         send(&mut expected, caller, Retired {});
         assert_eq!(hear(&mut core, caller, push).0, expected);
         assert_eq!(core.next_execution().map(|incoming| incoming.push.spec.task), None);

@@ -65,7 +65,7 @@ impl Cluster {
         }
     }
 
-    fn tell_control(&mut self, from: NodeId, message: ToControl) {
+    fn notify_control(&mut self, from: NodeId, message: ToControl) {
         let mut out = Vec::new();
         self.control.on_node(from, message, NOW, &mut out);
         self.control.settle(NOW, &mut out);
@@ -84,7 +84,7 @@ impl Cluster {
     fn run(&mut self) -> Vec<(NodeId, NodeAction)> {
         loop {
             if let Some((from, message)) = self.up.pop_front() {
-                self.tell_control(from, message);
+                self.notify_control(from, message);
             } else if let Some((to, message)) = self.down.pop_front() {
                 if !self.nodes.contains_key(&to) {
                     continue;
@@ -164,8 +164,8 @@ fn what_an_earlier_process_did_changes_nothing() {
         unreachable: None,
         memory: None,
     });
-    cluster.tell_control(THERE, ToControl::ActorProcessGone { actor, takeover: 0, gone });
-    cluster.tell_control(THERE, ToControl::ActorPlaced { actor, takeover: 0, worker: first });
+    cluster.notify_control(THERE, ToControl::ActorProcessGone { actor, takeover: 0, gone });
+    cluster.notify_control(THERE, ToControl::ActorPlaced { actor, takeover: 0, worker: first });
     assert_eq!((cluster.run(), cluster.home(actor)), (vec![], Some(second)));
     let end = |takeover| ToNode::EndActor { actor, takeover, end: sooner_protocol::uplink::End::Finished };
     cluster.with(THERE, |node, out| node.on_control(end(0), out));
@@ -292,7 +292,7 @@ fn all_nodes_with_work_for_a_job_hear_of_it_and_of_its_end() {
     let news = |state, config| Job { job: driver, state, config };
     let config = Some(Box::new(JobConfig::default()));
     let told = |cluster: &mut Cluster, from, word| {
-        cluster.tell_control(from, word);
+        cluster.notify_control(from, word);
         let jobs = |(to, word)| match word {
             ToNode::Job(job) => Some((to, *job)),
             _ => None,

@@ -123,11 +123,11 @@ fn who_asks_late_is_told_by_the_next_control_service_if_the_one_before_did_not()
     say(&mut node, first, nothing_of(second));
     let told = routed(&mut node, WorkerId(THERE.0), Watch { worker: second });
     assert_eq!(told[told.len() - 1], collected(second, &[]));
-    let again = on(&mut node, |node, out| node.say_deaths_again(out));
+    let again = on(&mut node, |node, out| node.send_deaths_again(out));
     assert_eq!(again, [process_gone(second, &[THERE]), collected(second, &[])]);
     hear(&mut node, ToNode::Settled(Box::new(settled(&[second]))));
     // The one that asked may not have heard it when another control service begins.
-    assert_eq!(on(&mut node, |node, out| node.say_deaths_again(out)), again);
+    assert_eq!(on(&mut node, |node, out| node.send_deaths_again(out)), again);
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn a_new_control_service_hears_what_is_open() {
     node.note_line(second, FAR);
     end(&mut node, second);
     say(&mut node, first, nothing_of(second));
-    let again = on(&mut node, NodeCore::say_deaths_again);
+    let again = on(&mut node, NodeCore::send_deaths_again);
     assert_eq!(again, [process_gone(second, &[THERE]), collected(second, &[])]);
 }
 

@@ -1,6 +1,6 @@
 //! Tasks and calls that wait for arguments give up those that they have, because the node has no room for those of older ones.
 
-use sooner_wire::message::{Relinquish, Relinquished, Relinquishing, Returned};
+use sooner_wire::message::{Relinquish, Relinquished, Relinquishing, TasksReturned};
 
 use super::*;
 
@@ -40,7 +40,7 @@ fn a_task_that_waits_for_an_argument_goes_back_and_its_copies_go() {
     pulled(&mut core, object(50));
     assert!(core.next_execution().is_none(), "it waits for the other one");
     let out = give_way(&mut core, &[THE_COPY.offset]);
-    let back = Returned { tasks: vec![task(NEIGHBOUR, 1)], lacks_room: Some(true), missing: None };
+    let back = TasksReturned { tasks: vec![task(NEIGHBOUR, 1)], lacks_room: Some(true), missing: None };
     let freed = to_node(FreeBlocks { offsets: vec![THE_COPY.offset] });
     assert_eq!(out, [freed, to(NEIGHBOUR, back), kept(&[THE_COPY.offset])]);
     // What comes nevertheless is not wanted.

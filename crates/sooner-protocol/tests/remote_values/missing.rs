@@ -156,7 +156,8 @@ fn what_is_not_where_it_was_borrowed_takes_nothing_else_along_that_is_there_now(
     on(&mut core, Peer::Worker(FAR), value(borrowed, remote()));
     // A worker whose task took it did not find it there.
     let missing = Some(vec![Missing { object: borrowed, place: THE_REMOTE }]);
-    let out = on(&mut core, Peer::Worker(FAR), Returned { tasks: Vec::new(), lacks_room: None, missing });
+    let out =
+        on(&mut core, Peer::Worker(FAR), TasksReturned { tasks: Vec::new(), lacks_room: None, missing });
     assert!(!is_pushed(&out), "nothing is made again: {out:?}");
     assert_eq!(slot.outcome().as_deref(), Some(&remote()), "it is there");
     assert_eq!(old.outcome().as_deref(), None, "its owner says where that one is");
@@ -230,13 +231,13 @@ fn tasks_go_back_to_their_callers_when_arguments_are_lost_with_a_node() {
         gpus: Vec::new(),
     };
     on(&mut core, Peer::Worker(FAR), push(FAR, 2));
-    let back = to(FAR, Returned { tasks: vec![task(FAR, 2)], lacks_room: None, missing: None });
+    let back = to(FAR, TasksReturned { tasks: vec![task(FAR, 2)], lacks_room: None, missing: None });
     assert!(on(&mut core, Peer::Node, gone(ELSEWHERE.node)).contains(&back), "everybody hears of that");
     // Who has not heard of it hears it with its task, and does not push that again as it is.
     for caller in [FAR, NEIGHBOUR] {
         let again = on(&mut core, Peer::Worker(caller), push(caller, 3));
         let missing = Some(vec![Missing { object, place: ELSEWHERE }]);
-        let back = Returned { tasks: vec![task(caller, 3)], lacks_room: None, missing };
+        let back = TasksReturned { tasks: vec![task(caller, 3)], lacks_room: None, missing };
         assert_eq!(again, [to(FAR, fetch(object, Some(ELSEWHERE))), to(caller, back)]);
     }
     assert!(core.next_execution().is_none());
@@ -252,7 +253,7 @@ fn came_back(core: &mut WorkerCore, object: ObjectId, place: Remote) -> Actions 
     }
     assert_eq!(pushed(&out), [2]);
     let missing = Some(vec![Missing { object, place }]);
-    on(core, Peer::Worker(FAR), Returned { tasks: vec![task(ME, 2)], lacks_room: None, missing })
+    on(core, Peer::Worker(FAR), TasksReturned { tasks: vec![task(ME, 2)], lacks_room: None, missing })
 }
 
 #[test]

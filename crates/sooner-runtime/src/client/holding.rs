@@ -61,7 +61,7 @@ impl Client {
             while let Some(Ok(Some(received))) =
                 lead.inbound.get_mut(&token).map(|inbound| inbound.next_message())
             {
-                self.hear_remote(shared, worker, token, received, time);
+                self.receive_remote(shared, worker, token, received, time);
             }
             match result {
                 ReadResult::Some => {}
@@ -99,11 +99,11 @@ impl Client {
             }
         }
         shared.outbox.remotes.release();
-        self.tell_fullness(shared, time);
+        self.notify_fullness(shared, time);
     }
 
     /// Tells the core which lines are full, and which have room again: what it pushes there then may fill them anew.
-    pub(super) fn tell_fullness(&self, shared: &mut Shared, time: Instant) {
+    pub(super) fn notify_fullness(&self, shared: &mut Shared, time: Instant) {
         if !shared.outbox.remotes.has_fullness() {
             return;
         }

@@ -28,7 +28,7 @@ impl Client {
 
     pub(super) fn inspect(&self, shared: &mut Shared, question: &Inspect) {
         if question.about & about::METRICS != 0 {
-            self.tell_metrics(shared);
+            self.notify_metrics(shared);
         }
         let mut report = shared.core.report(question);
         report.pid = std::process::id();
@@ -40,7 +40,7 @@ impl Client {
     }
 
     /// Tells the node what was measured since the last time.
-    pub(super) fn tell_metrics(&self, shared: &mut Shared) {
+    pub(super) fn notify_metrics(&self, shared: &mut Shared) {
         let mut series = metrics::take();
         let counts = shared.core.counts();
         series.extend(engine_series(counts, shared.told));
@@ -67,7 +67,7 @@ impl Client {
     /// Tells the node what was measured, at once: this process is about to end.
     pub fn flush_metrics(&self) {
         let mut shared = self.shared.lock();
-        self.tell_metrics(&mut shared);
+        self.notify_metrics(&mut shared);
         shared.outbox.flush();
     }
 }

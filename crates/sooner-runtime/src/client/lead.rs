@@ -296,7 +296,7 @@ impl Client {
             self.step_locked(&mut shared, |_, _| ());
         }
         if metrics::nanos_until_due() == Some(0) {
-            self.tell_metrics(&mut shared);
+            self.notify_metrics(&mut shared);
         }
         let is_dirty = shared.outbox.is_dirty();
         shared.outbox.flush();

@@ -160,7 +160,7 @@ pub(super) fn sender(
 ) -> Peer {
     match message {
         Message::Reply(reply) => Peer::Worker(pushed_to(reply.task).unwrap_or(me)),
-        Message::Returned(returned) => {
+        Message::TasksReturned(returned) => {
             let worker = returned.tasks.first().and_then(|task| pushed_to(*task));
             Peer::Worker(worker.unwrap_or(me))
         }

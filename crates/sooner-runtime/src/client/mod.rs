@@ -215,7 +215,7 @@ impl Client {
         let result = self.step_locked(&mut shared, work);
         if shared.outbox.remotes.has_fullness() {
             // Before the flush: what goes to lines that have room again is to leave, too.
-            self.tell_fullness(&mut shared, now());
+            self.notify_fullness(&mut shared, now());
         }
         let flushed = self.flush_soon(&mut shared, time);
         let aftermath = self.take_aftermath(&mut shared);
@@ -280,7 +280,7 @@ impl Client {
                 }
                 Action::Send { to: Peer::Node, message } if matches!(*message, Message::HeldFrom(_)) => {
                     // Whoever is told of a reference must hear it before the death of its giver is settled.
-                    shared.outbox.say_behind(*message);
+                    shared.outbox.send_after_flush(*message);
                 }
                 Action::Send { to: Peer::Worker(to), mut message } if to.node() != self.me.node() => {
                     message.globalise(self.me.node());

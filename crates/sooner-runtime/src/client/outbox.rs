@@ -131,7 +131,7 @@ impl Outbox {
 
     /// Says something to the node as soon as everything that was said to others so far has left, and has arrived where they are
     /// at other nodes. What has left for a process of this node is read before anything that the node says after it.
-    pub(super) fn say_behind(&mut self, message: Message) {
+    pub(super) fn send_after_flush(&mut self, message: Message) {
         self.flush();
         let waiting = self.workers.iter().map(|(worker, line)| (*worker, line.outlet.waiting()));
         let owed = waiting.filter(|(_, bytes)| *bytes > 0).collect();
@@ -156,7 +156,7 @@ impl Outbox {
             && first.owed.iter().all(|(_, left)| *left == 0)
         {
             let message = self.behind.pop_front().expect("it is there").message;
-            self.remotes.say_behind(message);
+            self.remotes.send_after_flush(message);
         }
         self.take_from_remotes();
     }
@@ -373,9 +373,9 @@ mod tests {
             outbox.push(Peer::Worker(RECEIVER), &GiveBlock { offset, owner: RECEIVER, object: None }.into());
         }
         outbox.push(Peer::Worker(other), &Connect { worker: other }.into());
-        outbox.say_behind(answer(1));
+        outbox.send_after_flush(answer(1));
         outbox.push(Peer::Worker(other), &Connect { worker: other }.into());
-        outbox.say_behind(answer(2));
+        outbox.send_after_flush(answer(2));
         let connects = [RECEIVER, other].map(|worker| Connect { worker }.into());
         assert_eq!(messages(&mut at_node, &node_end), connects);
         outbox.forget(other);
@@ -399,7 +399,7 @@ mod tests {
             heard += more;
         }
         // Nobody is waited for: at once.
-        outbox.say_behind(answer(3));
+        outbox.send_after_flush(answer(3));
         outbox.flush();
         assert_eq!(messages(&mut at_node, &node_end), [answer(3)]);
     }

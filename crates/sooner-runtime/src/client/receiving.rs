@@ -113,7 +113,7 @@ impl Client {
         for (peer, token, received) in batch.drain(..) {
             match peer {
                 Peer::Worker(worker) if is_remote(token) => {
-                    self.hear_remote(shared, worker, token, received, time);
+                    self.receive_remote(shared, worker, token, received, time);
                 }
                 Peer::Node if lead.held.is_some() => lead.hold_back(received),
                 _ => self.on_received(lead, shared, peer, received, time),
@@ -122,7 +122,7 @@ impl Client {
     }
 
     /// What a process of another node says: only its frames of this very connection count, and it says nothing for the node.
-    pub(super) fn hear_remote(
+    pub(super) fn receive_remote(
         &self,
         shared: &mut Shared,
         worker: WorkerId,

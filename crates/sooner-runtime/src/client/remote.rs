@@ -18,7 +18,7 @@ use sooner_wire::message::{
 
 use crate::identity::{self, Identity};
 use crate::transport::{
-    Ended, Failure, Reader, Received, Stream, TlsFailure, TlsStream, Turn, Wire, WireNews,
+    Ended, Failure, Reader, Received, Session, SessionNews, Stream, TlsFailure, TlsStream, Turn,
 };
 
 /// Tokens of connections to processes of other nodes: ids of processes, which are the tokens of others, do not have this bit.
@@ -30,7 +30,7 @@ pub(super) fn is_remote(token: u64) -> bool {
 }
 
 pub(super) struct RemoteLine {
-    wire: Wire,
+    wire: Session,
     /// It has frames for the next flush, and is in the list of those.
     is_dirty: bool,
     /// It retains as much as it may: nothing is pushed there that can wait.
@@ -251,7 +251,7 @@ impl Remotes {
 
     /// Says something to the node as soon as everything that was said so far was heard. Those who wait for that word go by it:
     /// a process that reads what was said to it later would come too late.
-    pub(super) fn say_behind(&mut self, message: Message) {
+    pub(super) fn send_after_flush(&mut self, message: Message) {
         let said = self.said();
         self.waits.push((message, said));
         self.release();
@@ -296,7 +296,7 @@ impl Remotes {
         self.last_token += 1;
         let token = self.last_token;
         self.tokens.insert(token, worker);
-        let begin = if dials { Wire::on_dialled } else { Wire::on_arrived };
+        let begin = if dials { Session::on_dialled } else { Session::on_arrived };
         self.act(worker, time, |wire, turn| begin(wire, stream, token, turn)).flatten()
     }
 
@@ -349,7 +349,7 @@ impl Remotes {
         }
         self.last_session = self.last_session.wrapping_add(1).max(1);
         let wins = self.me.id < worker;
-        let wire = Wire::new(self.me.clone(), worker, self.last_session, wins);
+        let wire = Session::new(self.me.clone(), worker, self.last_session, wins);
         self.lines
             .insert(worker, RemoteLine { wire, is_dirty: false, is_full: false, retained: 0, ended: None });
     }
@@ -386,7 +386,7 @@ impl Remotes {
         &mut self,
         worker: WorkerId,
         time: Instant,
-        work: impl FnOnce(&mut Wire, Turn<'_>) -> R,
+        work: impl FnOnce(&mut Session, Turn<'_>) -> R,
     ) -> Option<R> {
         let epoll = self.epoll.as_ref()?;
         let line = self.lines.get_mut(&worker)?;
@@ -417,23 +417,23 @@ impl Remotes {
     }
 
     /// [`Self::act`], when the node needs not be asked for a connection.
-    fn act_silently(&mut self, worker: WorkerId, time: Instant, work: impl FnOnce(&mut Wire, Turn<'_>)) {
+    fn act_silently(&mut self, worker: WorkerId, time: Instant, work: impl FnOnce(&mut Session, Turn<'_>)) {
         let wants = self.wants.len();
         self.act(worker, time, work);
         self.wants.truncate(wants);
     }
 
-    fn on_news(&mut self, worker: WorkerId, news: Vec<WireNews>, time: Instant) {
+    fn on_news(&mut self, worker: WorkerId, news: Vec<SessionNews>, time: Instant) {
         for one in news {
             match one {
-                WireNews::Dial if self.open_lines() > REMOTE_LINES_MAX => self.refuse(worker, time),
-                WireNews::Dial => self.wants.push(Connect { worker }.into()),
-                WireNews::Opened => {}
-                WireNews::Closed(token) => {
+                SessionNews::Dial if self.open_lines() > REMOTE_LINES_MAX => self.refuse(worker, time),
+                SessionNews::Dial => self.wants.push(Connect { worker }.into()),
+                SessionNews::Opened => {}
+                SessionNews::Closed(token) => {
                     self.tokens.remove(&token);
                     self.closed.push(token);
                 }
-                WireNews::Ended(reason) => {
+                SessionNews::Ended(reason) => {
                     // Both live, as far as anybody knows, and each will hold the other for gone. So that this becomes true,
                     // the nodes end one of them.
                     self.wants.push(Sever { worker, class: None }.into());

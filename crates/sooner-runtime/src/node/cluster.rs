@@ -25,7 +25,7 @@ use sooner_protocol::node::uplink::reporter::{Reporter, Spare};
 use sooner_protocol::session::hello::Me;
 use sooner_protocol::time::Instant;
 use sooner_protocol::uplink::ToNode;
-use sooner_protocol::uplink::wire::is_word;
+use sooner_protocol::uplink::wire::is_for_directory;
 use sooner_wire::message::state::ClusterRow;
 use sooner_wire::message::{AboutNode, Message, Register, Routed, Suspect, kind};
 use sooner_wire::{NodeId, ResourceSet, WorkerId};
@@ -43,7 +43,7 @@ use fate::{Fate, JoinFailure, Joined, Kind};
 use known::Known;
 use link::{Link, News};
 use links::Links;
-pub(super) use others::Heard;
+pub(super) use others::ClusterEvent;
 
 /// Tokens of the nested epoll: the door; from each of the others on, one for every connection that there was.
 const DOOR: u64 = 0;
@@ -124,7 +124,7 @@ pub(super) struct Cluster {
     /// For a program: how long the head is away.
     away: Option<Away>,
     /// Until the node's loop takes it.
-    heard: Vec<Heard>,
+    heard: Vec<ClusterEvent>,
 }
 
 impl Cluster {
@@ -260,7 +260,7 @@ impl Cluster {
             }
             _ => {
                 let door = self.door.as_mut();
-                if let Some(knock) = door.and_then(|door| door.on_guest(token, flags, &self.epoll)) {
+                if let Some(knock) = door.and_then(|door| door.on_remote_job(token, flags, &self.epoll)) {
                     self.let_in(knock);
                 }
             }
@@ -318,7 +318,7 @@ impl Cluster {
     }
 
     /// What has come since the last time.
-    pub(super) fn take_heard(&mut self) -> Vec<Heard> {
+    pub(super) fn take_heard(&mut self) -> Vec<ClusterEvent> {
         std::mem::take(&mut self.heard)
     }
 
@@ -339,8 +339,8 @@ impl Cluster {
             match one {
                 News::Greeted => self.link.send(&self.register.clone().into()),
                 News::Resumed => {
-                    self.heard.push(Heard::Up { is_new: false });
-                    self.say_given_up();
+                    self.heard.push(ClusterEvent::Up { is_new: false });
+                    self.send_given_up();
                 }
                 News::Said(message) => self.on_message(message),
                 News::Lost(failure) => self.on_lost(&failure),
@@ -362,13 +362,13 @@ impl Cluster {
                     away.on_registered(registered.settings.health_timeout);
                 }
                 self.notes.write(&format!("part of the cluster {:016x}", registered.cluster));
-                self.heard.push(Heard::Up { is_new: true });
-                self.heard.push(Heard::Known(registered.nodes.clone()));
+                self.heard.push(ClusterEvent::Up { is_new: true });
+                self.heard.push(ClusterEvent::Known(registered.nodes.clone()));
                 for node in self.known.on_registered(registered) {
                     // It may have gone while there was no head to say so: the next one answers that.
                     self.link.send(&Suspect { node, is_given_up: None }.into());
                 }
-                self.say_given_up();
+                self.send_given_up();
                 self.fate.on_joined(Ok(Joined {
                     address: self.address,
                     head: self.link.address(),
@@ -376,22 +376,22 @@ impl Cluster {
                 }));
             }
             Message::NodesChanged(changed) => {
-                self.heard.push(Heard::Known(changed.rows.clone()));
+                self.heard.push(ClusterEvent::Known(changed.rows.clone()));
                 self.known.on_changed(changed.rows);
             }
             Message::NodeGone(gone) => {
                 self.notes.write(&format!("node {:016x} is gone: {}", gone.node.0, gone.reason));
                 self.known.on_gone(gone.node, &gone.reason);
-                self.heard.push(Heard::NodeGone(gone.node));
+                self.heard.push(ClusterEvent::NodeGone(gone.node));
                 self.links.forget(gone.node, turn(&self.epoll));
             }
             Message::ResourceView(view) => {
-                self.heard.push(Heard::View(view.clone()));
+                self.heard.push(ClusterEvent::View(view.clone()));
                 self.known.on_view(view);
             }
-            Message::Candidates(candidates) => self.heard.push(Heard::Candidates(candidates)),
+            Message::Candidates(candidates) => self.heard.push(ClusterEvent::Candidates(candidates)),
             Message::Drain(drain) if drain.node == self.node() => {
-                self.heard.push(Heard::Drain { nanos: drain.nanos });
+                self.heard.push(ClusterEvent::Drain { nanos: drain.nanos });
             }
             Message::DialMe(asked) => self.on_dial_me(asked),
             Message::Fenced(fenced) => self.end(&fenced.reason),
@@ -404,11 +404,11 @@ impl Cluster {
                 if to == WorkerId(self.node().0) && matches!(*message, Message::InspectEnd(_)) =>
             {
                 if let Message::InspectEnd(end) = *message {
-                    self.heard.push(Heard::Directory(end.request, end.node));
+                    self.heard.push(ClusterEvent::Directory(end.request, end.node));
                 }
             }
-            message if is_word(message.kind()) => match ToNode::parse(message, self.node()) {
-                Ok(word) => self.heard.push(Heard::Word(word)),
+            message if is_for_directory(message.kind()) => match ToNode::parse(message, self.node()) {
+                Ok(word) => self.heard.push(ClusterEvent::Word(word)),
                 Err(error) => self.notes.write_rationed(&format!("the head says nonsense: {error}")),
             },
             // Something of a later minor version.
@@ -436,7 +436,7 @@ impl Cluster {
         if self.is_leaving {
             return;
         }
-        self.heard.push(Heard::Down);
+        self.heard.push(ClusterEvent::Down);
         if self.control.is_some() {
             return self.end(&format!("the control service has ended: {failure}"));
         }

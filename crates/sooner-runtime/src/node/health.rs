@@ -24,7 +24,7 @@ use super::notes::Notes;
 use crate::clock::{now, timespec};
 use crate::identity::{Destination, Identity};
 use crate::transport::dial::{dial, outcome};
-use crate::transport::{Framed, Stream, TlsStream};
+use crate::transport::{Conn, Stream, TlsStream};
 
 const WAKE: u64 = 0;
 const LINE: u64 = 1;
@@ -136,8 +136,8 @@ enum State {
     /// Nobody is dialled before then; `None`: not at all.
     Down(Option<Instant>),
     Connecting(OwnedFd, Instant),
-    Greeting(Box<Framed>, Box<PeerHello>, Instant),
-    Up(Box<Framed>),
+    Greeting(Box<Conn>, Box<PeerHello>, Instant),
+    Up(Box<Conn>),
 }
 
 struct Pulse {
@@ -194,7 +194,7 @@ impl Pulse {
         self.settings = settings;
         self.tries = 0;
         self.state = match way {
-            Way::Own(socket) => match Framed::add(Stream::Unix(socket), &self.epoll, LINE) {
+            Way::Own(socket) => match Conn::add(Stream::Unix(socket), &self.epoll, LINE) {
                 Ok(framed) => State::Up(Box::new(framed)),
                 Err(_) => State::Down(None),
             },
@@ -301,7 +301,7 @@ impl Pulse {
         let name = Destination::Health.server_name(head);
         let stream = Stream::Tls(Box::new(TlsStream::dial(socket, &self.identity, name)));
         let said = hello(&self.me, WorkerId(head.0), 0, 0, None);
-        match Framed::add(stream, &self.epoll, LINE) {
+        match Conn::add(stream, &self.epoll, LINE) {
             Ok(mut framed) => {
                 framed.push(&said.clone().into());
                 framed.flush(&self.epoll);

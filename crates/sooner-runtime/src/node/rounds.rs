@@ -12,7 +12,7 @@ const DIRECTORY: WorkerId = WorkerId(0);
 
 /// Who asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asker {
+pub enum Requester {
     /// The tool at this connection.
     Tool(u64),
     /// Another node, for a tool there.
@@ -23,7 +23,7 @@ pub enum Asker {
 #[derive(Debug)]
 pub struct Round {
     /// Who asked.
-    pub asker: Asker,
+    pub asker: Requester,
     /// Its number there.
     pub request: u64,
     /// What it asked.
@@ -69,7 +69,7 @@ impl Rounds {
     /// Begins a round in which these processes and nodes answer; gives its number, or `None` when there are too many.
     pub fn begin(
         &mut self,
-        asker: Asker,
+        asker: Requester,
         question: &Inspect,
         open: BTreeSet<WorkerId>,
         nodes: BTreeSet<NodeId>,
@@ -99,11 +99,11 @@ impl Rounds {
 
     /// Whether a question of this tool is being worked on.
     pub fn is_asking(&self, tool: u64) -> bool {
-        self.rounds.values().any(|round| round.asker == Asker::Tool(tool))
+        self.rounds.values().any(|round| round.asker == Requester::Tool(tool))
     }
 
     /// A process answers: who asked, and its number for the question.
-    pub fn answered(&mut self, number: u64, worker: WorkerId) -> Option<(Asker, u64)> {
+    pub fn answered(&mut self, number: u64, worker: WorkerId) -> Option<(Requester, u64)> {
         let round = self.rounds.get_mut(&number)?;
         round.open.remove(&worker).then_some((round.asker, round.request))
     }
@@ -119,8 +119,8 @@ impl Rounds {
     pub fn answered_away(&self, number: u64, node: NodeId) -> Option<(u64, u64)> {
         let round = self.rounds.get(&number).filter(|round| round.nodes.contains(&node))?;
         match round.asker {
-            Asker::Tool(tool) => Some((tool, round.request)),
-            Asker::Node(_) => None,
+            Requester::Tool(tool) => Some((tool, round.request)),
+            Requester::Node(_) => None,
         }
     }
 
@@ -181,12 +181,12 @@ impl Rounds {
 
     /// A tool is gone.
     pub fn forget_tool(&mut self, tool: u64) {
-        self.rounds.retain(|_, round| round.asker != Asker::Tool(tool));
+        self.rounds.retain(|_, round| round.asker != Requester::Tool(tool));
     }
 
     /// Another node is gone: nobody waits for it, nor it for anybody.
     pub fn forget_node(&mut self, node: NodeId) {
-        self.rounds.retain(|_, round| round.asker != Asker::Node(node));
+        self.rounds.retain(|_, round| round.asker != Requester::Node(node));
         for round in self.rounds.values_mut() {
             round.nodes.remove(&node);
         }
@@ -227,14 +227,14 @@ mod tests {
 
     fn begin(rounds: &mut Rounds, tool: u64, request: u64, nodes: &[NodeId]) -> u64 {
         let nodes = nodes.iter().copied().collect();
-        rounds.begin(Asker::Tool(tool), &question(request), workers(), nodes, Instant(0)).expect("few")
+        rounds.begin(Requester::Tool(tool), &question(request), workers(), nodes, Instant(0)).expect("few")
     }
 
     #[test]
     fn a_round_ends_with_the_last_answer_or_with_its_time() {
         let mut rounds = Rounds::default();
         let first = begin(&mut rounds, 7, 70, &[]);
-        assert_eq!(rounds.answered(first, WorkerId(1)), Some((Asker::Tool(7), 70)));
+        assert_eq!(rounds.answered(first, WorkerId(1)), Some((Requester::Tool(7), 70)));
         assert_eq!(rounds.answered(first, WorkerId(1)), None, "only once");
         assert!(rounds.is_asking(7) && !rounds.is_asking(8));
         rounds.forget_process(WorkerId(2));
@@ -272,7 +272,7 @@ mod tests {
     fn there_are_only_so_many_rounds() {
         let mut rounds = Rounds::default();
         let mut begin = |n| {
-            let asker = Asker::Node(FAR);
+            let asker = Requester::Node(FAR);
             rounds.begin(asker, &question(n), BTreeSet::new(), BTreeSet::new(), Instant(0))
         };
         assert_eq!((0..100).filter_map(&mut begin).count(), INSPECTIONS_MAX);

@@ -33,13 +33,13 @@ use crate::machine::Machine;
 use crate::session::SessionDirectory;
 use crate::transport::{Inlet, Outlet, ReadResult};
 
+mod cluster_events;
 mod creations;
 mod draining;
 mod effects;
 mod ending;
 mod fencing;
 mod files;
-mod hearing;
 mod holding;
 mod inspection;
 mod jobs;

@@ -33,7 +33,7 @@ pub struct Program {
     /// What it prints before it forks comes through pipes; otherwise it is the node's own output.
     pub has_output: bool,
     /// Its driver is on another node.
-    pub is_guest: bool,
+    pub is_remote_job: bool,
     /// What the hashes of strings begin with.
     pub hashes: Hashes,
 }
@@ -86,7 +86,7 @@ impl TemplateProcess {
     }
 
     /// Says that the node lives.
-    pub fn say_node_lives(&mut self, word: NodeLives) {
+    pub fn send_node_lives(&mut self, word: NodeLives) {
         self.outlet.push(&word.into());
         let _ = self.outlet.flush(&self.socket);
     }
@@ -198,7 +198,7 @@ fn try_to_spawn(program: &Program) -> io::Result<(Orphan, OwnedFd, Output)> {
         .env_remove("SOONER_TOKEN")
         // Its own group: Ctrl-C in the terminal is for the driver, which decides what it means for tasks.
         .process_group(0);
-    if program.is_guest {
+    if program.is_remote_job {
         SPOKEN_FOR.iter().for_each(|name| _ = command.env_remove(name));
         if let Some(path) = std::env::var_os(PATH) {
             set_path(&mut command, &path);

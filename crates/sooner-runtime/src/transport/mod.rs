@@ -4,29 +4,29 @@
 //! that owns it, so a reader has it when it parses that frame. To other machines the same frames travel encrypted
 //! ([`Stream`]), without descriptors.
 
+mod conn;
 pub mod dial;
+mod epoll_session;
 mod failure;
 mod foreign;
-mod framed;
 mod inlet;
-mod line;
 mod outlet;
-mod retained;
+mod resend_buffer;
+mod session;
+mod session_conn;
 mod stream;
 mod tls;
-mod way;
-mod wire;
 
+pub use conn::{Conn, Ended};
+pub use epoll_session::EpollSession;
 pub use failure::TlsFailure;
 pub use foreign::Foreign;
-pub use framed::{Ended, Framed};
 pub use inlet::{Inlet, ReadResult, Received};
-pub use line::Line;
 pub use outlet::{Flush, Outlet};
+pub use session::{Failure, Session, SessionNews, Turn};
+pub use session_conn::Reader;
 pub use stream::Stream;
 pub use tls::{READ_BYTES_MAX, TlsStream};
-pub use way::Reader;
-pub use wire::{Failure, Turn, Wire, WireNews};
 
 use std::os::fd::OwnedFd;
 

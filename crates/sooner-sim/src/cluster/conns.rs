@@ -168,8 +168,8 @@ impl World {
 
     fn hand_up(&mut self, conn: u64, to: Side, packet: Packet) {
         match (to, packet) {
-            (Side::Head, Packet::Say(message)) => self.head_hears(conn, *message),
-            (Side::Node, Packet::Say(message)) => self.daemon_hears(conn, *message),
+            (Side::Head, Packet::Say(message)) => self.head_receives(conn, *message),
+            (Side::Node, Packet::Say(message)) => self.daemon_receives(conn, *message),
             (Side::Head, Packet::End) => {
                 self.head_loses(conn);
                 self.leave(conn, Side::Head, true);

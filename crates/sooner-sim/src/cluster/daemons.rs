@@ -360,7 +360,7 @@ impl World {
     }
 
     /// The head says something.
-    pub(super) fn daemon_hears(&mut self, conn: u64, message: Message) {
+    pub(super) fn daemon_receives(&mut self, conn: u64, message: Message) {
         let Some(daemon) = self.conns.get(&conn).map(|connection| connection.daemon) else { return };
         match message {
             Message::Registered(registered) => {

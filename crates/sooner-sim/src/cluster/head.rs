@@ -89,7 +89,7 @@ impl World {
     fn perform(&mut self, actions: ControlActions, conn: Option<u64>) {
         for action in actions {
             match action {
-                ControlAction::Send(node, message) => self.head_says(node, *message),
+                ControlAction::Send(node, message) => self.head_sends(node, *message),
                 ControlAction::Admit(node) => {
                     let conn = conn.expect("it has asked for that");
                     self.admit(node, conn);
@@ -122,7 +122,7 @@ impl World {
         }
     }
 
-    fn head_says(&mut self, node: NodeId, message: Message) {
+    fn head_sends(&mut self, node: NodeId, message: Message) {
         self.judge_words(node, &message);
         let Some(head) = &mut self.head else { return };
         if let Some(conn) = head.control.get(&node).copied() {
@@ -170,7 +170,7 @@ impl World {
     }
 
     /// Something came over a connection.
-    pub(super) fn head_hears(&mut self, conn: u64, message: Message) {
+    pub(super) fn head_receives(&mut self, conn: u64, message: Message) {
         let connection = &self.conns[&conn];
         let (daemon, line) = (connection.daemon, connection.line);
         let id = self.daemons[daemon].id;

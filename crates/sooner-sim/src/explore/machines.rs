@@ -358,8 +358,8 @@ impl Machines {
                     }
                     Event::Allocated { index, block } => node.allocate(block, index, &mut effects),
                     Event::Lost { block } => node.lose(block, &mut effects),
-                    Event::HeadHears => node.head_hears(),
-                    Event::NodeHears => node.hears_head(&mut effects),
+                    Event::HeadHears => node.head_receives(),
+                    Event::NodeHears => node.receives_head(&mut effects),
                     Event::Run | Event::ReturnQueued | Event::Block => unreachable!("not an event of a node"),
                 }
                 effects.iter().map(|effect| self.node_output(effect)).collect()

@@ -136,14 +136,14 @@ impl Node {
     }
 
     /// The control service hears the first word that is on its way there.
-    pub fn head_hears(&mut self) {
+    pub fn head_receives(&mut self) {
         if let Core::Linked(linked) = &mut self.core {
-            linked.head_hears();
+            linked.head_receives();
         }
     }
 
     /// ... and the node hears its first.
-    pub fn hears_head(&mut self, effects: &mut Vec<NodeEffect>) {
+    pub fn receives_head(&mut self, effects: &mut Vec<NodeEffect>) {
         self.act(NOW, effects, |core, out| {
             let Core::Linked(linked) = core else { return };
             if let Some(word) = linked.to_node.pop_front() {
@@ -231,7 +231,7 @@ impl Linked {
         Self { node, head, to_head: VecDeque::new(), to_node: VecDeque::new() }
     }
 
-    fn head_hears(&mut self) {
+    fn head_receives(&mut self) {
         let Some(word) = self.to_head.pop_front() else { return };
         let mut out = DirectoryActions::new();
         self.head.on_node(self.node.id(), word, NOW, &mut out);

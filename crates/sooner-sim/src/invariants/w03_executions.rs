@@ -51,7 +51,7 @@ impl World {
                     hit("a reply came from a worker that was gone");
                 }
             }
-            Message::Returned(returned) => {
+            Message::TasksReturned(returned) => {
                 for task in &returned.tasks {
                     self.process_mut(from).assigned.remove(task);
                     self.process_mut(from).given_back.remove(task);

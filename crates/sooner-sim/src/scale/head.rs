@@ -82,7 +82,7 @@ impl World {
         for action in actions {
             let Some(head) = &mut self.head else { return };
             match action {
-                ControlAction::Send(node, message) => self.head_says(node, *message),
+                ControlAction::Send(node, message) => self.head_sends(node, *message),
                 ControlAction::Admit(node) => drop(head.links.insert(node)),
                 ControlAction::Dismiss(node, message) => self.head_dismisses(node, *message),
                 ControlAction::EndNode(node) => {
@@ -105,7 +105,7 @@ impl World {
         }
     }
 
-    fn head_says(&mut self, node: NodeId, message: Message) {
+    fn head_sends(&mut self, node: NodeId, message: Message) {
         let Some(at) = self.index_of(node) else { return };
         let Some(head) = self.head.as_mut().filter(|_| self.nodes[at].runs()) else { return };
         // Who is not taken in after all is told so, and nothing after that.
@@ -124,7 +124,7 @@ impl World {
     }
 
     /// Something came from a node.
-    pub(super) fn head_hears(&mut self, from: usize, message: Message) {
+    pub(super) fn head_receives(&mut self, from: usize, message: Message) {
         let id = self.nodes[from].id;
         let Some(head) = &mut self.head else { return };
         let is_registered = head.links.contains(&id);

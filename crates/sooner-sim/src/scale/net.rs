@@ -102,9 +102,9 @@ impl World {
         }
         self.trace.note((from as u64).rotate_left(20) ^ (to as u64) ^ (u64::from(message.kind()) << 44));
         match (from, to) {
-            (from, HEAD) => self.head_hears(from, *message),
-            (HEAD, to) => self.node_hears_head(to, *message),
-            (from, to) => self.node_hears_node(to, from, *message),
+            (from, HEAD) => self.head_receives(from, *message),
+            (HEAD, to) => self.node_receives_head(to, *message),
+            (from, to) => self.node_receives_node(to, from, *message),
         }
     }
 

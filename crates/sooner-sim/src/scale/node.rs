@@ -8,7 +8,7 @@ use sooner_protocol::node::{NodeAction, NodeActions};
 use sooner_protocol::table::Map;
 use sooner_protocol::time::Instant;
 use sooner_protocol::uplink::ToNode;
-use sooner_protocol::uplink::wire::is_word;
+use sooner_protocol::uplink::wire::is_for_directory;
 use sooner_wire::limits::REDIAL_NANOS_MAX;
 use sooner_wire::message::{
     AboutNode, Heartbeat, Message, PeerConnected, Register, Registered, Routed, Settings, Suspect, kind,
@@ -262,16 +262,16 @@ impl World {
     fn perform(&mut self, at: usize, action: NodeAction) {
         let now = self.now;
         match action {
-            NodeAction::Send(to, message) => self.tell_client(to, *message),
+            NodeAction::Send(to, message) => self.notify_client(to, *message),
             NodeAction::Introduce(one, other) => {
-                self.tell_client(one, PeerConnected::pair(other).into());
-                self.tell_client(other, PeerConnected::pair(one).into());
+                self.notify_client(one, PeerConnected::pair(other).into());
+                self.notify_client(other, PeerConnected::pair(one).into());
             }
             NodeAction::Dial { client, to } => {
                 if let Some(core) = &mut self.nodes[at].core {
                     core.on_dialled_for(client, to);
                 }
-                self.tell_client(client, PeerConnected::pair(to).into());
+                self.notify_client(client, PeerConnected::pair(to).into());
                 if let Some(there) = self.index_of(to.node())
                     && let Some(core) = &mut self.nodes[there].core
                 {
@@ -327,16 +327,16 @@ impl World {
         }
     }
 
-    fn tell_client(&mut self, to: WorkerId, message: Message) {
+    fn notify_client(&mut self, to: WorkerId, message: Message) {
         self.after(LOCAL_NANOS, Event::ToClient(to, Box::new(message)));
     }
 
     /// A process says something to its node.
-    pub(super) fn say_to_node(&mut self, from: WorkerId, message: Message) {
+    pub(super) fn send_to_node(&mut self, from: WorkerId, message: Message) {
         self.after(LOCAL_NANOS, Event::FromClient(from, Box::new(message)));
     }
 
-    pub(super) fn node_hears_client(&mut self, client: WorkerId, message: Message) {
+    pub(super) fn node_receives_client(&mut self, client: WorkerId, message: Message) {
         let now = self.now;
         let (Some(at), true) = (self.index_of(client.node()), self.processes.contains_key(&client)) else {
             return;
@@ -349,7 +349,7 @@ impl World {
     }
 
     /// A node hears something from another one.
-    pub(super) fn node_hears_node(&mut self, at: usize, from: usize, mut message: Message) {
+    pub(super) fn node_receives_node(&mut self, at: usize, from: usize, mut message: Message) {
         let now = self.now;
         let (link, me) = (self.nodes[from].id, self.nodes[at].id);
         message.localise_from(WorkerId(link.0), me);
@@ -364,7 +364,7 @@ impl World {
     }
 
     /// A node hears something from the head.
-    pub(super) fn node_hears_head(&mut self, at: usize, message: Message) {
+    pub(super) fn node_receives_head(&mut self, at: usize, message: Message) {
         let now = self.now;
         let node = &mut self.nodes[at];
         let Some(core) = &mut node.core else { return };
@@ -392,7 +392,7 @@ impl World {
                 return self.end_node(at, true);
             }
             Message::Refused(_) => return self.end_node(at, true),
-            message if is_word(message.kind()) => {
+            message if is_for_directory(message.kind()) => {
                 let id = node.id;
                 let word = ToNode::parse(message, id).unwrap_or_else(|wrong| {
                     fail("I14", format!("the head says nonsense to {id:?}: {wrong:?}"))

@@ -84,10 +84,10 @@ impl World {
     }
 
     /// A process hears something from its node.
-    pub(super) fn client_hears(&mut self, client: WorkerId, message: Message) {
+    pub(super) fn client_receives(&mut self, client: WorkerId, message: Message) {
         let Some(process) = self.processes.get_mut(&client) else { return };
         let message = match process.script {
-            Some(_) => match self.script_hears(client, message) {
+            Some(_) => match self.script_receives(client, message) {
                 Some(message) => message,
                 None => return,
             },
@@ -108,7 +108,7 @@ impl World {
                     if let Some(process) = self.processes.get_mut(&client) {
                         process.begun = begun;
                     }
-                    self.say_to_node(client, ActorReady { actor: push.spec.task, failure: None }.into());
+                    self.send_to_node(client, ActorReady { actor: push.spec.task, failure: None }.into());
                 }
             }
             // There are no large values here that a shell could keep the blocks of.
@@ -136,7 +136,7 @@ impl World {
         act(&mut process.core, &mut out);
         for action in out {
             if let Action::Send { to: Peer::Node, message } = action {
-                self.say_to_node(client, *message);
+                self.send_to_node(client, *message);
             }
         }
     }

@@ -107,7 +107,7 @@ impl World {
             Cue::Return(lease) => self.return_lease(driver, lease),
             Cue::EndActor(actor) => {
                 if self.script(driver).is_some() {
-                    self.say_to_node(driver, ActorOutOfScope { actor }.into());
+                    self.send_to_node(driver, ActorOutOfScope { actor }.into());
                 }
             }
             Cue::Pull(value) => self.pull(driver, value),
@@ -116,7 +116,7 @@ impl World {
                 else {
                     return;
                 };
-                self.say_to_node(driver, FreeBlocks { offsets: vec![block] }.into());
+                self.send_to_node(driver, FreeBlocks { offsets: vec![block] }.into());
             }
         }
     }
@@ -138,7 +138,7 @@ impl World {
             script.made += 1;
             let actor = TaskId { owner: driver, number: script.made };
             script.actors.insert(actor);
-            return self.say_to_node(driver, creation(actor).into());
+            return self.send_to_node(driver, creation(actor).into());
         }
         script.wanted = wanted;
         self.ask_for_leases(driver);
@@ -150,11 +150,11 @@ impl World {
         let (strategy, prefer, priority, raises_memory) = (None, None, None, None);
         let (resources, shape) = (resources_of(shape), ShapeId(shape));
         let request = RequestLease { shape, resources, demand, strategy, prefer, priority, raises_memory };
-        self.say_to_node(driver, request.into());
+        self.send_to_node(driver, request.into());
     }
 
     /// A driver hears something from its node; what is not about its script comes back.
-    pub(super) fn script_hears(&mut self, driver: WorkerId, message: Message) -> Option<Message> {
+    pub(super) fn script_receives(&mut self, driver: WorkerId, message: Message) -> Option<Message> {
         match message {
             Message::LeaseGranted(granted) => self.on_granted(driver, granted),
             Message::ReclaimLease(reclaim) => {
@@ -218,7 +218,7 @@ impl World {
         let is_far = worker.node() != driver.node();
         let script = self.script(driver).expect("it is there");
         if is_far && script.lines.insert(worker) {
-            self.say_to_node(driver, Connect { worker }.into());
+            self.send_to_node(driver, Connect { worker }.into());
         }
         if is_far {
             self.saw("a lease was granted on another node");
@@ -234,7 +234,7 @@ impl World {
         if let Some(worker) = script.held.swap_remove(&lease) {
             self.truth.give_back(driver, worker);
             self.truth.used += 1;
-            self.say_to_node(driver, ReturnLease { lease }.into());
+            self.send_to_node(driver, ReturnLease { lease }.into());
             self.end_round(driver);
         }
     }
@@ -349,7 +349,7 @@ impl World {
             Found::Lost => return self.give_up(driver, value),
         };
         self.values[value].took.0.get_or_insert(now);
-        self.say_to_node(driver, Pull { object, remote, priority: Priority::Get }.into());
+        self.send_to_node(driver, Pull { object, remote, priority: Priority::Get }.into());
     }
 
     fn give_up(&mut self, driver: WorkerId, value: usize) {

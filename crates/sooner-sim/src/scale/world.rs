@@ -240,8 +240,8 @@ impl World {
     fn do_it(&mut self, event: Event) {
         match event {
             Event::Carry(from, to) => self.carry(from, to),
-            Event::ToClient(client, message) => self.client_hears(client, *message),
-            Event::FromClient(client, message) => self.node_hears_client(client, *message),
+            Event::ToClient(client, message) => self.client_receives(client, *message),
+            Event::FromClient(client, message) => self.node_receives_client(client, *message),
             Event::Start(place) => self.start_node(place),
             Event::Dial(node) => self.dial(node),
             Event::Beat(node) => self.beat(node),

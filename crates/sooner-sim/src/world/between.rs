@@ -41,7 +41,7 @@ impl World {
     }
 
     /// Something came over the link with another node.
-    pub(super) fn hear_from_node(&mut self, from: u32, at: usize, mut message: Message) {
+    pub(super) fn receive_from_node(&mut self, from: u32, at: usize, mut message: Message) {
         let link = self.node(from).id();
         message.localise_from(id_of(from), self.nodes[at].id());
         let Message::Routed(routed) = message else { fail("I14", format!("{link:?} says {message:?}")) };

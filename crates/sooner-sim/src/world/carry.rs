@@ -92,7 +92,7 @@ impl World {
                 self.send(number, node_of(number), Item::Message(message));
             }
             Action::Send { to: Peer::Worker(to), message } => {
-                if let Message::Returned(returned) = &*message {
+                if let Message::TasksReturned(returned) = &*message {
                     self.process_mut(number).given_back.extend(&returned.tasks);
                 }
                 self.send_to_peer(number, to, Item::Message(message));
@@ -232,7 +232,7 @@ impl World {
         }
         let (from, to) = (channel.from, channel.to);
         if self.has_session(from, to) {
-            return self.say_over_session(number);
+            return self.send_over_session(number);
         }
         let channel = self.channels.get_mut(number);
         channel.sent = channel.queue.len();

@@ -82,9 +82,9 @@ impl World {
         let from_head = [Route::ControlToNode, Route::DirectoryToNode];
         assert_route(from, &message, if from == HEAD { &from_head } else { &[Route::NodeToNode] });
         if from == HEAD {
-            self.hear_from_head(at, message);
+            self.receive_from_head(at, message);
         } else {
-            self.hear_from_node(from, at, message);
+            self.receive_from_node(from, at, message);
         }
         if self.random.chance(1, 2) { self.settle_node(at) } else { self.list_node_at(at) }
     }

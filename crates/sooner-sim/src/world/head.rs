@@ -126,7 +126,7 @@ impl World {
             for action in actions {
                 match action {
                     ControlAction::Send(node, message) => {
-                        self.hear_from_head(super::node_at(number_of_node(node)), *message);
+                        self.receive_from_head(super::node_at(number_of_node(node)), *message);
                     }
                     action => self.perform_for_head(action),
                 }
@@ -211,7 +211,7 @@ impl World {
     }
 
     /// A node says something to the control service.
-    pub(super) fn say_to_head(&mut self, at: usize, word: ToControl) {
+    pub(super) fn send_to_head(&mut self, at: usize, word: ToControl) {
         let SimNode { number, is_linked, .. } = self.nodes[at];
         if is_linked {
             let message = word.into_message(self.nodes[at].id());
@@ -347,7 +347,7 @@ impl World {
     }
 
     /// The control service sends something to a node.
-    pub(super) fn hear_from_head(&mut self, at: usize, message: Message) {
+    pub(super) fn receive_from_head(&mut self, at: usize, message: Message) {
         let (now, id) = (self.now(), self.nodes[at].id());
         match message {
             Message::Registered(registered) => {

@@ -197,7 +197,7 @@ impl World {
                 if let ToControl::ActorPlaced { actor, worker, .. } = &word {
                     self.note_placed(number_of(*worker), *actor);
                 }
-                self.say_to_head(at, word);
+                self.send_to_head(at, word);
             }
             NodeAction::AllocateFor { object, .. } => self.allocate_for(at, object),
             NodeAction::Fetch(fetching) => self.fetch(at, fetching),

@@ -58,7 +58,7 @@ impl World {
     }
 
     /// What has left a process's buffer goes into the session.
-    pub(super) fn say_over_session(&mut self, channel: u32) {
+    pub(super) fn send_over_session(&mut self, channel: u32) {
         let channel = self.channels.get_mut(channel);
         let (from, to) = (channel.from, channel.to);
         let items: Vec<Item> = channel.queue.drain(..).collect();

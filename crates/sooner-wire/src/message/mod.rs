@@ -69,7 +69,7 @@ pub use session::{
 pub use spilling::{Recompute, Relinquish, Relinquished, Relinquishing, SPILLED, is_spilled};
 pub use task::{
     CancelTask, Define, Dependency, Failure, FailureCode, Item, ItemsTaken, Location, Missing, Outcome, Push,
-    PushRef, Remote, Reply, Return, Returned, Streaming, TaskKind, TaskSpec,
+    PushRef, Remote, Reply, Return, Streaming, TaskKind, TaskSpec, TasksReturned,
 };
 pub use transfer::{
     CHUNK_HEAD_BYTES, CHUNK_KIND, ChunkFault, ChunkHead, CopyGone, CopyMade, DropCopy, FetchEnd, FetchEnded,
@@ -161,7 +161,7 @@ macro_rules! messages {
 messages! {
     Hello, Welcome, Refused, PeerConnected, Connect, WorkerGone, Shutdown, Fork, Forked, NodeLives,
     Retired, Exited, EndIdle, Needed, RequestLease, LeaseGranted, ReturnLease, ReclaimLease, Blocked,
-    Unblocked, Infeasible, Define, Push, Reply, Returned, CancelTask, Item, ItemsTaken, Fetch, Value,
+    Unblocked, Infeasible, Define, Push, Reply, TasksReturned, CancelTask, Item, ItemsTaken, Fetch, Value,
     AddBorrow, RemoveBorrow, Allocate, Allocated, FreeBlocks, GiveBlock, TrimBlocks, ReadersOf,
     StillRead, LoseBlocks, BlocksLost, ForgetLost, GivenBlocks, UnknownBlocks, HeldFrom, Settled,
     CreateActor, ActorStarted, ActorDead, SubscribeActor, KillActor, ActorOutOfScope, ActorReady,

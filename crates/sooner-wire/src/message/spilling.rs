@@ -37,7 +37,7 @@ pub struct Relinquish {
     #[n(0)]
     pub blocks: Vec<Relinquishing>,
     /// Others go first: what waits here for arguments gives up those that it has. Tasks go back to their callers
-    /// ([`Returned`](super::Returned)), copies that calls wait with go.
+    /// ([`TasksReturned`](super::TasksReturned)), copies that calls wait with go.
     #[n(1)]
     pub gives_way: Option<bool>,
     /// Whose blocks they are; `None`: those of the process's own node.

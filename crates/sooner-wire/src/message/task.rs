@@ -469,7 +469,7 @@ row! { 26 ItemsTaken: [process -> process]; no values; }
 /// Pushed tasks that were not begun and will not be: the worker is busy. Not executed.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
-pub struct Returned {
+pub struct TasksReturned {
     #[n(0)]
     pub tasks: Vec<TaskId>,
     /// They waited for arguments, for which there is no room: to be sent again after a pause, in which the others may go.
@@ -480,7 +480,7 @@ pub struct Returned {
     pub missing: Option<Vec<Missing>>,
 }
 
-row! { 23 Returned: [process -> process]; no values; }
+row! { 23 TasksReturned: [process -> process]; no values; }
 
 /// A value that is not in the memory of another node, or on its disk, any more.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]

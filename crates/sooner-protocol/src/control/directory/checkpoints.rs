@@ -220,7 +220,7 @@ impl Directory {
             checkpoints.left.swap_remove(&at);
         }
         let kept = checkpoints.keep();
-        self.tell_owners(id, kept, out);
+        self.notify_owners(id, kept, out);
         let_go_of(before, out);
 
         // The process itself is told, too, whether it called itself or not.
@@ -303,7 +303,7 @@ impl Directory {
         let Some(checkpoints) = checkpoints else { return };
         let last = checkpoints.last.take();
         let (kept, left) = (checkpoints.keep(), std::mem::take(&mut checkpoints.left));
-        self.tell_owners(id, kept, out);
+        self.notify_owners(id, kept, out);
         let place = last.as_ref().and_then(Last::place);
         for (node, block) in left.into_iter().filter(|at| Some(*at) != place) {
             out.push(DirectoryAction::Send(node, Box::new(ToNode::LetGo { block })));
@@ -350,7 +350,7 @@ impl Directory {
     }
 
     /// Owners that are gone keep nothing, and their nodes pass nothing on to them.
-    fn tell_owners(&self, actor: ActorId, kept: Map<WorkerId, Vec<ObjectId>>, out: &mut DirectoryActions) {
+    fn notify_owners(&self, actor: ActorId, kept: Map<WorkerId, Vec<ObjectId>>, out: &mut DirectoryActions) {
         for (owner, objects) in kept {
             self.say(owner, KeepObjects { actor, objects, more: None }, out);
         }

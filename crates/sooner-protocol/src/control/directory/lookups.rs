@@ -30,7 +30,7 @@ impl Directory {
     pub(in crate::control) fn look_up(&mut self, actor: ActorId, from: WorkerId, out: &mut DirectoryActions) {
         let owner = actor.owner;
         if from == owner || !self.nodes.contains_key(&owner.node()) {
-            return self.tell_gone(actor, from, out);
+            return self.notify_gone(actor, from, out);
         }
         let round = FIRST_CONTROL_ROUND + self.lookups.made;
         self.lookups.made += 1;
@@ -44,7 +44,7 @@ impl Directory {
         if self.actors.contains_key(&actor) {
             self.on_subscribe(from, actor, out);
         } else {
-            self.tell_gone(actor, from, out);
+            self.notify_gone(actor, from, out);
         }
     }
 
@@ -57,7 +57,7 @@ impl Directory {
         self.lookups.open.retain(|_, (_, from)| *from != gone);
     }
 
-    pub(in crate::control) fn tell_gone(&self, actor: ActorId, to: WorkerId, out: &mut DirectoryActions) {
+    pub(in crate::control) fn notify_gone(&self, actor: ActorId, to: WorkerId, out: &mut DirectoryActions) {
         self.say(to, ActorDead { actor, failure: gone_failure() }, out);
     }
 }

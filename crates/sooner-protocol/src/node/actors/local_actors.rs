@@ -265,7 +265,7 @@ impl NodeCore {
     pub(in crate::node) fn on_restore(&mut self, takeover: u32, mut restore: Restore, out: &mut NodeActions) {
         let id = restore.actor;
         let ends = self.ends_with_its_creator(id);
-        restore.callers.retain(|caller| self.will_hear_of_end(*caller, out));
+        restore.callers.retain(|caller| self.will_learn_of_end(*caller, out));
         let Some(local) = self.local_actors.placed(id, takeover) else {
             return self.local_actors.note_unread_state(id, takeover, restore.state);
         };
@@ -284,7 +284,7 @@ impl NodeCore {
 
     /// Whether processes here will hear of the end of one that their actor waits for. Not if they would have heard of it: the
     /// control service may name one whose end it hears of later than this node.
-    fn will_hear_of_end(&mut self, process: WorkerId, out: &mut NodeActions) -> bool {
+    fn will_learn_of_end(&mut self, process: WorkerId, out: &mut NodeActions) -> bool {
         if !self.is_elsewhere(process) {
             return self.clients.contains_key(&process);
         }

@@ -91,7 +91,7 @@ impl NodeCore {
         self.places.actors.entry(actor).or_default().subscribers.insert(process);
         if let Some(started) = started {
             self.note_place(started, out);
-            self.tell_started(process, started, out);
+            self.notify_started(process, started, out);
         }
     }
 
@@ -104,7 +104,7 @@ impl NodeCore {
             let (actor, reason) = (started.actor, "has ended".to_owned());
             let news =
                 ActorRestarting { actor, reason, last_started: None, nobody_starts_it: None, unbegun: None };
-            self.tell_subscribers(actor, &news.into(), out);
+            self.notify_subscribers(actor, &news.into(), out);
         }
     }
 
@@ -113,18 +113,18 @@ impl NodeCore {
         if let Some(place) = self.places.actors.get_mut(&news.actor) {
             place.at = None;
         }
-        self.tell_subscribers(news.actor, &news.into(), out);
+        self.notify_subscribers(news.actor, &news.into(), out);
     }
 
     pub(in crate::node) fn on_actor_started(&mut self, started: &ActorStarted, out: &mut NodeActions) {
         self.local_actors.forget_ends_before(started.actor, started.worker);
         self.note_place(started, out);
         for subscriber in self.places.subscribers(started.actor) {
-            self.tell_started(subscriber, started, out);
+            self.notify_started(subscriber, started, out);
         }
     }
 
-    fn tell_started(&mut self, to: WorkerId, started: &ActorStarted, out: &mut NodeActions) {
+    fn notify_started(&mut self, to: WorkerId, started: &ActorStarted, out: &mut NodeActions) {
         if self.clients.contains_key(&started.worker) {
             self.introduce(to, started.worker, out);
         }
@@ -138,12 +138,12 @@ impl NodeCore {
         for actor in there.map(|(actor, _)| *actor).collect::<Vec<_>>() {
             let (reason, nobody_starts_it) = (reason.to_owned(), Some(true));
             let news = ActorRestarting { actor, reason, last_started: None, nobody_starts_it, unbegun: None };
-            self.tell_subscribers(actor, &news.into(), out);
+            self.notify_subscribers(actor, &news.into(), out);
         }
     }
 
     /// Tells all who hear of an actor.
-    pub(in crate::node) fn tell_subscribers(&self, actor: ActorId, news: &Message, out: &mut NodeActions) {
+    pub(in crate::node) fn notify_subscribers(&self, actor: ActorId, news: &Message, out: &mut NodeActions) {
         out.extend(self.places.subscribers(actor).into_iter().map(|to| send(to, news.clone())));
     }
 
@@ -155,7 +155,7 @@ impl NodeCore {
         for block in kept.unwrap_or_default() {
             self.let_go(block, out);
         }
-        self.tell_subscribers(actor, &news.into(), out);
+        self.notify_subscribers(actor, &news.into(), out);
         self.places.actors.swap_remove(&actor);
     }
 }

@@ -55,7 +55,7 @@ impl LocalActor {
         ActorHere {
             actor: id,
             takeover: self.takeover,
-            // One that waits for its state is not there yet: see [`NodeCore::say_placed_again`].
+            // One that waits for its state is not there yet: see [`NodeCore::send_placed_again`].
             worker: self.process.as_ref().filter(|_| self.has_begun()).map(|(worker, _)| *worker),
             is_ready: snapshot.is_ready,
             job: self.job,
@@ -215,7 +215,7 @@ impl NodeCore {
     }
 
     /// The control service has started again: processes that wait for the state of their actors get it from this one.
-    pub(crate) fn say_placed_again(&self, out: &mut NodeActions) {
+    pub(crate) fn send_placed_again(&self, out: &mut NodeActions) {
         for (actor, local) in &self.local_actors.actors {
             if let Some((worker, _)) = local.process.as_ref().filter(|_| !local.has_begun()) {
                 let (actor, takeover, worker) = (*actor, local.takeover, *worker);

@@ -157,7 +157,7 @@ enum State {
 
 /// Who waits for a value, and since when.
 #[derive(Debug)]
-struct Asker {
+struct Requester {
     process: WorkerId,
     priority: Priority,
     age: u64,
@@ -166,7 +166,7 @@ struct Asker {
 #[derive(Debug)]
 struct Open {
     remote: Remote,
-    askers: Vec<Asker>,
+    askers: Vec<Requester>,
     /// The highest of the askers'.
     priority: Priority,
     age: u64,
@@ -288,7 +288,7 @@ impl Pulls {
         }
         open.priority = open.priority.min(priority);
         if open.askers.iter().all(|asker| asker.process != from) {
-            open.askers.push(Asker { process: from, priority, age });
+            open.askers.push(Requester { process: from, priority, age });
         }
         self.admit(out);
     }
@@ -414,7 +414,8 @@ impl Pulls {
                 State::Waiting { .. } => self.give_up(object, tried, out),
                 State::Allocating => {
                     let askers = std::mem::take(&mut self.open[&object].askers);
-                    let not_there = |asker: Asker| PullAction::NotThere { to: asker.process, object, tried };
+                    let not_there =
+                        |asker: Requester| PullAction::NotThere { to: asker.process, object, tried };
                     out.extend(askers.into_iter().map(not_there));
                 }
                 State::Moving { block, attempt, .. } => {
@@ -462,7 +463,7 @@ impl Pulls {
                 // The shell finds nobody who asks when it has a block.
                 State::Allocating => {
                     let askers = std::mem::take(&mut open.askers);
-                    let gone = |asker: Asker| PullAction::NotThere { to: asker.process, object, tried };
+                    let gone = |asker: Requester| PullAction::NotThere { to: asker.process, object, tried };
                     out.extend(askers.into_iter().map(gone));
                 }
                 State::Moving { block, attempt, .. } => {

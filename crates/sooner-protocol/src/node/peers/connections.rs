@@ -38,7 +38,7 @@ impl NodeCore {
         if self.clients.contains_key(&to) {
             self.introduce(from, to, out);
         } else if self.is_elsewhere(to) && self.watches.is_with_node(to) {
-            self.tell_gone_with_node(from, to, out);
+            self.notify_gone_with_node(from, to, out);
         } else if self.is_elsewhere(to) && !self.departed.has(to) {
             if self.may_have_line(from, to) {
                 out.push(NodeAction::Dial { client: from, to });
@@ -51,7 +51,7 @@ impl NodeCore {
             }
         } else {
             out.push(send(from, self.departed.of(to)));
-            self.tell_if_settled(from, to, out);
+            self.notify_if_settled(from, to, out);
         }
     }
 

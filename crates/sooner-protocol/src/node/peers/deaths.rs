@@ -395,7 +395,7 @@ impl NodeCore {
         let is_announced = announced.map(|at| self.announced.swap_remove(at)).is_some();
         let shared = self.settling.on_gone(gone, self.clients.keys().copied(), is_announced);
         let unsaid = shared.into_iter().filter(|process| !(is_announced && *process == gone)).collect();
-        self.say_ends(unsaid, out);
+        self.send_ends(unsaid, out);
         self.go_on_settling(out);
     }
 
@@ -419,7 +419,7 @@ impl NodeCore {
         self.watches.forget(worker);
         self.end_elsewhere(&gone, out);
         let shared = self.settling.on_gone_elsewhere(worker, self.clients.keys().copied());
-        self.say_ends(shared, out);
+        self.send_ends(shared, out);
         self.go_on_settling(out);
     }
 
@@ -445,7 +445,7 @@ impl NodeCore {
         }
         let clients: Vec<WorkerId> = self.clients.keys().copied().collect();
         let shared = self.settling.on_node_gone(node, &processes, &clients);
-        self.say_ends(shared, out);
+        self.send_ends(shared, out);
         self.go_on_settling(out);
     }
 
@@ -474,12 +474,12 @@ impl NodeCore {
             gone.iter().for_each(|process| drop(self.ended.swap_remove(process)));
         }
         gone.iter().for_each(|process| self.ask_receivers_elsewhere(*process, out));
-        self.tell_settled(Settled { gone, held: settled.held }, out);
+        self.notify_settled(Settled { gone, held: settled.held }, out);
         self.go_on_settling(out);
     }
 
     /// A client that came after a death hears of it by asking for the dead process.
-    pub(in crate::node) fn tell_if_settled(&self, client: WorkerId, gone: WorkerId, out: &mut NodeActions) {
+    pub(in crate::node) fn notify_if_settled(&self, client: WorkerId, gone: WorkerId, out: &mut NodeActions) {
         // What is only held for gone is not settled.
         if !self.settling.is_open(gone) && !self.watches.is_given_up(gone.node()) {
             let settled = Settled { gone: vec![gone], held: Vec::new() };
@@ -488,10 +488,10 @@ impl NodeCore {
     }
 
     /// A node has to do with a process here that is gone.
-    pub(in crate::node) fn tell_late(&mut self, node: NodeId, gone: WorkerId, out: &mut NodeActions) {
+    pub(in crate::node) fn notify_late(&mut self, node: NodeId, gone: WorkerId, out: &mut NodeActions) {
         let is_open = self.settling.is_open(gone);
         let shared = self.settling.share();
-        self.say_ends(shared, out);
+        self.send_ends(shared, out);
         out.push(process_gone(self.departed.of(gone), vec![node]));
         if !self.asked_late.contains(&(gone, node)) {
             if self.asked_late.len() == DEATHS_MAX {
@@ -506,12 +506,12 @@ impl NodeCore {
     }
 
     /// There is a new control service: it hears of open deaths again.
-    pub fn say_deaths_again(&mut self, out: &mut NodeActions) {
+    pub fn send_deaths_again(&mut self, out: &mut NodeActions) {
         for step in self.settling.again(self.id()) {
             match step {
                 Step::Share(gone) => match self.ended.get(&gone) {
                     Some((news, watchers)) => out.push(process_gone(news.clone(), watchers.clone())),
-                    None => self.say_ends(vec![gone], out),
+                    None => self.send_ends(vec![gone], out),
                 },
                 Step::Collected(gone, held) => out.push(collected(gone, held)),
                 Step::Settled(_) => {}
@@ -526,21 +526,21 @@ impl NodeCore {
         }
     }
 
-    fn say_ends(&self, gone: Vec<WorkerId>, out: &mut NodeActions) {
+    fn send_ends(&self, gone: Vec<WorkerId>, out: &mut NodeActions) {
         out.extend(gone.into_iter().map(|gone| process_gone(self.departed.of(gone), Vec::new())));
     }
 
     fn go_on_settling(&mut self, out: &mut NodeActions) {
         for step in self.settling.next(self.id(), self.is_member) {
             match step {
-                Step::Share(gone) => self.say_ends(vec![gone], out),
+                Step::Share(gone) => self.send_ends(vec![gone], out),
                 Step::Collected(gone, held) => out.push(collected(gone, held)),
-                Step::Settled(settled) => self.tell_settled(settled, out),
+                Step::Settled(settled) => self.notify_settled(settled, out),
             }
         }
     }
 
-    fn tell_settled(&self, settled: Settled, out: &mut NodeActions) {
+    fn notify_settled(&self, settled: Settled, out: &mut NodeActions) {
         let mut by_owner: Map<WorkerId, Vec<Held>> = Map::default();
         for held in settled.held {
             by_owner.entry(held.object.owner()).or_default().push(held);

@@ -172,13 +172,13 @@ impl NodeCore {
         out: &mut NodeActions,
     ) {
         match self.watches.is_with_node(remote) {
-            true => self.tell_gone_with_node(from, remote, out),
+            true => self.notify_gone_with_node(from, remote, out),
             false => self.on_watch(remote, out),
         }
     }
 
     /// A process here has to do with one of a node that is gone.
-    pub(in crate::node) fn tell_gone_with_node(
+    pub(in crate::node) fn notify_gone_with_node(
         &mut self,
         from: WorkerId,
         remote: WorkerId,
@@ -188,7 +188,7 @@ impl NodeCore {
         let gone = WorkerGone { worker: remote, reason, all_begun: Some(true), ..WorkerGone::default() };
         out.push(send(from, gone));
         if !self.settling.join_node(remote) {
-            self.tell_if_settled(from, remote, out);
+            self.notify_if_settled(from, remote, out);
         }
     }
 
@@ -198,7 +198,7 @@ impl NodeCore {
             && self.watches.watching.len() < WATCHES_MAX
             && self.watches.watch(remote)
         {
-            self.say_watch(remote, out);
+            self.send_watch(remote, out);
         }
     }
 
@@ -208,7 +208,7 @@ impl NodeCore {
             return self.watches.on_watch(local, node);
         }
         mark!("a node asked to be told of the end of a process that was gone");
-        self.tell_late(node, local, out);
+        self.notify_late(node, local, out);
     }
 
     /// Those who asked for processes here that are gone, since the last call.
@@ -221,11 +221,11 @@ impl NodeCore {
     /// What was said over a connection between nodes that is gone may not have arrived.
     pub fn watch_again(&mut self, node: NodeId, out: &mut NodeActions) {
         for remote in self.watches.asked_of(node).collect::<Vec<_>>() {
-            self.say_watch(remote, out);
+            self.send_watch(remote, out);
         }
     }
 
-    fn say_watch(&self, remote: WorkerId, out: &mut NodeActions) {
+    fn send_watch(&self, remote: WorkerId, out: &mut NodeActions) {
         let message = Box::new(Watch { worker: remote }.into());
         out.push(NodeAction::Route { from: address(self.id()), to: address(remote.node()), message });
     }

@@ -380,7 +380,7 @@ impl Requests {
 
     /// The control service knows nothing of this node: all is said in the order in which it was. `subscribers`: who here hears
     /// of which actor that has not begun, as far as was said.
-    pub(super) fn say_again(&mut self, subscribers: &[(ActorId, WorkerId)], out: &mut NodeActions) {
+    pub(super) fn send_again(&mut self, subscribers: &[(ActorId, WorkerId)], out: &mut NodeActions) {
         let known = subscribers.iter().map(|(actor, process)| (0, *process, subscribe(*actor)));
         let mut words: Vec<(u64, WorkerId, Message)> = known.collect();
         for (actor, creation) in &self.creations {

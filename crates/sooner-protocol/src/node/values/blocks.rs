@@ -78,12 +78,12 @@ impl NodeCore {
             }
         }
         self.retry_home_pulls(out);
-        self.tell_remote_holders(&lost, out);
+        self.notify_remote_holders(&lost, out);
         self.tell_all(&BlocksLost { offsets: lost }.into(), out);
     }
 
     /// Processes that came after a loss hear of it before they hear of anything else that matters.
-    pub(in crate::node) fn tell_newcomers(&mut self, out: &mut NodeActions) {
+    pub(in crate::node) fn notify_newcomers(&mut self, out: &mut NodeActions) {
         for client in std::mem::take(&mut self.newcomers) {
             let offsets = self.lost.believed();
             if !offsets.is_empty() && self.clients.contains_key(&client) {

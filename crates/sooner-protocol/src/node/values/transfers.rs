@@ -233,7 +233,7 @@ impl NodeCore {
         }
         if owner.node() != here && self.lost.contains(offset) {
             // It was lost before anybody knew that the owner has to be told.
-            self.tell_remote_holders(&[offset], out);
+            self.notify_remote_holders(&[offset], out);
         }
         if is_gone(owner)
             && let Some(receiver) = self.holders.given_on_by(offset, owner)
@@ -322,7 +322,7 @@ impl NodeCore {
     }
 
     /// The contents of blocks are lost: processes of other nodes that hold them are told.
-    pub(in crate::node) fn tell_remote_holders(&self, lost: &[u64], out: &mut NodeActions) {
+    pub(in crate::node) fn notify_remote_holders(&self, lost: &[u64], out: &mut NodeActions) {
         let node = self.id();
         for block in lost {
             for holder in self.holders.of(*block).iter().filter(|holder| holder.node() != node) {

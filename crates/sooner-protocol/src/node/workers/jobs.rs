@@ -100,7 +100,7 @@ impl NodeCore {
     }
 
     /// Its driver leaves: nothing more begins for it.
-    pub(crate) fn on_guest_leaves(&mut self, driver: WorkerId) {
+    pub(crate) fn on_remote_job_leaves(&mut self, driver: WorkerId) {
         if let Some(asker) = self.askers.get_mut(&driver) {
             asker.demands.clear();
         }

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use super::bundles::Place;
 use super::remote_leases::refuse;
-use super::requesters::{Asker, Demand};
+use super::requesters::{Demand, Requester};
 use sooner_wire::message::{LeaseGranted, RequestLease};
 use sooner_wire::{LeaseId, ShapeId, Strategy, WorkerId};
 
@@ -135,8 +135,8 @@ impl NodeCore {
 
     fn place_one(&mut self, at: usize, priority: i32, out: &mut NodeActions) -> bool {
         let node = self.id();
-        let is_guest = self.askers.get_index(at).is_some_and(|(id, _)| self.is_elsewhere(*id));
-        if !is_guest && self.has_others() {
+        let is_remote_job = self.askers.get_index(at).is_some_and(|(id, _)| self.is_elsewhere(*id));
+        if !is_remote_job && self.has_others() {
             return self.place_over_nodes(at, priority, out);
         }
         if self.runs_nothing {
@@ -153,7 +153,7 @@ impl NodeCore {
             let objection =
                 no_workers.or_else(|| place.objection(&demand.resources, demand.strategy.as_deref()));
             if let Some(objection) = objection {
-                if is_guest {
+                if is_remote_job {
                     demand.count = 0;
                     refuse(node, (*id, *shape), "that node can never run it", true, out);
                 } else if let Some(told) =
@@ -192,7 +192,7 @@ impl NodeCore {
         if let Some(asker) = self.askers.get_mut(&client) {
             asker.leases += 1;
         }
-        self.tell_granted(client, LeaseGranted { shape, lease, worker, gpus }, out);
+        self.notify_granted(client, LeaseGranted { shape, lease, worker, gpus }, out);
     }
 
     /// A demand got a lease: the nodes that it left out may have workers again, too.
@@ -211,7 +211,7 @@ impl NodeCore {
             let urgent = waiting.map(|demand| demand.priority).max();
             self.reclaim_for(urgent, out);
         }
-        let waits = |asker: &Asker| asker.demands.values().any(|d| d.could_be_met(&self.resources));
+        let waits = |asker: &Requester| asker.demands.values().any(|d| d.could_be_met(&self.resources));
         let Some(fewest) = self.askers.values().filter(|asker| waits(asker)).map(|asker| asker.leases).min()
         else {
             return;

@@ -15,7 +15,7 @@ use sooner_wire::message::{
 };
 use sooner_wire::{LeaseId, NodeId, ShapeId, WorkerId};
 
-use super::requesters::{Asker, Demand};
+use super::requesters::{Demand, Requester};
 use super::spillback::route;
 use crate::node::core::{Placement, send};
 use crate::node::{NodeActions, NodeCore};
@@ -51,7 +51,7 @@ impl NodeCore {
                 let why = "too many processes ask for leases there";
                 return refuse(self.id(), (client, shape), why, false, out);
             }
-            self.askers.insert(client, Asker::new(job));
+            self.askers.insert(client, Requester::new(job));
             self.on_watch(client, out);
         }
         let demands = &mut self.askers[&client].demands;
@@ -93,7 +93,7 @@ impl NodeCore {
     }
 
     /// Whoever asked for a lease is told that it has one.
-    pub(in crate::node) fn tell_granted(
+    pub(in crate::node) fn notify_granted(
         &mut self,
         client: WorkerId,
         granted: LeaseGranted,

@@ -277,7 +277,7 @@ impl Demand {
 
 /// Somebody who may ask for leases.
 #[derive(Debug)]
-pub(in crate::node) struct Asker {
+pub(in crate::node) struct Requester {
     /// The driver whose workers serve it.
     pub(in crate::node) job: WorkerId,
     pub(in crate::node) demands: Map<ShapeId, Demand>,
@@ -286,14 +286,14 @@ pub(in crate::node) struct Asker {
     pub(in crate::node) reclaiming: bool,
 }
 
-impl Asker {
+impl Requester {
     pub(in crate::node) fn new(job: WorkerId) -> Self {
         Self { job, demands: Map::default(), leases: 0, reclaiming: false }
     }
 }
 
 /// See the module. In the order in which they came, which is the order in which they are served.
-pub(in crate::node) type Askers = Map<WorkerId, Asker>;
+pub(in crate::node) type Requesters = Map<WorkerId, Requester>;
 
 /// Jobs whose driver is there.
 pub(in crate::node) type OpenJobs = Set<WorkerId>;

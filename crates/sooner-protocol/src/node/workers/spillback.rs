@@ -287,7 +287,7 @@ impl NodeCore {
     }
 
     /// Tells other nodes what is asked of them, where that has changed.
-    pub(in crate::node) fn say_lent(&mut self, out: &mut NodeActions) {
+    pub(in crate::node) fn send_lent(&mut self, out: &mut NodeActions) {
         if !std::mem::take(&mut self.spillback.is_unsaid) {
             return;
         }
@@ -296,7 +296,7 @@ impl NodeCore {
         for (client, asker) in &mut self.askers {
             for (shape, demand) in &mut asker.demands {
                 demand.trim();
-                say_changes(here, *client, asker.job, *shape, demand, out);
+                send_changes(here, *client, asker.job, *shape, demand, out);
             }
         }
     }
@@ -316,7 +316,7 @@ impl NodeCore {
             if is_over {
                 demand.count = 0;
                 demand.trim();
-                say_changes(here, client, job, *shape, demand, out);
+                send_changes(here, client, job, *shape, demand, out);
             }
             !is_over
         });
@@ -329,7 +329,7 @@ impl NodeCore {
             lent.count = 0;
             self.spillback.is_unsaid = true;
         }
-        self.say_lent(out);
+        self.send_lent(out);
     }
 
     /// The demand of a client has changed.
@@ -471,7 +471,7 @@ pub(in crate::node) fn route(me: NodeId, to: NodeId, message: impl Into<Message>
 }
 
 /// Tells other nodes what is asked of them of one demand, where that has changed.
-fn say_changes(
+fn send_changes(
     me: NodeId,
     client: WorkerId,
     job: WorkerId,

@@ -173,7 +173,7 @@ impl NodeCore {
     }
 
     /// The control service hears of the actors that were refused, before anything else is decided.
-    pub(crate) fn say_refused(&mut self, out: &mut NodeActions) {
+    pub(crate) fn send_refused(&mut self, out: &mut NodeActions) {
         out.extend(self.starving.refused.drain(..).map(NodeAction::Control));
     }
 
@@ -184,9 +184,9 @@ impl NodeCore {
         why: &str,
         out: &mut NodeActions,
     ) {
-        let is_guest = self.is_elsewhere(client);
+        let is_remote_job = self.is_elsewhere(client);
         let Some(asker) = self.askers.get_mut(&client) else { return };
-        if is_guest {
+        if is_remote_job {
             if asker.demands.swap_remove(&shape).is_some() {
                 refuse_for_now(here, (client, shape), why, out);
             }

@@ -22,7 +22,7 @@ const ACTOR: ActorId = TaskId { owner: PROCESS, number: 7 };
 fn through(message: Message) -> Message {
     let mut frame = Vec::new();
     message.append(&mut frame, 0);
-    assert!(is_word(message.kind()), "{}", message.kind());
+    assert!(is_for_directory(message.kind()), "{}", message.kind());
     Message::decode(message.kind(), &frame[HEAD_BYTES..]).expect("it was encoded")
 }
 

@@ -6,10 +6,10 @@ use super::{Cancelled, Incoming, MetDependency, Running};
 use crate::probes::{bug, mark};
 use crate::worker::WorkerCore;
 use crate::worker::action::{Action, Actions, Peer, send};
-use crate::worker::tasks::Ran;
+use crate::worker::tasks::RunTime;
 use crate::worker::tasks::cancelling::cancelled_failure;
 use sooner_wire::message::{
-    ActorReady, CancelTask, Failure, FailureCode, Outcome, Push, Reply, Return, Returned, TaskKind,
+    ActorReady, CancelTask, Failure, FailureCode, Outcome, Push, Reply, Return, TaskKind, TasksReturned,
 };
 use sooner_wire::{ObjectId, TaskId, WorkerId};
 
@@ -18,7 +18,7 @@ impl WorkerCore {
         if let Some(every) = push.spec.checkpoint_every {
             self.instance.begin(push.spec.task, every);
         }
-        let hears = self.hears_of_losses(from, &push);
+        let hears = self.learns_of_losses(from, &push);
         let incoming = self.meet_arguments(from, push, out);
         if self.is_retired && matches!(incoming.push.spec.kind, TaskKind::Task(_)) {
             // Whoever has its lease has not heard of it, or got it since.
@@ -113,7 +113,7 @@ impl WorkerCore {
         &mut self,
         task: TaskId,
         returns: Vec<Return>,
-        ran: impl Into<Ran>,
+        ran: impl Into<RunTime>,
         retry: bool,
         out: &mut Actions,
     ) {
@@ -137,7 +137,7 @@ impl WorkerCore {
         task: TaskId,
         running: Running,
         returns: Vec<Return>,
-        ran: Ran,
+        ran: RunTime,
         out: &mut Actions,
     ) {
         let is_told = |one: &Return| matches!(&one.outcome, Outcome::Failed(failure) if failure.code == FailureCode::Cancelled);
@@ -157,7 +157,7 @@ impl WorkerCore {
         task: TaskId,
         running: Running,
         returns: Vec<Return>,
-        ran: Ran,
+        ran: RunTime,
         retry: bool,
         out: &mut Actions,
     ) {
@@ -173,7 +173,7 @@ impl WorkerCore {
         }
         let uses = if bug!(ReplyBeforeRegistration) { Vec::new() } else { running.uses };
         let held = self.end_arguments(uses, caller, out);
-        let Ran { nanos, timing } = ran;
+        let RunTime { nanos, timing } = ran;
         let not_run = running.not_run.then_some(true);
         send(out, running.from, Reply { task, returns, held, nanos, retry, timing, not_run });
     }
@@ -281,7 +281,7 @@ impl WorkerCore {
         self.give_back_as(tasks, None, &[], out);
     }
 
-    /// `lacks_room`, `missing`: see [`Returned`].
+    /// `lacks_room`, `missing`: see [`TasksReturned`].
     pub(in crate::worker) fn give_back_as(
         &mut self,
         tasks: Vec<Incoming>,
@@ -304,7 +304,7 @@ impl WorkerCore {
         }
         for (from, tasks) in by_caller {
             let missing = (!missing.is_empty()).then(|| missing.to_vec());
-            send(out, from, Returned { tasks, lacks_room, missing });
+            send(out, from, TasksReturned { tasks, lacks_room, missing });
         }
     }
 
@@ -333,7 +333,7 @@ impl WorkerCore {
             recovers: false,
             since,
         };
-        self.answer(task, running, failed_returns(failure), Ran::default(), false, out);
+        self.answer(task, running, failed_returns(failure), RunTime::default(), false, out);
     }
 
     pub(in crate::worker) fn on_cancel(&mut self, from: WorkerId, cancel: &CancelTask, out: &mut Actions) {
@@ -375,7 +375,7 @@ impl WorkerCore {
         while let Some(incoming) = self.next_execution() {
             let task = incoming.push.spec.task;
             if matches!(incoming.push.spec.kind, TaskKind::Method(_)) {
-                self.on_finished(task, failed_returns(failure), Ran::default(), false, out);
+                self.on_finished(task, failed_returns(failure), RunTime::default(), false, out);
             }
         }
     }

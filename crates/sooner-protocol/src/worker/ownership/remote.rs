@@ -42,7 +42,7 @@ impl WorkerCore {
 
     /// Whether the caller of a task has heard that its arguments are lost: then the task goes back to it, and comes again with the
     /// next values. Others would push it again as it is.
-    pub(in crate::worker) fn hears_of_losses(&self, caller: Peer, push: &Push) -> bool {
+    pub(in crate::worker) fn learns_of_losses(&self, caller: Peer, push: &Push) -> bool {
         let Peer::Worker(caller) = caller else { return false };
         let is_here = caller.node() == self.me.node();
         push.dependencies.iter().all(|dependency| match &dependency.outcome {

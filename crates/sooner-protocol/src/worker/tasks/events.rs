@@ -22,7 +22,7 @@ use crate::time::Instant;
 
 /// When a pending task passed what. A task that is not recorded was submitted at zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Passed {
+pub struct Timestamps {
     /// It was submitted.
     pub submitted: Instant,
     /// Its arguments were there.
@@ -291,7 +291,7 @@ mod tests {
             )
         };
         let passed =
-            Passed { submitted: Instant(100), ready: Instant(110), pushed: Instant(130), attempt: 0 };
+            Timestamps { submitted: Instant(100), ready: Instant(110), pushed: Instant(130), attempt: 0 };
         let state = State::Pushed { worker: WorkerId(5), estimate: 0, may_wait: false };
         Pending {
             spec: Arc::new(spec),

@@ -233,7 +233,7 @@ impl Leases {
         let is_served = self.home_mut(id).leases.iter().any(|lease| !lease.draining);
         let shape = self.shape_mut(id);
         let tasks = if is_served { Vec::new() } else { shape.queue.drain() };
-        shape.tell_demand(id, out);
+        shape.notify_demand(id, out);
         tasks
     }
 
@@ -286,7 +286,7 @@ impl Leases {
         let shape = self.shape_mut(id);
         let waits = !shape.queue.is_empty();
         let changed = waits == (shape.demanded == 0) || (waits && shape.queue.priority() != shape.priority);
-        !changed || shape.tell_demand(id, out)
+        !changed || shape.notify_demand(id, out)
     }
 
     /// The node granted a lease.
@@ -490,7 +490,7 @@ impl Shape {
     }
 
     /// [`Leases::update_demand`], when there is something to tell.
-    fn tell_demand(&mut self, id: ShapeId, out: &mut Actions) -> bool {
+    fn notify_demand(&mut self, id: ShapeId, out: &mut Actions) -> bool {
         let demand = u32::try_from(self.queue.len()).unwrap_or(u32::MAX).min(LEASE_DEMAND_MAX);
         if self.closed.is_some() {
             return demand == 0;

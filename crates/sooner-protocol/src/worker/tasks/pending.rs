@@ -11,7 +11,7 @@ use std::sync::Arc;
 use sooner_wire::message::TaskSpec;
 use sooner_wire::{ObjectId, TaskId, WorkerId};
 
-use super::Passed;
+use super::Timestamps;
 use crate::table::{Map, Set};
 use crate::time::Instant;
 
@@ -63,7 +63,7 @@ pub struct Pending {
     /// The task that submitted it, for recursive cancellation.
     pub parent: Option<TaskId>,
     /// When it passed what.
-    pub passed: Passed,
+    pub passed: Timestamps,
 }
 
 impl Pending {
@@ -232,7 +232,7 @@ mod tests {
             memory_ends: 0,
             gave_way: 0,
             parent: None,
-            passed: Passed::default(),
+            passed: Timestamps::default(),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sooner_wire::message::{Outcome, Reply, Return, Returned, TaskKind};
+use sooner_wire::message::{Outcome, Reply, Return, TaskKind, TasksReturned};
 use sooner_wire::{FunctionId, WorkerId};
 
 use super::cancelling::cancelled_failure;
@@ -156,7 +156,7 @@ impl WorkerCore {
     pub(in crate::worker) fn on_returned(
         &mut self,
         worker: WorkerId,
-        returned: &Returned,
+        returned: &TasksReturned,
         out: &mut Actions,
     ) {
         for missing in returned.missing.iter().flatten() {

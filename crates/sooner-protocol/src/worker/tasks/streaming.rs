@@ -54,7 +54,7 @@ impl WorkerCore {
         stream.next += 1;
         self.know_item(task, index + 1);
         self.ownership.end_use(task.object(index), out);
-        self.tell_progress(task, out);
+        self.notify_progress(task, out);
         true
     }
 
@@ -81,7 +81,7 @@ impl WorkerCore {
             return self.end_need(out);
         }
         if is_pushed {
-            self.tell_progress(task, out);
+            self.notify_progress(task, out);
         } else if !waits_for_end && !has_ended && !has_items {
             // With items that came it begins again, and ends there: they may be lost one day, and come from this task.
             self.cancel_own(number, false, true, out);
@@ -102,7 +102,7 @@ impl WorkerCore {
     }
 
     /// Tells the worker that executes a streaming task how far it may go.
-    pub(in crate::worker) fn tell_progress(&mut self, task: TaskId, out: &mut Actions) {
+    pub(in crate::worker) fn notify_progress(&mut self, task: TaskId, out: &mut Actions) {
         let Some(State::Pushed { worker, .. }) = self.pendings.get(task.number).map(|p| &p.state) else {
             return;
         };
@@ -134,7 +134,7 @@ impl WorkerCore {
                 self.resolve(object, value.outcome, &value.contained, out);
                 if arrival == Some(Arrival::Missed) {
                     mark!("a lost item came again");
-                    self.tell_progress(task, out);
+                    self.notify_progress(task, out);
                 }
             }
             Some(Arrival::Unwanted) | None => {
@@ -175,7 +175,7 @@ impl WorkerCore {
         stream.expect(index, is_passed);
         if is_passed {
             mark!("an item was lost that the execution had passed");
-            self.tell_progress(task, out);
+            self.notify_progress(task, out);
         }
         true
     }

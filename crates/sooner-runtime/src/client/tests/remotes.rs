@@ -83,12 +83,12 @@ fn the_news_of_an_end_ends_the_waiting() {
 fn an_answer_about_a_death_waits_for_what_was_said_before() {
     let mut remotes = remotes();
     let answer = |number| Message::from(HeldFrom { gone: WorkerId(number), held: Vec::new() });
-    remotes.say_behind(answer(1));
+    remotes.send_after_flush(answer(1));
     assert_eq!(remotes.take_wants(), [answer(1)], "nothing was said");
     say(&mut remotes, FAR);
     remotes.take_wants();
-    remotes.say_behind(answer(2));
-    remotes.say_behind(answer(3));
+    remotes.send_after_flush(answer(2));
+    remotes.send_after_flush(answer(3));
     remotes.release();
     assert_eq!(remotes.take_wants(), []);
     remotes.forget(FAR, BEGIN);

@@ -20,7 +20,7 @@ use super::Line;
 use crate::clock::now;
 use crate::identity::Identity;
 use crate::node::accept::Shares;
-use crate::transport::{Ended, Framed, Stream, TlsStream, Turn};
+use crate::transport::{Conn, Ended, Stream, TlsStream, Turn};
 use sessions::Sessions;
 
 mod sessions;
@@ -50,7 +50,7 @@ enum Phase {
 }
 
 struct Link {
-    framed: Framed,
+    framed: Conn,
     /// Of a node elsewhere.
     address: Option<SocketAddr>,
     line: Line,
@@ -133,7 +133,7 @@ impl Links {
     fn add(&mut self, stream: Stream, address: Option<SocketAddr>, line: Line, phase: Phase) {
         let token = self.next_token;
         self.next_token += 1;
-        if let Ok(framed) = Framed::add(stream, &self.epoll, token) {
+        if let Ok(framed) = Conn::add(stream, &self.epoll, token) {
             let framed = if address.is_none() { framed.within_process() } else { framed };
             self.links.insert(token, Link { framed, address, line, phase });
         }

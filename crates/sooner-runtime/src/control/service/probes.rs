@@ -18,11 +18,11 @@ use sooner_wire::limits::PROBE_NANOS;
 
 use crate::identity::{Destination, Identity};
 use crate::transport::dial::{dial, outcome};
-use crate::transport::{Framed, Stream, TlsStream};
+use crate::transport::{Conn, Stream, TlsStream};
 
 enum Stage {
     Connecting(OwnedFd),
-    Shaking(Box<Framed>),
+    Shaking(Box<Conn>),
 }
 
 struct Probe {
@@ -111,7 +111,7 @@ impl Probes {
                 let _ = epoll::delete(&self.epoll, &socket);
                 let name = Destination::Node.server_name(probe.node);
                 let stream = Stream::Tls(Box::new(TlsStream::dial(socket, &self.identity, name)));
-                let framed = Framed::add(stream, &self.epoll, token).map_err(|_| Probed::Silent)?;
+                let framed = Conn::add(stream, &self.epoll, token).map_err(|_| Probed::Silent)?;
                 Ok(Probe { stage: Stage::Shaking(Box::new(framed)), ..probe })
             }
             Stage::Shaking(ref mut framed) => {

@@ -16,11 +16,11 @@ use crate::clock::now;
 use crate::identity::{Destination, Identity};
 use crate::node::accept::{Crowd, Entered, Entrance, Shares};
 use crate::node::notes::Notes;
-use crate::transport::{Framed, Stream, TlsStream};
+use crate::transport::{Conn, Stream, TlsStream};
 
 /// Somebody who dialled to see whether this node lives: the handshake says so.
 struct Guest {
-    framed: Framed,
+    framed: Conn,
     address: SocketAddr,
     until: Instant,
 }
@@ -30,7 +30,7 @@ pub(super) enum Knock {
     /// Somebody for somebody else here. Nothing has been read from the socket.
     Other(OwnedFd, SocketAddr, Destination),
     /// Another node, which has proved that, for the link with it; and what it said first.
-    Node(NodeId, Box<Framed>, Message),
+    Node(NodeId, Box<Conn>, Message),
 }
 
 /// See the module.
@@ -106,13 +106,13 @@ impl Door {
         let token = self.next_token;
         self.next_token += 1;
         let stream = Stream::Tls(Box::new(TlsStream::accept(socket, &self.identity)));
-        if let Ok(framed) = Framed::add(stream, epoll, token) {
+        if let Ok(framed) = Conn::add(stream, epoll, token) {
             self.guests.insert(token, Guest { framed, address, until: now.plus(PROBE_NANOS) });
         }
         left
     }
 
-    pub(super) fn on_guest(&mut self, token: u64, flags: EventFlags, epoll: &OwnedFd) -> Option<Knock> {
+    pub(super) fn on_remote_job(&mut self, token: u64, flags: EventFlags, epoll: &OwnedFd) -> Option<Knock> {
         let guest = self.guests.get_mut(&token)?;
         if flags.contains(EventFlags::OUT) {
             guest.framed.flush(epoll);

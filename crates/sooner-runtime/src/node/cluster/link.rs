@@ -21,7 +21,9 @@ use super::{FIRST_OF_LINK, is_readable};
 use crate::clock::now;
 use crate::identity::{Destination, Identity};
 use crate::transport::dial::{dial, outcome};
-use crate::transport::{Ended, Failure, Framed, Line, Stream, TlsFailure, TlsStream, Turn, WireNews};
+use crate::transport::{
+    Conn, Ended, EpollSession, Failure, SessionNews, Stream, TlsFailure, TlsStream, Turn,
+};
 
 /// How long a connection may take to come about (nanoseconds).
 const CONNECT_NANOS: u64 = 5_000_000_000;
@@ -53,13 +55,13 @@ enum State {
 /// To whom it leads.
 enum Way {
     /// To this process.
-    Own(Box<Framed>),
+    Own(Box<Conn>),
     /// To a head elsewhere.
     Session(Box<Session>),
 }
 
 struct Session {
-    line: Line,
+    line: EpollSession,
     me: Arc<Me>,
     identity: Identity,
     /// Sessions so far.
@@ -104,8 +106,8 @@ impl Session {
 }
 
 /// A session with the head that nobody has used yet. The head never dials, and says itself who is gone.
-fn session(me: &Arc<Me>, number: u64) -> Line {
-    Line::new(me.clone(), HEAD, number, true).patient()
+fn session(me: &Arc<Me>, number: u64) -> EpollSession {
+    EpollSession::new(me.clone(), HEAD, number, true).patient()
 }
 
 impl Link {
@@ -136,7 +138,7 @@ impl Link {
 
     /// To the head in this process, which needs no proof.
     pub(super) fn own(socket: OwnedFd, address: SocketAddr, epoll: &OwnedFd) -> io::Result<Self> {
-        let framed = Framed::add(Stream::Unix(socket), epoll, FIRST_OF_LINK)?.within_process();
+        let framed = Conn::add(Stream::Unix(socket), epoll, FIRST_OF_LINK)?.within_process();
         Ok(Self {
             state: State::Registering(now().plus(JOIN_NANOS)),
             way: Way::Own(Box::new(framed)),
@@ -325,11 +327,11 @@ impl Link {
         }
     }
 
-    fn on_wire(&mut self, one: WireNews, turn: Turn<'_>, news: &mut Vec<News>) {
+    fn on_wire(&mut self, one: SessionNews, turn: Turn<'_>, news: &mut Vec<News>) {
         let Way::Session(session) = &mut self.way else { return };
         match one {
-            WireNews::Dial => session.wants_dial = true,
-            WireNews::Opened => {
+            SessionNews::Dial => session.wants_dial = true,
+            SessionNews::Opened => {
                 self.peer = session.line.peer().node();
                 if session.is_registered {
                     self.up();
@@ -340,9 +342,9 @@ impl Link {
                     news.push(News::Greeted);
                 }
             }
-            WireNews::Closed(_) if session.line.is_open() => {}
-            WireNews::Closed(_) => self.on_closed(news),
-            WireNews::Ended(reason) => {
+            SessionNews::Closed(_) if session.line.is_open() => {}
+            SessionNews::Closed(_) => self.on_closed(news),
+            SessionNews::Ended(reason) => {
                 self.on_closed(news);
                 self.why_down = Some(reason);
                 if let Way::Session(session) = &mut self.way {

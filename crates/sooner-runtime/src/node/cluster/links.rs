@@ -18,7 +18,7 @@ use sooner_wire::{NodeId, WorkerId};
 
 use super::FIRST_OF_NODES;
 use crate::identity::{Destination, Identity};
-use crate::transport::{Framed, Line, Stream, TlsStream, Turn, WireNews};
+use crate::transport::{Conn, EpollSession, SessionNews, Stream, TlsStream, Turn};
 
 /// What happened.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub(super) enum LinkNews {
 pub(super) struct Links {
     me: Arc<Me>,
     identity: Identity,
-    lines: HashMap<NodeId, Line>,
+    lines: HashMap<NodeId, EpollSession>,
     tokens: HashMap<u64, NodeId>,
     /// Those that may have something to send.
     dirty: Vec<NodeId>,
@@ -85,28 +85,28 @@ impl Links {
 
     /// Whether so much waits for a connection to a node that what can go elsewhere should.
     pub(super) fn is_backed_up(&self, node: NodeId) -> bool {
-        let waits = |line: &&Line| !line.is_open() && line.retained() > NODE_QUEUE_BYTES_MAX;
+        let waits = |line: &&EpollSession| !line.is_open() && line.retained() > NODE_QUEUE_BYTES_MAX;
         self.lines.get(&node).filter(waits).is_some()
     }
 
     /// Whether there is a connection to a node.
     pub(super) fn is_open(&self, node: NodeId) -> bool {
-        self.lines.get(&node).is_some_and(Line::is_open)
+        self.lines.get(&node).is_some_and(EpollSession::is_open)
     }
 
     /// Bytes that a node has been told and has not taken yet.
     pub(super) fn waiting(&self, node: NodeId) -> usize {
-        self.lines.get(&node).map_or(0, Line::retained)
+        self.lines.get(&node).map_or(0, EpollSession::retained)
     }
 
-    fn line(&mut self, node: NodeId) -> &mut Line {
+    fn line(&mut self, node: NodeId) -> &mut EpollSession {
         let peer = WorkerId(node.0);
         let wins = self.me.id < peer;
         self.lines.entry(node).or_insert_with(|| {
             self.made_sessions += 1;
             // Both may dial at the same time, under numbers of their own.
             let session = self.made_sessions << 1 | u64::from(wins);
-            Line::new(self.me.clone(), peer, session, wins)
+            EpollSession::new(self.me.clone(), peer, session, wins)
         })
     }
 
@@ -135,7 +135,7 @@ impl Links {
     }
 
     /// A node has dialled this one, and has said hello. That it is this node its certificate says.
-    pub(super) fn accept(&mut self, node: NodeId, framed: Framed, hello: Message, turn: Turn<'_>) {
+    pub(super) fn accept(&mut self, node: NodeId, framed: Conn, hello: Message, turn: Turn<'_>) {
         if self.lines.get(&node).is_some_and(|line| line.ended().is_some()) {
             self.forget(node, turn);
         }
@@ -192,11 +192,11 @@ impl Links {
     }
 
     pub(super) fn next_deadline(&self) -> Option<Instant> {
-        self.lines.values().filter_map(Line::next_deadline).min()
+        self.lines.values().filter_map(EpollSession::next_deadline).min()
     }
 
     pub(super) fn on_timer(&mut self, turn: Turn<'_>) {
-        let is_due = |line: &Line| line.next_deadline().is_some_and(|at| at <= turn.time);
+        let is_due = |line: &EpollSession| line.next_deadline().is_some_and(|at| at <= turn.time);
         let due: Vec<NodeId> =
             self.lines.iter().filter(|(_, line)| is_due(line)).map(|(node, _)| *node).collect();
         for node in due {
@@ -210,10 +210,10 @@ impl Links {
         let Some(line) = self.lines.get_mut(&node) else { return };
         for news in line.take_news() {
             match news {
-                WireNews::Dial => self.news.push(LinkNews::Dial(node)),
-                WireNews::Opened => {}
-                WireNews::Closed(token) => drop(self.tokens.remove(&token)),
-                WireNews::Ended(reason) => self.news.push(LinkNews::Ended(node, reason)),
+                SessionNews::Dial => self.news.push(LinkNews::Dial(node)),
+                SessionNews::Opened => {}
+                SessionNews::Closed(token) => drop(self.tokens.remove(&token)),
+                SessionNews::Ended(reason) => self.news.push(LinkNews::Ended(node, reason)),
             }
         }
     }

@@ -25,7 +25,7 @@ use crate::node::data::ForData;
 const NO_WAY: &str = "both programs are on machines without a node, and neither can be dialled";
 
 /// What the cluster has for the node's core and its processes, in the order in which it came.
-pub(in crate::node) enum Heard {
+pub(in crate::node) enum ClusterEvent {
     /// The head has taken this node in. If it `is_new`, it knows nothing of what was said before.
     Up { is_new: bool },
     /// There is no connection to the head.
@@ -77,7 +77,7 @@ impl Cluster {
         self.link.send(&word.into_message(self.node()));
     }
 
-    /// Asks which nodes could serve something: [`Heard::Candidates`] follows. While the head is away it is not said: whoever
+    /// Asks which nodes could serve something: [`ClusterEvent::Candidates`] follows. While the head is away it is not said: whoever
     /// waits asks again.
     pub(in crate::node) fn find_nodes(&mut self, find: FindNodes) {
         if self.link.is_up() {
@@ -85,7 +85,7 @@ impl Cluster {
         }
     }
 
-    /// Asks what the directory knows, for those who look at the state: [`Heard::Directory`] follows. False if it is not there.
+    /// Asks what the directory knows, for those who look at the state: [`ClusterEvent::Directory`] follows. False if it is not there.
     pub(in crate::node) fn ask_directory(&mut self, request: u64) -> bool {
         if !self.link.is_up() {
             return false;
@@ -113,7 +113,7 @@ impl Cluster {
     pub(in crate::node) fn route(&mut self, from: WorkerId, to: WorkerId, mut message: Box<Message>) {
         if let Some(refused) = self.refuse_unsaid(to.node(), &message) {
             let refused = Routed { from: to, to: from, message: Box::new(refused.into()) };
-            return self.heard.push(Heard::Routed(to.node(), refused));
+            return self.heard.push(ClusterEvent::Routed(to.node(), refused));
         }
         message.globalise(self.node());
         // One that is gone needs no word: its end is told to all.
@@ -134,7 +134,7 @@ impl Cluster {
         Some(LeaseRefused { client, shape, reason, infeasible: None, no_workers: None, for_now: None })
     }
 
-    /// Makes a connection for a process here to one of another node: [`Heard::Dialled`] follows.
+    /// Makes a connection for a process here to one of another node: [`ClusterEvent::Dialled`] follows.
     pub(in crate::node) fn dial(&mut self, client: WorkerId, to: WorkerId) {
         self.begin_dial(Caller::Process { client, to }, to.node());
     }
@@ -189,7 +189,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Has a node that cannot be dialled come with values: [`Heard::ForData`] follows, unless it is asked in vain.
+    /// Has a node that cannot be dialled come with values: [`ClusterEvent::ForData`] follows, unless it is asked in vain.
     pub(in crate::node) fn ask_for_values(&mut self, node: NodeId) {
         let (from, to) = (WorkerId(self.node().0), WorkerId(node.0));
         if self.known.has(node) && self.known.address_of(node).is_none() {
@@ -203,12 +203,12 @@ impl Cluster {
         let node = from.node();
         let Some(address) = self.known.address_of(node).filter(|_| to.node() == self.node()) else { return };
         if values == Some(true) {
-            self.heard.push(Heard::WantsValues(node, address));
+            self.heard.push(ClusterEvent::WantsValues(node, address));
         } else if to.0 == to.node().0 {
             self.links.connect(node, turn(&self.epoll));
             self.on_links();
         } else {
-            self.heard.push(Heard::DialMe { client: to, to: from });
+            self.heard.push(ClusterEvent::DialMe { client: to, to: from });
         }
     }
 
@@ -224,7 +224,7 @@ impl Cluster {
                     self.notes.write_rationed(&text);
                 }
                 let never = self.is_out_of_reach(to.node()).then(|| NO_WAY.to_owned());
-                self.heard.push(Heard::Dialled { client, to, socket: made.ok(), never });
+                self.heard.push(ClusterEvent::Dialled { client, to, socket: made.ok(), never });
             }
         }
     }
@@ -233,12 +233,12 @@ impl Cluster {
         for news in self.links.take_news() {
             match news {
                 LinkNews::Dial(node) => self.begin_dial(Caller::Link(node), node),
-                LinkNews::Said(node, routed) => self.heard.push(Heard::Routed(node, routed)),
+                LinkNews::Said(node, routed) => self.heard.push(ClusterEvent::Routed(node, routed)),
                 LinkNews::Ended(node, reason) => {
                     self.notes.write_rationed(&format!("the link with node {:016x} ended: {reason}", node.0));
                     self.links.forget(node, turn(&self.epoll));
                     self.link.send(&Suspect { node, is_given_up: None }.into());
-                    self.heard.push(Heard::LinkEnded(node));
+                    self.heard.push(ClusterEvent::LinkEnded(node));
                 }
             }
         }
@@ -261,12 +261,12 @@ impl Cluster {
         self.known.give_up(node);
         self.links.forget(node, turn(&self.epoll));
         if self.link.is_up() {
-            self.say_given_up();
+            self.send_given_up();
         }
     }
 
     /// Has the head end the nodes that are held for gone here.
-    pub(super) fn say_given_up(&mut self) {
+    pub(super) fn send_given_up(&mut self) {
         for node in self.known.given_up() {
             self.link.send(&Suspect { node, is_given_up: Some(true) }.into());
         }
@@ -303,14 +303,14 @@ impl Cluster {
             }
             Knock::Other(socket, address, Destination::Health) => self.admit(socket, address, Line::Health),
             Knock::Other(socket, address, Destination::Data) => {
-                self.heard.push(Heard::ForData(socket, address, ForData::Asks));
+                self.heard.push(ClusterEvent::ForData(socket, address, ForData::Asks));
             }
             Knock::Other(socket, address, Destination::Values) => {
-                self.heard.push(Heard::ForData(socket, address, ForData::Serves));
+                self.heard.push(ClusterEvent::ForData(socket, address, ForData::Serves));
             }
             Knock::Other(socket, _, Destination::Worker { to, from }) => {
                 self.dials.has_come(Caller::Process { client: to, to: from });
-                self.heard.push(Heard::Arrived { socket, to, from });
+                self.heard.push(ClusterEvent::Arrived { socket, to, from });
             }
             Knock::Other(socket, _, Destination::Node) => turn_away(socket),
         }

@@ -95,6 +95,6 @@ impl Service {
         if !cluster.ask_to_drain(drain.node, drain.nanos) {
             return self.refuse(token, "there is no connection to the head: try again when it is back");
         }
-        self.tell_tool(token, &Drained { node: drain.node }.into());
+        self.notify_tool(token, &Drained { node: drain.node }.into());
     }
 }

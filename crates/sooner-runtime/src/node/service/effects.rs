@@ -109,8 +109,8 @@ impl Service {
                         self.with_cluster(|cluster| cluster.route(from, to, message));
                     }
                     NodeAction::FindNodes(find) => self.with_cluster(|cluster| cluster.find_nodes(*find)),
-                    NodeAction::BeginJob(job, config) => self.begin_guest(job, *config),
-                    NodeAction::JobLeaves(job) => self.on_guest_leaves(job),
+                    NodeAction::BeginJob(job, config) => self.begin_remote_job(job, *config),
+                    NodeAction::JobLeaves(job) => self.on_remote_job_leaves(job),
                     NodeAction::GiveUp(node) => self.with_cluster(|cluster| cluster.give_up(node)),
                     NodeAction::Dial { client, to } => self.with_cluster(|cluster| cluster.dial(client, to)),
                 }

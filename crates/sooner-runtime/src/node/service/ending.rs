@@ -126,11 +126,11 @@ impl Service {
             return;
         }
         self.core.on_leaving(driver, out);
-        self.tell_workers_to_leave(driver);
+        self.notify_workers_to_leave(driver);
     }
 
     /// The workers of a job are told to end, but for those that outlive its driver.
-    pub(super) fn tell_workers_to_leave(&mut self, driver: WorkerId) {
+    pub(super) fn notify_workers_to_leave(&mut self, driver: WorkerId) {
         let living = self.core.outliving(driver);
         let is_told = |worker: &WorkerId| *worker != driver && !living.contains(worker);
         let workers: Vec<WorkerId> =

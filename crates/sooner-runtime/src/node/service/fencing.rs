@@ -54,7 +54,7 @@ impl Service {
     /// A template has started: the node may stand still before it would be told the next time.
     pub(super) fn introduce_node(&mut self, job: WorkerId) {
         if let (Some(patience), Some(job)) = (self.patience_of_templates(), self.jobs.get_mut(&job)) {
-            job.say_node_lives(NodeLives { patience });
+            job.send_node_lives(NodeLives { patience });
         }
     }
 
@@ -68,7 +68,7 @@ impl Service {
         let Some(patience) = self.patience_of_templates() else { return };
         if self.pulse.turn(patience, now()) {
             for job in self.jobs.values_mut() {
-                job.say_node_lives(NodeLives { patience });
+                job.send_node_lives(NodeLives { patience });
             }
         }
     }

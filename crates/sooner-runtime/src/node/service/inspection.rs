@@ -11,7 +11,7 @@ use sooner_wire::message::{Message, Welcome};
 use sooner_wire::{NodeId, WorkerId, limits};
 
 use super::{Cluster, NodeActions, Role, Service, files, now};
-use crate::node::rounds::{Asker, Round};
+use crate::node::rounds::{Requester, Round};
 
 impl Service {
     /// A tool may ask; it is no worker and no driver, and gets no shared memory.
@@ -78,8 +78,8 @@ impl Service {
             others.retain(|node| parts.iter().any(|part| part.node == *node));
         }
         let passed_over = others.split_off(others.len().min(limits::INSPECTED_NODES_MAX));
-        let Some(number) = self.ask_processes(Asker::Tool(tool), question, &others) else {
-            return self.tell_tool(tool, &too_many(question.request).into());
+        let Some(number) = self.ask_processes(Requester::Tool(tool), question, &others) else {
+            return self.notify_tool(tool, &too_many(question.request).into());
         };
         self.rounds.pass_over(number, passed_over);
         let Some(cluster) = &mut self.cluster else { return };
@@ -100,13 +100,13 @@ impl Service {
             events: question.events.min(limits::REPORT_EVENTS_AWAY_MAX),
             ..question.clone()
         };
-        if self.ask_processes(Asker::Node(node), &bounded, &[]).is_none() {
-            self.tell_node(node, WorkerId(self.options.node.0), too_many(question.request).into());
+        if self.ask_processes(Requester::Node(node), &bounded, &[]).is_none() {
+            self.notify_node(node, WorkerId(self.options.node.0), too_many(question.request).into());
         }
     }
 
     /// Asks all processes of this node; gives the number of the round, if there are not too many.
-    fn ask_processes(&mut self, asker: Asker, question: &Inspect, others: &[NodeId]) -> Option<u64> {
+    fn ask_processes(&mut self, asker: Requester, question: &Inspect, others: &[NodeId]) -> Option<u64> {
         // Processes know nothing of nodes, workers and files: such questions end at once.
         let asked: Vec<WorkerId> = if question.about & !about::FILES == 0 {
             Vec::new()
@@ -129,13 +129,13 @@ impl Service {
         let Some((asker, request)) = self.rounds.answered(answer.request, worker) else { return };
         let told = Inspected { request, worker, report: answer.report };
         match asker {
-            Asker::Tool(tool) => self.tell_tool(tool, &told.into()),
-            Asker::Node(node) => {
+            Requester::Tool(tool) => self.notify_tool(tool, &told.into()),
+            Requester::Node(node) => {
                 let waiting = self.cluster.as_ref().map_or(0, |cluster| cluster.waiting(node));
                 if waiting > limits::REPORT_AWAY_BYTES_MAX {
                     return self.rounds.leave_out(answer.request, worker);
                 }
-                self.tell_node(node, worker, told.into());
+                self.notify_node(node, worker, told.into());
             }
         }
     }
@@ -143,7 +143,7 @@ impl Service {
     /// A process of another node has answered a question of a tool here.
     pub(super) fn forward_from(&mut self, node: NodeId, answer: Inspected) {
         if let Some((tool, request)) = self.rounds.answered_away(answer.request, node) {
-            self.tell_tool(tool, &Inspected { request, ..answer }.into());
+            self.notify_tool(tool, &Inspected { request, ..answer }.into());
         }
     }
 
@@ -156,17 +156,17 @@ impl Service {
         let shares_clock = self.cluster.as_ref().is_some_and(|cluster| cluster.shares_clock(node));
         let ahead = if shares_clock { 0 } else { ahead(begun, &end, now()) };
         let told = NodeInspected { request, node, ahead, end: Box::new(end) };
-        self.tell_tool(tool, &told.into());
+        self.notify_tool(tool, &told.into());
     }
 
-    pub(super) fn tell_tool(&mut self, tool: u64, message: &Message) {
+    pub(super) fn notify_tool(&mut self, tool: u64, message: &Message) {
         if let Some(connection) = self.connections.get_mut(&tool) {
             connection.outlet.push(message);
             self.dirty.push(tool);
         }
     }
 
-    fn tell_node(&mut self, node: NodeId, from: WorkerId, message: Message) {
+    fn notify_node(&mut self, node: NodeId, from: WorkerId, message: Message) {
         if let Some(cluster) = &mut self.cluster {
             cluster.route(from, WorkerId(node.0), Box::new(message));
         }
@@ -182,14 +182,14 @@ impl Service {
             }
             let end = InspectEnd { request: round.request, node, silent, ..InspectEnd::default() };
             match round.asker {
-                Asker::Tool(tool) => {
+                Requester::Tool(tool) => {
                     let silent_nodes = Some(nodes).filter(|nodes| !nodes.is_empty());
-                    self.tell_tool(tool, &InspectEnd { silent_nodes, ..end }.into());
+                    self.notify_tool(tool, &InspectEnd { silent_nodes, ..end }.into());
                 }
-                Asker::Node(asker) => {
+                Requester::Node(asker) => {
                     let (asked, answered) = (Some(round.begun.0), Some(now().0));
                     let end = InspectEnd { asked, answered, ..end };
-                    self.tell_node(asker, WorkerId(self.options.node.0), end.into());
+                    self.notify_node(asker, WorkerId(self.options.node.0), end.into());
                 }
             }
         }

@@ -100,14 +100,14 @@ impl Job {
     }
 
     /// Its driver is on another node.
-    pub(super) fn is_guest(&self) -> bool {
+    pub(super) fn is_remote_job(&self) -> bool {
         self.origin == Origin::Elsewhere
     }
 
     /// The node lives: its template is told.
-    pub(super) fn say_node_lives(&mut self, word: NodeLives) {
+    pub(super) fn send_node_lives(&mut self, word: NodeLives) {
         if let Some((template, _)) = &mut self.template {
-            template.say_node_lives(word);
+            template.send_node_lives(word);
         }
     }
 
@@ -139,8 +139,8 @@ impl Job {
             }
         };
         let command = command.iter().map(Into::into).collect();
-        let (has_output, is_guest) = (!self.is_host(), self.is_guest());
-        Ok(Program { command, working_directory: place, has_output, is_guest, hashes })
+        let (has_output, is_remote_job) = (!self.is_host(), self.is_remote_job());
+        Ok(Program { command, working_directory: place, has_output, is_remote_job, hashes })
     }
 
     /// What its lines are shown by.
@@ -196,7 +196,7 @@ impl Service {
     }
 
     /// A driver of another node has work for this one: its job is here from now on.
-    pub(super) fn begin_guest(&mut self, id: WorkerId, config: JobConfig) {
+    pub(super) fn begin_remote_job(&mut self, id: WorkerId, config: JobConfig) {
         if self.jobs.contains_key(&id) {
             return;
         }
@@ -205,13 +205,13 @@ impl Service {
         let mut job = Job::new(config, Some(sink), Origin::Elsewhere);
         job.lines = Some(lines);
         self.jobs.insert(id, job);
-        self.say_whether_more(id, true);
+        self.send_whether_more(id, true);
     }
 
     /// The driver of a guest leaves in order: its workers may, too, but for those that outlive it.
-    pub(super) fn on_guest_leaves(&mut self, id: WorkerId) {
-        if self.jobs.get(&id).is_some_and(Job::is_guest) {
-            self.tell_workers_to_leave(id);
+    pub(super) fn on_remote_job_leaves(&mut self, id: WorkerId) {
+        if self.jobs.get(&id).is_some_and(Job::is_remote_job) {
+            self.notify_workers_to_leave(id);
         }
     }
 
@@ -325,7 +325,7 @@ impl Service {
 
     /// What lines of a job say of where they are from: nothing, if its driver is on this machine.
     fn place_of(&self, job: WorkerId) -> Option<IpAddr> {
-        self.jobs.get(&job).filter(|job| job.is_guest())?;
+        self.jobs.get(&job).filter(|job| job.is_remote_job())?;
         self.cluster.as_ref().and_then(Cluster::ip)
     }
 
@@ -339,14 +339,14 @@ impl Service {
             return tell(&text);
         }
         let text = match &self.options.name {
-            Some(name) if job.is_guest() => format!("node {name}: {text}"),
+            Some(name) if job.is_remote_job() => format!("node {name}: {text}"),
             _ => text,
         };
         job.given_up = Some(text.clone());
         if let Some(sink) = &job.sink {
             sink.show(true, &format!("sooner: {text}\n"));
         }
-        if job.is_guest() {
+        if job.is_remote_job() {
             return self.refuse_work_of(id, &text, out);
         }
         // Nothing that the driver waits for will come.
@@ -375,7 +375,7 @@ impl Service {
             return Err(why);
         }
         if job.template.is_none() {
-            if job.config.template.is_empty() && !job.is_guest() {
+            if job.config.template.is_empty() && !job.is_remote_job() {
                 return Err("there is no template process".to_owned());
             }
             self.start_template(id).map_err(|error| {
@@ -417,7 +417,7 @@ impl Service {
                 job.1.left = Some(LastLines::new(now()));
             }
         }
-        let may_end = |job: &Job| job.is_guest() || job.left.is_some();
+        let may_end = |job: &Job| job.is_remote_job() || job.left.is_some();
         let is_over = |id: &WorkerId, job: &Job| may_end(job) && self.core.is_over(*id);
         let over: Vec<WorkerId> =
             self.jobs.iter().filter(|(id, job)| is_over(id, job)).map(|(id, _)| *id).collect();
@@ -430,7 +430,7 @@ impl Service {
                 self.leaving.push((template.dismiss(), now().plus(DISMISSED_NANOS)));
             }
             // Its last lines may still be on their way.
-            if job.is_guest() {
+            if job.is_remote_job() {
                 job.left.get_or_insert_with(|| LastLines::new(now()));
             } else if job.reader.is_none() {
                 self.jobs.remove(&id);
@@ -470,7 +470,7 @@ impl Service {
             has_driver: job.left.is_none(),
             entrypoint: job.left.is_none().then(|| entrypoint(job.pid)).flatten(),
         };
-        self.jobs.iter().filter(|(_, job)| !job.is_guest()).map(row).collect()
+        self.jobs.iter().filter(|(_, job)| !job.is_remote_job()).map(row).collect()
     }
 }
 

@@ -192,7 +192,7 @@ impl Service {
             }
         }
         for (node, job, bytes) in owed {
-            self.say_taken(node, job, bytes);
+            self.send_taken(node, job, bytes);
         }
         for (token, is_late) in finished {
             self.flush(token);
@@ -206,7 +206,7 @@ impl Service {
 
     /// When the lines of ended jobs are waited for no longer.
     pub(super) fn lines_deadline(&self) -> Option<Instant> {
-        let waited = self.jobs.values().filter(|job| job.reader.is_some() || job.is_guest());
+        let waited = self.jobs.values().filter(|job| job.reader.is_some() || job.is_remote_job());
         waited.filter_map(|job| Some(job.left?.deadline())).min()
     }
 }

@@ -19,7 +19,7 @@ impl Service {
         let mut sent: Vec<LogLines> = Vec::new();
         let mut finished = Vec::new();
         for (id, job) in &mut self.jobs {
-            let Some(lines) = job.lines.clone().filter(|_| job.is_guest()) else { continue };
+            let Some(lines) = job.lines.clone().filter(|_| job.is_remote_job()) else { continue };
             let has_all = job.left.is_some() && lines.has_all_but(&Set::default());
             let has_room = job.untaken <= LINES_UNTAKEN_BYTES_MAX;
             if has_room {
@@ -40,25 +40,25 @@ impl Service {
             }
         }
         for lines in sent {
-            self.say_to(lines.job.node(), lines.into());
+            self.send_to(lines.job.node(), lines.into());
         }
         for id in finished {
-            self.say_whether_more(id, false);
+            self.send_whether_more(id, false);
             self.jobs.remove(&id);
             self.logs.kick();
         }
     }
 
     /// Tells the node of a driver whether workers of this node may print for it.
-    pub(super) fn say_whether_more(&mut self, job: WorkerId, more: bool) {
+    pub(super) fn send_whether_more(&mut self, job: WorkerId, more: bool) {
         let lines = LogLines { job, is_stderr: false, text: String::new(), more: Some(more) };
-        self.say_to(job.node(), lines.into());
+        self.send_to(job.node(), lines.into());
     }
 
     /// Workers of another node printed something for a driver here.
     pub(super) fn on_remote_lines(&mut self, node: NodeId, lines: &LogLines) {
         let bytes = lines.text.len() as u64;
-        let job = self.jobs.get_mut(&lines.job).filter(|job| !job.is_guest());
+        let job = self.jobs.get_mut(&lines.job).filter(|job| !job.is_remote_job());
         if let Some(job) = job {
             match lines.more {
                 Some(true) => drop(job.printing.insert(node)),
@@ -78,11 +78,11 @@ impl Service {
                 return job.owed.push((node, bytes));
             }
         }
-        self.say_taken(node, lines.job, bytes);
+        self.send_taken(node, lines.job, bytes);
     }
 
-    pub(super) fn say_taken(&mut self, node: NodeId, job: WorkerId, bytes: u64) {
-        self.say_to(node, LinesTaken { job, bytes }.into());
+    pub(super) fn send_taken(&mut self, node: NodeId, job: WorkerId, bytes: u64) {
+        self.send_to(node, LinesTaken { job, bytes }.into());
     }
 
     /// The node of a driver has taken lines of its workers here.
@@ -106,7 +106,7 @@ impl Service {
         }
     }
 
-    fn say_to(&mut self, node: NodeId, message: Message) {
+    fn send_to(&mut self, node: NodeId, message: Message) {
         let (from, to) = (WorkerId(self.options.node.0), WorkerId(node.0));
         if let Some(cluster) = &mut self.cluster {
             cluster.route(from, to, Box::new(message));

@@ -25,27 +25,27 @@ fn numbered(number: u64) -> Message {
 }
 
 struct Peer {
-    line: Line,
+    line: EpollSession,
     identity: Option<Identity>,
     epoll: OwnedFd,
     heard: Vec<Message>,
-    news: Vec<WireNews>,
+    news: Vec<SessionNews>,
     wants_dial: bool,
 }
 
 impl Peer {
     fn new(me: Arc<Me>, peer: WorkerId, session: u64, identity: Option<Identity>) -> Self {
         let wins = me.id < peer;
-        let line = Line::new(me, peer, session, wins);
+        let line = EpollSession::new(me, peer, session, wins);
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).expect("a descriptor");
         Self { line, identity, epoll, heard: Vec::new(), news: Vec::new(), wants_dial: false }
     }
 
-    fn act<R>(&mut self, time: Instant, work: impl FnOnce(&mut Line, Turn<'_>) -> R) -> R {
+    fn act<R>(&mut self, time: Instant, work: impl FnOnce(&mut EpollSession, Turn<'_>) -> R) -> R {
         let result = work(&mut self.line, Turn { epoll: &self.epoll, time });
         let news = self.line.take_news();
-        self.wants_dial |= news.contains(&WireNews::Dial);
-        self.news.extend(news.into_iter().filter(|one| *one != WireNews::Dial));
+        self.wants_dial |= news.contains(&SessionNews::Dial);
+        self.news.extend(news.into_iter().filter(|one| *one != SessionNews::Dial));
         result
     }
 
@@ -74,11 +74,11 @@ impl Peer {
     fn has_ended(&self) -> Option<&str> {
         self.news
             .iter()
-            .find_map(|one| if let WireNews::Ended(reason) = one { Some(&**reason) } else { None })
+            .find_map(|one| if let SessionNews::Ended(reason) = one { Some(&**reason) } else { None })
     }
 
     fn times_opened(&self) -> usize {
-        self.news.iter().filter(|one| matches!(one, WireNews::Opened)).count()
+        self.news.iter().filter(|one| matches!(one, SessionNews::Opened)).count()
     }
 }
 
@@ -193,7 +193,7 @@ impl Pair {
         panic!("no end: {:?}", self.news());
     }
 
-    fn news(&self) -> [&[WireNews]; 2] {
+    fn news(&self) -> [&[SessionNews]; 2] {
         [&self.peers[0].news, &self.peers[1].news]
     }
 
@@ -383,7 +383,7 @@ fn without_a_connection_a_session_ends_in_time_and_says_why() {
 fn a_patient_session_outlives_any_absence_and_a_connection_that_is_given_up() {
     let mut pair = Pair::plain();
     for peer in &mut pair.peers {
-        let line = Line::new(process(C, 1), WorkerId(1), 1, true);
+        let line = EpollSession::new(process(C, 1), WorkerId(1), 1, true);
         peer.line = std::mem::replace(&mut peer.line, line).patient();
     }
     pair.say(0, &numbered(1));
@@ -442,7 +442,7 @@ fn a_guest_that_says_nothing_is_sent_away() {
     let deadline = pair.peers[1].line.next_deadline().expect("it is not waited for for ever");
     assert_eq!(deadline.since(time), HANDSHAKE_NANOS);
     pair.peers[1].act(deadline, |line, turn| line.on_timer(turn));
-    assert_eq!(pair.peers[1].news, [WireNews::Closed(5)]);
+    assert_eq!(pair.peers[1].news, [SessionNews::Closed(5)]);
     assert_eq!(rustix::io::read(&silent, &mut [0; 1]), Ok(0));
     assert_eq!(pair.peers[1].line.next_deadline(), None);
 }
@@ -456,7 +456,7 @@ fn a_host_that_says_nothing_was_silent_and_has_not_ended_the_connection() {
     pair.peers[0].act(time, |line, turn| line.flush(turn));
     pair.peers[0].act(time, |line, turn| line.on_dialled(Stream::Unix(at_a), 5, turn));
     pair.peers[0].act(time.plus(HANDSHAKE_NANOS), |line, turn| line.on_timer(turn));
-    assert_eq!(pair.peers[0].news, [WireNews::Closed(5)]);
+    assert_eq!(pair.peers[0].news, [SessionNews::Closed(5)]);
     let failure = pair.peers[0].line.failure();
     assert!(matches!(failure, Some(Failure::Silent)), "{failure:?}");
 }
@@ -486,7 +486,7 @@ fn a_node_knows_the_head_by_its_answer_and_hears_when_it_is_another() {
         at_node.act(time, |line, turn| line.on_dialled(Stream::Tls(Box::new(stream)), 3 + life, turn));
         let mut at_head = Peer::new(head.clone(), node.id, 0, None);
         let guest = Stream::Tls(Box::new(TlsStream::accept(from_node, &of_head)));
-        let mut framed = Framed::add(guest, &at_head.epoll, 9).expect("added");
+        let mut framed = Conn::add(guest, &at_head.epoll, 9).expect("added");
         let said = loop {
             at_node.turn(time);
             framed.read(&at_head.epoll);
@@ -527,7 +527,7 @@ fn what_is_no_greeting_ends_the_connection() {
         said.append(&mut bytes, 0);
         rustix::io::write(&stranger, &bytes).expect("room");
         pair.peers[1].turn(time);
-        assert_eq!(pair.peers[1].news, [WireNews::Closed(5)]);
+        assert_eq!(pair.peers[1].news, [SessionNews::Closed(5)]);
         // As an answer it ends the session: the other end would say it again.
         let (at_a, stranger) = pair_of_sockets();
         pair.peers[0].act(time, |line, turn| {

@@ -239,9 +239,9 @@ impl State {
                 if is_process(from)
                     && self.nodes[usize::from(node)].watches.is_with_node(model.id(worker)) =>
             {
-                self.tell_client(model, node, from, Word::Gone(worker));
+                self.notify_client(model, node, from, Word::Gone(worker));
                 if !self.node(node).settling.join_node(model.id(worker)) {
-                    self.tell_client(model, node, from, Word::Settled(vec![worker], Vec::new()));
+                    self.notify_client(model, node, from, Word::Settled(vec![worker], Vec::new()));
                 }
             }
             Word::Watch(worker) if is_process(from) => {
@@ -257,21 +257,21 @@ impl State {
                 let gone = self.node(node).settling.on_settled(gone);
                 let gone: Vec<u8> = gone.into_iter().map(|gone| model.end(gone)).collect();
                 self.node(node).ended.retain(|ended, _| !gone.contains(ended));
-                self.tell_settled(model, node, &gone, &held);
+                self.notify_settled(model, node, &gone, &held);
             }
             other => unreachable!("{other:?} to a node"),
         }
         self.go_on(model, node);
     }
 
-    pub(super) fn tell_clients(&mut self, model: &SettleNodes, node: u8, word: &Word) {
+    pub(super) fn notify_clients(&mut self, model: &SettleNodes, node: u8, word: &Word) {
         for client in self.nodes[usize::from(node)].clients.clone() {
-            self.tell_client(model, node, client, word.clone());
+            self.notify_client(model, node, client, word.clone());
         }
     }
 
     /// A process hears its node at once, unless it has to read something else before.
-    fn tell_client(&mut self, model: &SettleNodes, node: u8, client: u8, word: Word) {
+    fn notify_client(&mut self, model: &SettleNodes, node: u8, client: u8, word: Word) {
         if self.processes[usize::from(client)].is_dead {
             return;
         }
@@ -284,9 +284,9 @@ impl State {
     }
 
     /// Only the owner has to hear it.
-    pub(super) fn tell_settled(&mut self, model: &SettleNodes, node: u8, gone: &[u8], held: &[Holding]) {
+    pub(super) fn notify_settled(&mut self, model: &SettleNodes, node: u8, gone: &[u8], held: &[Holding]) {
         if self.nodes[usize::from(node)].clients.contains(&OWNER) {
-            self.tell_client(model, node, OWNER, Word::Settled(gone.to_vec(), held.to_vec()));
+            self.notify_client(model, node, OWNER, Word::Settled(gone.to_vec(), held.to_vec()));
         }
     }
 
@@ -298,7 +298,7 @@ impl State {
         }
         let is_open = this.settling.is_open(model.id(worker));
         let shared = this.settling.share();
-        self.say_gone(model, node, &shared, None);
+        self.send_gone(model, node, &shared, None);
         if !shared.contains(&model.id(worker)) || other != node {
             self.say(as_end(node), CONTROL, Word::ProcessGone(worker, vec![other]));
             self.node(node).asked_late.insert((worker, other));
@@ -319,11 +319,11 @@ impl State {
         if shared.contains(&model.id(gone)) {
             this.ended.insert(gone, watchers.clone());
         }
-        self.say_gone(model, node, &shared, Some((gone, watchers)));
-        self.tell_clients(model, node, &Word::Gone(gone));
+        self.send_gone(model, node, &shared, Some((gone, watchers)));
+        self.notify_clients(model, node, &Word::Gone(gone));
     }
 
-    pub(super) fn say_gone(
+    pub(super) fn send_gone(
         &mut self,
         model: &SettleNodes,
         node: u8,
@@ -348,9 +348,9 @@ impl State {
                 .filter(|process| !this.settling.has_answered(*process) && !this.settling.is_open(*process))
                 .collect();
             let shared = this.settling.on_node_gone(id.node(), &processes, &clients);
-            self.say_gone(model, node, &shared, None);
+            self.send_gone(model, node, &shared, None);
             for process in processes {
-                self.tell_clients(model, node, &Word::Gone(model.end(process)));
+                self.notify_clients(model, node, &Word::Gone(model.end(process)));
             }
             return;
         }
@@ -368,21 +368,21 @@ impl State {
         this.watches.forget(id);
         let clients: Vec<WorkerId> = this.clients.iter().map(|client| model.id(*client)).collect();
         let shared = this.settling.on_gone_elsewhere(id, clients.into_iter());
-        self.say_gone(model, node, &shared, None);
-        self.tell_clients(model, node, &Word::Gone(gone));
+        self.send_gone(model, node, &shared, None);
+        self.notify_clients(model, node, &Word::Gone(gone));
     }
 
     pub(super) fn go_on(&mut self, model: &SettleNodes, node: u8) {
         for step in self.node(node).settling.next(node_id(node), true) {
             match step {
-                Step::Share(gone) => self.say_gone(model, node, &[gone], None),
+                Step::Share(gone) => self.send_gone(model, node, &[gone], None),
                 Step::Collected(gone, held) => {
                     let word = Word::Collected(model.end(gone), model.plain(held));
                     self.say(as_end(node), CONTROL, word);
                 }
                 Step::Settled(settled) => {
                     let gone: Vec<u8> = settled.gone.into_iter().map(|gone| model.end(gone)).collect();
-                    self.tell_settled(model, node, &gone, &model.plain(settled.held));
+                    self.notify_settled(model, node, &gone, &model.plain(settled.held));
                 }
             }
         }
@@ -391,7 +391,7 @@ impl State {
     // --- the control service ---
 
     pub(super) fn on_control_word(&mut self, model: &SettleNodes, from: u8, word: Word) {
-        let Some(learning) = &mut self.learning else { return self.hear_at_control(model, from, word) };
+        let Some(learning) = &mut self.learning else { return self.receive_at_control(model, from, word) };
         let node = from - PROCESSES as u8;
         match word {
             Word::Suspect(gone) if !self.known_gone.contains(&gone) => {}
@@ -417,14 +417,14 @@ impl State {
         let Some(Learning { words, gone, watched, .. }) = self.learning.take() else { return };
         let is_gone = |(from, _): &(u8, Word)| gone.contains(&(from - PROCESSES as u8));
         let (last, words): (Vec<_>, Vec<_>) = words.into_iter().partition(is_gone);
-        last.into_iter().for_each(|(from, word)| self.hear_at_control(model, from, word));
-        gone.into_iter().for_each(|node| self.hear_at_control(model, as_end(node), Word::End));
+        last.into_iter().for_each(|(from, word)| self.receive_at_control(model, from, word));
+        gone.into_iter().for_each(|node| self.receive_at_control(model, as_end(node), Word::End));
         for node in watched {
             if !self.is_there(node) && !self.control.is_known_gone(node_id(node)) {
-                self.hear_at_control(model, as_end(node), Word::End);
+                self.receive_at_control(model, as_end(node), Word::End);
             }
         }
-        words.into_iter().for_each(|(from, word)| self.hear_at_control(model, from, word));
+        words.into_iter().for_each(|(from, word)| self.receive_at_control(model, from, word));
     }
 
     /// Whether a control service that ends now takes with it anything that counts.
@@ -455,12 +455,12 @@ impl State {
         for node in
             (0..NODES as u8).filter(|node| !self.nodes[usize::from(*node)].is_dead).collect::<Vec<_>>()
         {
-            self.say_again(model, node);
+            self.send_again(model, node);
         }
     }
 
     /// A node says to a control service that has started again what the one before it knew.
-    fn say_again(&mut self, model: &SettleNodes, node: u8) {
+    fn send_again(&mut self, model: &SettleNodes, node: u8) {
         let watched = self.nodes[usize::from(node)].watches.nodes().into_iter().map(node_of).collect();
         self.say(as_end(node), CONTROL, Word::Here(watched));
         let this = &self.nodes[usize::from(node)];
@@ -486,7 +486,7 @@ impl State {
         words.into_iter().for_each(|word| self.say(as_end(node), CONTROL, word));
     }
 
-    fn hear_at_control(&mut self, model: &SettleNodes, from: u8, word: Word) {
+    fn receive_at_control(&mut self, model: &SettleNodes, from: u8, word: Word) {
         let mut say = Vec::new();
         match word {
             Word::ProcessGone(gone, watchers) => {
@@ -513,7 +513,7 @@ impl State {
                 self.control.on_node_gone(node_id(node), left, &mut say);
             }
             Word::Suspect(gone) if !self.is_there(gone) && !self.control.is_known_gone(node_id(gone)) => {
-                return self.hear_at_control(model, as_end(gone), Word::End);
+                return self.receive_at_control(model, as_end(gone), Word::End);
             }
             Word::Here(_) | Word::Suspect(_) => {}
             other => unreachable!("{other:?} to the control service"),

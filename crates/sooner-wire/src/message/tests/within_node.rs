@@ -57,7 +57,7 @@ fn leases_and_tasks(add: &mut impl FnMut(Message)) {
     let place = Remote { node: WORKER.node(), location: Location { offset: SPILLED, length: 8 } };
     let missing = Missing { object: TASK.object(1), place };
     for (lacks_room, missing) in [(None, None), (Some(true), None), (None, Some(vec![missing]))] {
-        add(Returned { tasks: vec![TASK], lacks_room, missing }.into());
+        add(TasksReturned { tasks: vec![TASK], lacks_room, missing }.into());
     }
     let place = Some(Name::from("f.py:7"));
     for (references, place) in [(vec![], None), (vec![TASK.object(0)], place)] {

@@ -17,7 +17,7 @@ use sooner_wire::limits::{MOVES_PAUSE_NANOS, PULL_AGAIN_NANOS, PULL_ROOM_NANOS};
 use sooner_wire::message::Priority;
 use sooner_wire::{ObjectId, WorkerId};
 
-use super::{Asker, PullAction, Pulls, State, no_room, too_large};
+use super::{PullAction, Pulls, Requester, State, no_room, too_large};
 use crate::probes::{bug, mark};
 use crate::table::{Map, Set};
 use crate::time::Instant;
@@ -195,12 +195,12 @@ impl Pulls {
         object: Option<ObjectId>,
         is_spared: impl Fn(WorkerId) -> bool,
     ) -> Option<WorkerId> {
-        let order = |asker: &Asker| (asker.priority, asker.age);
+        let order = |asker: &Requester| (asker.priority, asker.age);
         let first = match object {
             Some(object) => Some(self.open.get(&object)?.askers.iter().min_by_key(|asker| order(asker))?),
             None => None,
         };
-        let is_behind = |asker: &Asker| {
+        let is_behind = |asker: &Requester| {
             asker.priority == Priority::Argument
                 && first.is_none_or(|first| first.process != asker.process && order(first) < order(asker))
         };

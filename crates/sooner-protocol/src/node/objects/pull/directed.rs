@@ -8,7 +8,7 @@
 use sooner_wire::message::Located;
 use sooner_wire::{NodeId, ObjectId, WorkerId};
 
-use super::{Asker, Copy, Open, PullAction, Pulls, State};
+use super::{Copy, Open, PullAction, Pulls, Requester, State};
 
 /// What the owner has said.
 #[derive(Debug, Default)]
@@ -247,7 +247,8 @@ impl Pulls {
             .collect();
         for object in hit {
             let askers = std::mem::take(&mut self.open[&object].askers);
-            let not_there = |asker: Asker| PullAction::NotThere { to: asker.process, object, tried: None };
+            let not_there =
+                |asker: Requester| PullAction::NotThere { to: asker.process, object, tried: None };
             out.extend(askers.into_iter().map(not_there));
             if !matches!(self.open[&object].state, State::Allocating) {
                 self.cancel(object, out);

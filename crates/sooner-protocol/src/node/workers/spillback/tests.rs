@@ -79,7 +79,7 @@ impl World {
             node.join_cluster();
             world.nodes.push(node);
         }
-        world.tell_views();
+        world.notify_views();
         world
     }
 
@@ -112,7 +112,7 @@ impl World {
     }
 
     /// Every node hears what the others have free.
-    fn tell_views(&mut self) {
+    fn notify_views(&mut self) {
         self.versions += 1;
         for at in 0..self.nodes.len() {
             for other in (0..self.nodes.len()).filter(|other| *other != at) {
@@ -361,7 +361,7 @@ fn one_message_asks_for_all_that_a_node_may_give() {
     world.say(client, request(0, 1));
     let (lease, worker) = world.clients[&client].leases[3];
     world.give_back(client, lease);
-    world.tell_views();
+    world.notify_views();
     world.run();
     world.wait(1);
     world.run();
@@ -545,7 +545,7 @@ fn what_can_only_run_elsewhere_waits_there_in_turn() {
     let large = |demand| RequestLease { resources: cpus(4.0), ..request(1, demand) };
     world.say(own, large(2));
     world.run();
-    world.tell_views();
+    world.notify_views();
     world.say(client, large(1));
     world.run();
     assert_eq!((world.nodes_of(client), world.lent()), (vec![], 1));
@@ -596,7 +596,7 @@ fn what_is_bound_to_a_busy_node_waits_there() {
     world.nodes[1].view = View::default();
     world.say(own, request(0, 1));
     world.run();
-    world.tell_views();
+    world.notify_views();
     world.say(client, at(1, 2, there));
     world.run();
     assert_eq!((world.nodes_of(client), world.lent()), (vec![], 1));
@@ -661,7 +661,7 @@ fn both_ends_of_a_link_that_is_over_give_up_what_went_over_it() {
     world.wires.clear();
     world.run();
     assert_eq!(world.nodes[0].leases_elsewhere(), 0);
-    world.tell_views();
+    world.notify_views();
     world.say(client, request(0, 4));
     world.run();
     assert_eq!(world.nodes_of(client), [0, 1, 1], "over a new one");
@@ -735,7 +735,7 @@ impl World {
             Op::Start(at) => {
                 self.start(at);
             }
-            Op::Views => self.tell_views(),
+            Op::Views => self.notify_views(),
             Op::Wait(millis) => self.wait(millis),
             Op::EndWorker(number) => {
                 let workers: Vec<WorkerId> =
@@ -791,7 +791,7 @@ proptest! {
         for _ in 0..400 {
             world.run();
             world.wait(LENT_NANOS / MILLI);
-            world.tell_views();
+            world.notify_views();
             world.run();
             let Some((client, lease)) = world.held() else { break };
             world.give_back(client, lease);

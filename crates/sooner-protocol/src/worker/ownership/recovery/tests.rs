@@ -2,7 +2,7 @@
 
 use sooner_wire::message::{
     AddBorrow, BlocksLost, CancelTask, Define, Dependency, Fetch, ForgetLost, FreeBlocks, Location, Message,
-    Push, Reply, Return, Returned, StillRead, Value,
+    Push, Reply, Return, StillRead, TasksReturned, Value,
 };
 use sooner_wire::{Blob, FunctionId, LeaseId, Name, ResourceSet, WorkerId};
 
@@ -502,7 +502,7 @@ fn a_pushed_task_goes_back_when_its_argument_is_lost() {
     let dependency = TaskId { owner: OTHER, number: 7 }.object(0);
     let task = TaskId { owner: OTHER, number: 9 };
     let push = push_to_me(TaskKind::Task(sooner_wire::ShapeId(0)), dependency, 64);
-    let returned = Returned { tasks: vec![task], lacks_room: None, missing: None };
+    let returned = TasksReturned { tasks: vec![task], lacks_room: None, missing: None };
     // The loss comes after the task ...
     let mut worker = Owner::new();
     worker.say(Peer::Worker(OTHER), push.clone());

@@ -16,7 +16,7 @@ use sooner_wire::message::Message;
 use sooner_wire::{NodeId, WorkerId};
 
 use super::{Event, LEAVE_NANOS, Line};
-use crate::transport::{Inlet, Line as Wire, Stream, Turn, WireNews};
+use crate::transport::{EpollSession, Inlet, SessionNews, Stream, Turn};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -29,7 +29,7 @@ enum Phase {
 }
 
 struct Session {
-    wire: Wire,
+    wire: EpollSession,
     phase: Phase,
     address: SocketAddr,
     was_open: bool,
@@ -87,7 +87,7 @@ impl Sessions {
         }
         let session = self.sessions.entry(node).or_insert_with(|| Session {
             // The node dials; nothing is said before it has.
-            wire: Wire::new(self.me.clone(), WorkerId(node.0), 0, false).patient(),
+            wire: EpollSession::new(self.me.clone(), WorkerId(node.0), 0, false).patient(),
             phase: Phase::Greeted(turn.time.plus(HANDSHAKE_NANOS)),
             address,
             was_open: false,
@@ -122,13 +122,13 @@ impl Sessions {
         let Some(session) = self.sessions.get_mut(&node) else { return };
         for news in session.wire.take_news() {
             match news {
-                WireNews::Opened => {
+                SessionNews::Opened => {
                     if session.was_open && session.phase == Phase::Registered {
                         events.push(Event::Resumed { node });
                     }
                     session.was_open = true;
                 }
-                WireNews::Closed(token) => {
+                SessionNews::Closed(token) => {
                     self.tokens.remove(&token);
                     let reason = session.wire.failure().map(ToString::to_string).unwrap_or_default();
                     match session.phase {
@@ -142,7 +142,7 @@ impl Sessions {
                     }
                 }
                 // The node dials; and begins another session.
-                WireNews::Dial | WireNews::Ended(_) => {}
+                SessionNews::Dial | SessionNews::Ended(_) => {}
             }
         }
     }

@@ -20,7 +20,7 @@ fn probe(expected: NodeId, answers: Option<Identity>) -> Probed {
     let mut server = answers.map(|identity| {
         let (socket, _) = listener.accept().expect("dialled");
         let stream = Stream::Tls(Box::new(TlsStream::accept(socket.into(), &identity)));
-        Framed::add(stream, &epoll, 0).expect("added")
+        Conn::add(stream, &epoll, 0).expect("added")
     });
     loop {
         let mut answers = probes.on_ready();

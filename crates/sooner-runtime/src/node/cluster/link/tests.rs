@@ -34,7 +34,7 @@ fn head(listener: &TcpListener, answer: &Message) {
     let (socket, _) = listener.accept().expect("somebody comes");
     let stream = Stream::Tls(Box::new(TlsStream::accept(socket.into(), &identity(&credentials))));
     let epoll = epoll();
-    let mut framed = Framed::add(stream, &epoll, 1).expect("a descriptor");
+    let mut framed = Conn::add(stream, &epoll, 1).expect("a descriptor");
     while framed.ended().is_none() {
         wait(&epoll);
         framed.read(&epoll);

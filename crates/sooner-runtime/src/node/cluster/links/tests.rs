@@ -82,7 +82,7 @@ impl Node {
                 }
                 token => {
                     if let Some(Knock::Node(node, framed, hello)) =
-                        self.door.on_guest(token, event.flags, &self.epoll)
+                        self.door.on_remote_job(token, event.flags, &self.epoll)
                     {
                         self.dials.has_come(Caller::Link(node));
                         let turn = Turn { epoll: &self.epoll, time: now() };

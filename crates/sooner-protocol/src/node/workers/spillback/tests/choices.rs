@@ -83,7 +83,7 @@ fn what_was_named_counts_for_a_while() {
 fn a_cluster_that_has_become_small_is_told_everything_again() {
     let mut world = World::new(&[0.0, 1.0]);
     world.grow_large();
-    world.tell_views();
+    world.notify_views();
     let client = world.client(0);
     world.say(client, request(0, 1));
     assert_eq!(world.questions(), []);
@@ -119,7 +119,7 @@ fn what_is_spread_takes_turns_whatever_else_is_placed_between() {
         world.say(other, request(shape, 1));
         world.say(spread, at(shape, 1, Strategy::Spread));
         world.run();
-        world.tell_views();
+        world.notify_views();
     }
     assert_eq!(world.nodes_of(other), [0; 4], "packed");
     assert_eq!(world.nodes_of(spread), [0, 0, 1, 1]);

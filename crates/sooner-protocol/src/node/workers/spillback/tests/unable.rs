@@ -41,7 +41,7 @@ fn what_waits_for_workers_that_cannot_be_started_goes_to_other_nodes() {
     assert!(world.nodes[1].is_quiet() && world.closed(client).is_empty());
     // It is not asked again, whatever it has free.
     world.say(client, request(1, 1));
-    world.tell_views();
+    world.notify_views();
     world.wait(2_000);
     world.run();
     assert_eq!(world.nodes[1].askers[&client].demands.len(), 0);
@@ -77,7 +77,7 @@ fn what_no_other_node_can_run_fails_with_the_reason() {
     world.finish();
     // A node that is gone may come back as one that can.
     world.with(0, |node, out| node.on_node_gone(id(1), out));
-    world.tell_views();
+    world.notify_views();
     world.say(client, RequestLease { resources: cpus(2.0), ..request(5, 1) });
     assert!(world.deliver(0, 1), "it is asked again");
     world.run();
@@ -91,7 +91,7 @@ fn what_was_said_to_wait_for_a_node_fails_if_the_node_that_comes_cannot_begin_it
     world.with(0, |node, out| node.on_node_gone(id(1), out));
     world.say(client, RequestLease { resources: cpus(4.0), ..request(1, 1) });
     assert_eq!((world.clients[&client].infeasible.len(), world.closed(client)), (1, vec![]));
-    world.tell_views();
+    world.notify_views();
     world.with(0, |_, _| {});
     assert!(world.deliver(0, 1), "the node that joined is asked");
     world.give_up(1, client);
@@ -241,7 +241,7 @@ fn what_no_node_could_start_a_worker_for_fails_once_and_is_tried_again_later() {
     world.assert_quiet();
     // There is room again, and nobody has to say so.
     world.wait(60_000);
-    world.tell_views();
+    world.notify_views();
     world.say(client, request(0, 1));
     world.run();
     assert_eq!(world.nodes_of(client).len(), 1);

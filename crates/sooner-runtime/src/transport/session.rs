@@ -3,7 +3,7 @@
 //! Frames are appended to what is retained and leave over whichever connection the session uses; how often it was cut, nobody
 //! above sees. The half that reads is a thing of its own ([`Reader`]), because in a client another thread may hold it: it
 //! does the handshake, without the owner's locks. Nothing here waits, makes connections or decides that a process is
-//! dead: what the owner has to do is told by [`Wire::take_news`].
+//! dead: what the owner has to do is told by [`Session::take_news`].
 //!
 //! A connection is known by the token that its owner gave it, under which its events come.
 
@@ -19,8 +19,8 @@ use sooner_wire::message::{Ack, Message, PeerWelcome, Refused, SessionEnded};
 use sooner_wire::version::{FEATURES, PROTOCOL_MINOR};
 use sooner_wire::{NodeId, WorkerId};
 
-use super::retained::Retained;
-use super::way::{Purpose, Reader, Way};
+use super::resend_buffer::ResendBuffer;
+use super::session_conn::{Purpose, Reader, SessionConn};
 use super::{Ended, Inlet, Received, Stream};
 
 /// When something happens, and where connections are watched.
@@ -34,8 +34,8 @@ pub struct Turn<'a> {
 
 /// What the owner has to know.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum WireNews {
-    /// Make a connection, then call [`Wire::on_dialled`] or [`Wire::on_dial_failed`].
+pub enum SessionNews {
+    /// Make a connection, then call [`Session::on_dialled`] or [`Session::on_dial_failed`].
     Dial,
     /// There is a connection: the first one, or one after a cut.
     Opened,
@@ -73,19 +73,19 @@ impl fmt::Display for Failure {
 
 /// See the module.
 #[derive(Debug)]
-pub struct Wire {
+pub struct Session {
     me: Arc<Me>,
     peer: WorkerId,
     link: Link,
-    retained: Retained,
-    ways: Vec<Way>,
+    retained: ResendBuffer,
+    ways: Vec<SessionConn>,
     connections: u32,
-    news: Vec<WireNews>,
+    news: Vec<SessionNews>,
     /// Why the last connection ended or could not be used.
     failure: Option<Failure>,
 }
 
-impl Wire {
+impl Session {
     /// A session with `peer` that nobody has used yet. `session` is a number that this end drew; `wins`: of two connections
     /// that were dialled at the same time this end's is used (the smaller id wins, unless only one end dials).
     #[must_use]
@@ -94,7 +94,7 @@ impl Wire {
             me,
             peer,
             link: Link::new(session, wins),
-            retained: Retained::default(),
+            retained: ResendBuffer::default(),
             ways: Vec::new(),
             connections: 0,
             news: Vec::new(),
@@ -186,7 +186,7 @@ impl Wire {
     }
 
     /// What the owner has to know, in order.
-    pub fn take_news(&mut self) -> Vec<WireNews> {
+    pub fn take_news(&mut self) -> Vec<SessionNews> {
         std::mem::take(&mut self.news)
     }
 
@@ -203,7 +203,7 @@ impl Wire {
         self.perform(out, turn);
     }
 
-    /// The connection that [`WireNews::Dial`] asked for. Its events come under `token`, which no other connection has had.
+    /// The connection that [`SessionNews::Dial`] asked for. Its events come under `token`, which no other connection has had.
     pub fn on_dialled(&mut self, stream: Stream, token: u64, turn: Turn<'_>) -> Option<Reader> {
         let reader = self.add(stream, Inlet::default(), token, turn)?;
         let number = self.way(token)?.number;
@@ -301,7 +301,7 @@ impl Wire {
     pub fn flush(&mut self, turn: Turn<'_>) {
         if self.link.ended().is_some() {
             // Nobody hears it.
-            self.retained = Retained::default();
+            self.retained = ResendBuffer::default();
         }
         self.count_appended();
         if self.retained.waiting() > 0 {
@@ -324,13 +324,13 @@ impl Wire {
     /// When [`Self::on_timer`] has something to do.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
-        let silent = self.ways.iter().filter_map(Way::deadline).min();
+        let silent = self.ways.iter().filter_map(SessionConn::deadline).min();
         [self.link.next_deadline(), silent].into_iter().flatten().min()
     }
 
     /// Time has passed. What is to be said because of that leaves with the next [`Self::flush`].
     pub fn on_timer(&mut self, turn: Turn<'_>) {
-        let is_due = |way: &Way| way.deadline().is_some_and(|at| at <= turn.time);
+        let is_due = |way: &SessionConn| way.deadline().is_some_and(|at| at <= turn.time);
         while let Some(way) = self.ways.iter().find(|way| is_due(way)) {
             let token = way.token;
             self.on_end(token, Some(Failure::Silent), turn);
@@ -377,11 +377,11 @@ impl Wire {
         bytes
     }
 
-    fn way(&mut self, token: u64) -> Option<&mut Way> {
+    fn way(&mut self, token: u64) -> Option<&mut SessionConn> {
         self.ways.iter_mut().find(|way| way.token == token)
     }
 
-    fn numbered(&mut self, number: Connection) -> Option<&mut Way> {
+    fn numbered(&mut self, number: Connection) -> Option<&mut SessionConn> {
         self.ways.iter_mut().find(|way| way.number == number)
     }
 
@@ -395,7 +395,7 @@ impl Wire {
         }
         self.connections += 1;
         let reader = Reader::new(token, stream.clone(), inlet);
-        self.ways.push(Way {
+        self.ways.push(SessionConn {
             token,
             number: Connection(self.connections),
             stream,
@@ -463,22 +463,22 @@ impl Wire {
     fn perform(&mut self, out: LinkActions, turn: Turn<'_>) {
         for action in out {
             match action {
-                LinkAction::Dial => self.news.push(WireNews::Dial),
-                LinkAction::Hello(number, resume) => self.say_hello(number, resume),
+                LinkAction::Dial => self.news.push(SessionNews::Dial),
+                LinkAction::Hello(number, resume) => self.send_hello(number, resume),
                 LinkAction::Welcome(number, resumed) => {
                     let Resumed { session, received } = resumed;
                     let welcome =
                         PeerWelcome { minor: PROTOCOL_MINOR, features: FEATURES, session, received };
-                    self.say_outside(number, &welcome.into());
+                    self.send_outside(number, &welcome.into());
                 }
-                LinkAction::SayEnded(number, reason) => self.say_ended(number, reason, turn),
+                LinkAction::SayEnded(number, reason) => self.send_ended(number, reason, turn),
                 LinkAction::Close(number) => self.end_way(number, turn),
                 LinkAction::SendFrom(number, position) => {
                     self.retained.send_from(position);
                     if let Some(way) = self.numbered(number) {
                         way.purpose = Purpose::Session;
                         let token = way.token;
-                        self.news.push(WireNews::Opened);
+                        self.news.push(SessionNews::Opened);
                         self.go_on(token, turn);
                     }
                 }
@@ -489,14 +489,14 @@ impl Wire {
                     self.link.took_ack(self.retained.take_appended());
                 }
                 LinkAction::End(reason) => {
-                    self.retained = Retained::default();
-                    self.news.push(WireNews::Ended(reason));
+                    self.retained = ResendBuffer::default();
+                    self.news.push(SessionNews::Ended(reason));
                 }
             }
         }
     }
 
-    fn say_hello(&mut self, number: Connection, resume: Resume) {
+    fn send_hello(&mut self, number: Connection, resume: Resume) {
         let said = hello::hello(&self.me, self.peer, resume.session, resume.attempt, resume.received);
         if let Some(way) = self.numbered(number) {
             way.say(&said.clone().into());
@@ -504,13 +504,13 @@ impl Wire {
         }
     }
 
-    fn say_outside(&mut self, number: Connection, message: &Message) {
+    fn send_outside(&mut self, number: Connection, message: &Message) {
         if let Some(way) = self.numbered(number) {
             way.say(message);
         }
     }
 
-    fn say_ended(&mut self, number: Connection, reason: String, turn: Turn<'_>) {
+    fn send_ended(&mut self, number: Connection, reason: String, turn: Turn<'_>) {
         let rest = self.retained.rest_of_frame().to_vec();
         let Some(way) = self.numbered(number) else { return };
         if matches!(way.purpose, Purpose::Session) {
@@ -540,7 +540,7 @@ impl Wire {
             tls.end();
         }
         let _ = epoll::delete(turn.epoll, &*way.stream);
-        self.news.push(WireNews::Closed(way.token));
+        self.news.push(SessionNews::Closed(way.token));
     }
 
     /// Sends what a connection takes, or goes on with its handshake.

@@ -12,7 +12,7 @@ const KEPT_BYTES: usize = 1 << 20;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub struct Retained {
+pub struct ResendBuffer {
     bytes: Vec<u8>,
     /// Position of the first byte in the buffer.
     base: u64,
@@ -26,7 +26,7 @@ pub struct Retained {
     allowed: usize,
 }
 
-impl Retained {
+impl ResendBuffer {
     /// The buffer, to append whole frames to.
     pub fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
     use sooner_wire::frame;
 
-    fn append(retained: &mut Retained, body: &[u8]) -> u64 {
+    fn append(retained: &mut ResendBuffer, body: &[u8]) -> u64 {
         frame::append(retained.buffer(), 7, 0, |out| out.extend_from_slice(body));
         assert!(retained.wants_leave());
         retained.allow();
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn what_is_not_released_can_be_sent_again_from_any_frame() {
-        let mut retained = Retained::default();
+        let mut retained = ResendBuffer::default();
         let ends: Vec<u64> = (0..100u8)
             .scan(0, |end, byte| {
                 *end += append(&mut retained, &vec![byte; 3000]);
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_frame_that_was_begun_is_ended_before_anything_else() {
-        let mut retained = Retained::default();
+        let mut retained = ResendBuffer::default();
         append(&mut retained, b"first");
         append(&mut retained, b"second");
         for sent in 0..=27 {
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_by_what_is_retained() {
-        let mut retained = Retained::default();
+        let mut retained = ResendBuffer::default();
         let (mut said, mut released) = (0, 0);
         for _ in 0..10_000 {
             said += append(&mut retained, &[1; 10_000]);

@@ -1,7 +1,7 @@
-//! A session as a part of its owner's epoll loop: [`Wire`] with the halves that read.
+//! A session as a part of its owner's epoll loop: [`Session`] with the halves that read.
 //!
 //! Nodes speak with each other and with the head over this. The owner makes connections when it is told to, gives each a
-//! token of its own, passes on the events that come with it, and looks at [`Line::take_news`] after every call.
+//! token of its own, passes on the events that come with it, and looks at [`EpollSession::take_news`] after every call.
 
 use std::sync::Arc;
 
@@ -11,25 +11,25 @@ use sooner_protocol::time::Instant;
 use sooner_wire::WorkerId;
 use sooner_wire::message::Message;
 
-use super::wire::{Failure, Turn, Wire, WireNews};
+use super::session::{Failure, Session, SessionNews, Turn};
 use super::{Ended, Inlet, ReadResult, Reader, Stream};
 
 /// See the module.
 #[derive(Debug)]
-pub struct Line {
-    wire: Wire,
+pub struct EpollSession {
+    wire: Session,
     /// Usually one; more while a connection takes the place of another.
     readers: Vec<Reader>,
 }
 
-impl Line {
-    /// See [`Wire::new`].
+impl EpollSession {
+    /// See [`Session::new`].
     #[must_use]
     pub fn new(me: Arc<Me>, peer: WorkerId, session: u64, wins: bool) -> Self {
-        Self { wire: Wire::new(me, peer, session, wins), readers: Vec::new() }
+        Self { wire: Session::new(me, peer, session, wins), readers: Vec::new() }
     }
 
-    /// Who is at the other end, see [`Wire::peer`].
+    /// Who is at the other end, see [`Session::peer`].
     #[must_use]
     pub fn peer(&self) -> WorkerId {
         self.wire.peer()
@@ -65,7 +65,7 @@ impl Line {
         self.wire.is_full(of_all_lines)
     }
 
-    /// See [`Wire::is_acknowledged`].
+    /// See [`Session::is_acknowledged`].
     #[must_use]
     pub fn is_acknowledged(&self) -> bool {
         self.wire.is_acknowledged()
@@ -82,10 +82,10 @@ impl Line {
     }
 
     /// What the owner has to know, in order.
-    pub fn take_news(&mut self) -> Vec<WireNews> {
+    pub fn take_news(&mut self) -> Vec<SessionNews> {
         let news = self.wire.take_news();
         for one in &news {
-            if let WireNews::Closed(token) = one {
+            if let SessionNews::Closed(token) = one {
                 self.readers.retain(|reader| reader.token() != *token);
             }
         }
@@ -97,7 +97,7 @@ impl Line {
         self.wire.connect(turn);
     }
 
-    /// The connection that [`WireNews::Dial`] asked for.
+    /// The connection that [`SessionNews::Dial`] asked for.
     pub fn on_dialled(&mut self, stream: Stream, token: u64, turn: Turn<'_>) {
         let reader = self.wire.on_dialled(stream, token, turn);
         self.readers.extend(reader);
@@ -167,7 +167,7 @@ impl Line {
         self.wire.flush(turn);
     }
 
-    /// See [`Wire::patient`].
+    /// See [`Session::patient`].
     #[must_use]
     pub fn patient(self) -> Self {
         Self { wire: self.wire.patient(), ..self }

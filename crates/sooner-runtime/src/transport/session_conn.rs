@@ -10,7 +10,7 @@ use sooner_wire::frame::FrameError;
 use sooner_wire::limits::HANDSHAKE_NANOS;
 use sooner_wire::message::{Message, PeerHello};
 
-use super::retained::Retained;
+use super::resend_buffer::ResendBuffer;
 use super::{Inlet, ReadResult, Received, Stream};
 
 /// The half of a connection that reads.
@@ -35,7 +35,7 @@ pub(super) enum Purpose {
 }
 
 #[derive(Debug)]
-pub(super) struct Way {
+pub(super) struct SessionConn {
     pub(super) token: u64,
     pub(super) number: Connection,
     pub(super) stream: Arc<Stream>,
@@ -49,7 +49,7 @@ pub(super) struct Way {
     pub(super) written: usize,
 }
 
-impl Way {
+impl SessionConn {
     pub(super) fn say(&mut self, message: &Message) {
         message.append(&mut self.outside, 0);
     }
@@ -76,13 +76,13 @@ impl Way {
         is_limited.then(|| self.since.plus(HANDSHAKE_NANOS))
     }
 
-    pub(super) fn send(&mut self, retained: &mut Retained) -> bool {
+    pub(super) fn send(&mut self, retained: &mut ResendBuffer) -> bool {
         let result = if self.is_proven { self.send_frames(retained) } else { Ok(()) };
         // A peer that is gone is found out by its reader, which can say why.
         matches!(result.and_then(|()| self.stream.flush()), Ok(true)) && !self.has_outside()
     }
 
-    fn send_frames(&mut self, retained: &mut Retained) -> rustix::io::Result<()> {
+    fn send_frames(&mut self, retained: &mut ResendBuffer) -> rustix::io::Result<()> {
         while self.has_outside() {
             self.written += self.stream.write(&self.outside[self.written..])?;
         }
@@ -95,7 +95,7 @@ impl Way {
         Ok(())
     }
 
-    pub(super) fn watch(&mut self, retained: &Retained, epoll: &OwnedFd) {
+    pub(super) fn watch(&mut self, retained: &ResendBuffer, epoll: &OwnedFd) {
         let has_more =
             self.has_outside() || (matches!(self.purpose, Purpose::Session) && !retained.unsent().is_empty());
         let interest = self.stream.interest(has_more);
@@ -117,8 +117,8 @@ impl Reader {
         self.token
     }
 
-    /// Reads what is there, after the handshake, which this goes on with. [`super::Wire::after_read`] is called next, then
-    /// [`super::Wire::hear`] with each frame.
+    /// Reads what is there, after the handshake, which this goes on with. [`super::Session::after_read`] is called next, then
+    /// [`super::Session::hear`] with each frame.
     pub fn read(&mut self) -> ReadResult {
         self.inlet.read_stream(&self.stream)
     }
@@ -126,7 +126,7 @@ impl Reader {
     /// The next whole frame that was read.
     ///
     /// # Errors
-    /// What came was no message: [`super::Wire::on_end`] is called with that.
+    /// What came was no message: [`super::Session::on_end`] is called with that.
     #[inline]
     pub fn next_message(&mut self) -> Result<Option<Received>, FrameError> {
         self.inlet.next_message()

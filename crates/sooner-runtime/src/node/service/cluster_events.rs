@@ -14,43 +14,43 @@ use super::{Connection, Role, Service};
 use crate::clock::now;
 use crate::identity::Destination;
 use crate::node::accept::turn_away;
-use crate::node::cluster::Heard;
+use crate::node::cluster::ClusterEvent;
 
 impl Service {
     /// Tells the core what has come.
     pub(super) fn hear(&mut self, out: &mut NodeActions) {
         let Some(cluster) = &mut self.cluster else { return };
         for one in cluster.take_heard() {
-            self.hear_one(one, out);
+            self.receive_one(one, out);
         }
     }
 
-    fn hear_one(&mut self, one: Heard, out: &mut NodeActions) {
+    fn receive_one(&mut self, one: ClusterEvent, out: &mut NodeActions) {
         let Some(core) = self.core.member() else { return };
         match one {
-            Heard::Up { is_new } => {
+            ClusterEvent::Up { is_new } => {
                 if is_new {
                     // Said before the head knew this node: what matters of it is said again now.
                     out.retain(|action| !matches!(action, NodeAction::Control(_)));
                 }
                 core.on_control_up(is_new, now(), out);
             }
-            Heard::Down => core.on_control_down(now()),
-            Heard::Word(word) => core.on_control(word, now(), out),
-            Heard::Known(rows) => rows.iter().for_each(|row| core.on_node_known(row)),
-            Heard::View(view) => core.on_view(&view),
-            Heard::Candidates(candidates) => core.on_candidates(&candidates),
-            Heard::NodeGone(node) => {
+            ClusterEvent::Down => core.on_control_down(now()),
+            ClusterEvent::Word(word) => core.on_control(word, now(), out),
+            ClusterEvent::Known(rows) => rows.iter().for_each(|row| core.on_node_known(row)),
+            ClusterEvent::View(view) => core.on_view(&view),
+            ClusterEvent::Candidates(candidates) => core.on_candidates(&candidates),
+            ClusterEvent::NodeGone(node) => {
                 core.on_node_gone(node, out);
                 self.rounds.forget_node(node);
             }
-            Heard::LinkEnded(node) => {
+            ClusterEvent::LinkEnded(node) => {
                 core.on_link_ended(node, out);
                 self.on_lines_lost(node);
                 self.rounds.lose_node(node);
             }
-            Heard::Directory(round, report) => self.rounds.on_directory(round, report),
-            Heard::Routed(node, routed) => {
+            ClusterEvent::Directory(round, report) => self.rounds.on_directory(round, report),
+            ClusterEvent::Routed(node, routed) => {
                 let (from, to) = (routed.from, routed.to);
                 match core.on_routed(node, from, to, *routed.message, now(), out) {
                     Ok(Some(Message::LogLines(lines))) => self.on_remote_lines(node, &lines),
@@ -62,16 +62,16 @@ impl Service {
                     Err(error) => self.distrust(node, &error.to_string()),
                 }
             }
-            Heard::Drain { nanos } => self.on_drain(nanos),
-            Heard::Dialled { client, to, socket, never } => self.on_dialled(client, to, socket, never),
-            Heard::DialMe { client, to } => self.on_dial_me(client, to),
-            Heard::Arrived { socket, to, from } => self.on_arrived(socket, to, from),
-            Heard::ForData(socket, address, what) => {
+            ClusterEvent::Drain { nanos } => self.on_drain(nanos),
+            ClusterEvent::Dialled { client, to, socket, never } => self.on_dialled(client, to, socket, never),
+            ClusterEvent::DialMe { client, to } => self.on_dial_me(client, to),
+            ClusterEvent::Arrived { socket, to, from } => self.on_arrived(socket, to, from),
+            ClusterEvent::ForData(socket, address, what) => {
                 if let Some(data) = &self.data {
                     data.admit(socket, address, what);
                 }
             }
-            Heard::WantsValues(node, address) => {
+            ClusterEvent::WantsValues(node, address) => {
                 if let Some(data) = &self.data {
                     data.offer(node, address);
                 }

@@ -14,7 +14,7 @@ use super::{Flush, Inlet, Outlet, ReadResult, Stream, TlsFailure};
 
 /// See the module.
 #[derive(Debug)]
-pub struct Framed {
+pub struct Conn {
     stream: Stream,
     inlet: Inlet,
     outlet: Outlet,
@@ -50,7 +50,7 @@ impl std::fmt::Display for Ended {
     }
 }
 
-impl Framed {
+impl Conn {
     /// A connection whose events come with this token.
     ///
     /// # Errors
