@@ -1,7 +1,8 @@
-"""Evolution strategies on CartPole (the Ray paper, section 5.3.1): a policy learns by trying noisy copies of itself.
+"""Evolution strategies on CartPole (the Ray paper, section 5.3.1): a policy learns by trying noisy copies of
+    itself.
 
-Worker actors simulate episodes. The policy is one shared object per iteration; the noise is one table in shared
-memory that every worker reads in place; a tree of tasks adds up the gradient.
+Worker actors simulate episodes. The policy is one shared object per iteration; the noise is one table in
+shared memory that every worker reads in place; a tree of tasks adds up the gradient.
 
     python examples/evolution_strategies.py --seconds 30
 """

@@ -1,4 +1,6 @@
-"""Sessions for the tests, and what is checked around each of them: nothing is left, and nothing hangs for ever."""
+"""Sessions for the tests, and what is checked around each of them: nothing is left, and nothing hangs for
+ever.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from support import Footprint, Node, poll, run_command
 
 import sooner
 
-# Above the `timeout` of pyproject.toml: that one fails a test, this one ends a process that does not react to signals.
+# Above the `timeout` of pyproject.toml: that one fails a test, this one ends a process that does not react to
+# signals.
 _WATCHDOG_SECONDS = 300
 _stderr = -1
 
@@ -55,7 +58,8 @@ def _nothing_left(request: pytest.FixtureRequest) -> Iterator[list[str]]:
     if request.session.testsfailed != failed_before:
         # The traceback of a failed test holds its references and views.
         return
-    # Sooner ends what it started before shutdown returns; only exit codes of processes may still be on their way.
+    # Sooner ends what it started before shutdown returns; only exit codes of processes may still be on their
+    # way.
     gc.collect()
     left = "not looked"
 
@@ -74,7 +78,9 @@ def _nothing_left(request: pytest.FixtureRequest) -> Iterator[list[str]]:
 
 @pytest.fixture
 def nothing_left(request: pytest.FixtureRequest) -> Iterator[list[str]]:
-    """Checks that no process, descriptor, thread or shared memory is left, nor a directory put into the list."""
+    """Checks that no process, descriptor, thread or shared memory is left, nor a directory put into the
+    list.
+    """
     with _nothing_left(request) as directories:
         yield directories
 

@@ -1,4 +1,6 @@
-"""Control groups with little memory, for programs of tests. Where none can be made, a test is skipped and says why."""
+"""Control groups with little memory, for programs of tests. Where none can be made, a test is skipped and
+says why.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def _parent(controller: str = "memory") -> tuple[int, Path]:
 
 @contextlib.contextmanager
 def control_group(memory: int) -> Iterator[Path]:
-    """A group whose processes have so many bytes together. A process joins by writing its id to `cgroup.procs`."""
+    """A group whose processes have so many bytes together. A process joins by writing its id to
+    `cgroup.procs`.
+    """
     version, parent = _parent()
     group = parent / f"sooner-test-{uuid.uuid4().hex[:12]}"
     try:
@@ -54,7 +58,9 @@ def control_group(memory: int) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def process_group(most: int) -> Iterator[Path]:
-    """A group that may have so many processes and threads. A process joins by writing its id to `cgroup.procs`."""
+    """A group that may have so many processes and threads. A process joins by writing its id to
+    `cgroup.procs`.
+    """
     version, parent = _parent("pids")
     group = parent / f"sooner-test-{uuid.uuid4().hex[:12]}"
     try:
@@ -73,7 +79,9 @@ def process_group(most: int) -> Iterator[Path]:
 
 
 def groups_of_nodes() -> set[str]:
-    """Names of the groups that nodes have made for their workers, in the group of this process or beside it."""
+    """Names of the groups that nodes have made for their workers, in the group of this process or beside
+    it.
+    """
     _, own = _parent()
     found = [*own.glob("sooner-*"), *own.parent.glob("sooner-*")]
     return {path.name for path in found if len(path.name) == len("sooner-") + 16}

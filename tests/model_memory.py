@@ -1,7 +1,8 @@
-"""Random use of values in a small store, checked against a model in the driver: what exists, and what is in it.
+"""Random use of values in a small store, checked against a model in the driver: what exists, and what is in
+    it.
 
-A model remembers a number for each value; the bytes follow from it. Whatever is read is compared whole. `Disk` breaks
-and mends the place where values are spilled to.
+A model remembers a number for each value; the bytes follow from it. Whatever is read is compared whole.
+`Disk` breaks and mends the place where values are spilled to.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ SIZES = (64, 120 * KIB, 700 * KIB, 2 * MIB, 4 * MIB)
 # What one thread keeps in all, and in views at a time. Three of them keep three times what there is room for.
 KEPT_BYTES_MAX = 64 * MIB
 VIEW_BYTES_MAX = 4 * MIB
-# How long after the last fault somebody may still be told that there is no room (seconds): waits for room end by then.
+# How long after the last fault somebody may still be told that there is no room (seconds): waits for room end
+# by then.
 GRACE = 45
 
 
@@ -223,7 +225,9 @@ class Model:
         self._must(array is None or is_content(array, number, size), f"value {number} has other bytes")
 
     def _read(self, number):
-        """The value; None, and it is dropped, if the task that should make it had no room for that: it never was."""
+        """The value; None, and it is dropped, if the task that should make it had no room for that: it
+        never was.
+        """
         begin = time.monotonic()
         try:
             return sooner.get(self.kept[number][1], timeout=WAIT)

@@ -1,8 +1,8 @@
 """A proxy between nodes that does to their streams what bad networks and attackers do.
 
-A stream is delayed, cut, or its bytes are changed, doubled, left out or swapped: all of which TCP never does, and what
-reads the stream must find out. Chance comes from a seed; what was done is counted, so that a test can insist that
-something was.
+A stream is delayed, cut, or its bytes are changed, doubled, left out or swapped: all of which TCP never
+does, and what reads the stream must find out. Chance comes from a seed; what was done is counted, so that
+a test can insist that something was.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ _LISTEN = 64
 
 @dataclasses.dataclass(frozen=True)
 class Faults:
-    """How likely (0 to 1) each fault is for one piece of at most 4,096 bytes, and how long pieces are held up.
+    """How likely (0 to 1) each fault is for one piece of at most 4,096 bytes, and how long pieces are held
+    up.
 
     Attributes:
         corrupt: One of its bits changes.
@@ -30,8 +31,8 @@ class Faults:
         swap: It arrives after the piece that follows it.
         cut: The connection ends, both ways, whatever is on its way.
         delay: Longest time that a piece waits (seconds); each waits a random part of it.
-        vanish: Whether ends are kept back, as those of a machine that was switched off and on: who speaks finds the
-            connection ended, who only listens hears nothing.
+        vanish: Whether ends are kept back, as those of a machine that was switched off and on: who speaks
+            finds the connection ended, who only listens hears nothing.
     """
 
     corrupt: float = 0

@@ -1,4 +1,6 @@
-"""A program on a pseudo terminal, and what its user sees: a screen that knows the few sequences sooner uses."""
+"""A program on a pseudo terminal, and what its user sees: a screen that knows the few sequences sooner
+uses.
+"""
 
 from __future__ import annotations
 

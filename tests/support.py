@@ -1,4 +1,6 @@
-"""What several test files share: waiting with a deadline, drivers in processes of their own, a look at /proc."""
+"""What several test files share: waiting with a deadline, drivers in processes of their own, a look at
+/proc.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def bytes_on_disk() -> float:
 
 
 def poll_store_has_room(size: int, seconds: float = 20) -> None:
-    """Waits until one value of so many bytes fits into the object store, so that little else can be left in it."""
+    """Waits until one value of so many bytes fits into the object store, so that little else can be left
+    in it.
+    """
 
     def has_room() -> bool:
         gc.collect()
@@ -106,7 +110,9 @@ def _state(pid: int) -> str | None:
 
 
 def templates_of(pid: int) -> set[int]:
-    """The templates of a program's sessions, which are none of its children: they name the session's directory."""
+    """The templates of a program's sessions, which are none of its children: they name the session's
+    directory.
+    """
     found = set()
     for name in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
@@ -159,7 +165,9 @@ def sockets_of(pid: int) -> set[str]:
 
 
 def network_sockets_of(pid: int) -> list[list[str]]:
-    """The rows of the kernel's tables of a process's sockets that are for a network: the local address is field 1."""
+    """The rows of the kernel's tables of a process's sockets that are for a network: the local address is
+    field 1.
+    """
     inodes = sockets_of(pid)
     rows = []
     for table in ("tcp", "tcp6", "udp", "udp6"):
@@ -254,7 +262,8 @@ class Node:
     Args:
         base: That directory.
         *options: Of `sooner start`.
-        join: Address of the head and token of the cluster that it joins; otherwise it is the head of a new one.
+        join: Address of the head and token of the cluster that it joins; otherwise it is the head of a new
+            one.
     """
 
     def __init__(self, base: Path, *options: str, join: tuple[str, str] | None = None) -> None:

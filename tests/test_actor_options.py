@@ -54,7 +54,8 @@ def has_ended(actor):
     return False
 
 
-# --- restarts ---------------------------------------------------------------------------------------------------------
+# ---
+# restarts ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.api("actor.max_restarts", "actor.restarts_seen", "context.reconstructed")
@@ -168,7 +169,8 @@ def test_the_resources_of_a_restarting_actor_are_counted_once():
     poll("its CPU is free", lambda: sooner.available_resources().get("CPU") == total)
 
 
-# --- ending in order --------------------------------------------------------------------------------------------------
+# --- ending in
+# order --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.api("actor.exit_actor")
@@ -292,7 +294,8 @@ def test_the_clean_up_hook_runs_at_shutdown(tmp_path):
     assert (tmp_path / "clean").exists()
 
 
-# --- detached actors --------------------------------------------------------------------------------------------------
+# --- detached
+# actors --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.api("actor.lifetime")
@@ -343,7 +346,8 @@ def test_names_live_in_namespaces():
     assert second != first
 
 
-# --- concurrency groups -----------------------------------------------------------------------------------------------
+# --- concurrency
+# groups -----------------------------------------------------------------------------------------------
 
 
 @sooner.remote(concurrency_groups={"io": 2, "check": 1})
@@ -447,7 +451,8 @@ def test_groups_reach_handles_by_name():
     assert again == actor
 
 
-# --- order and limits -------------------------------------------------------------------------------------------------
+# --- order and
+# limits -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.api("actor.out_of_order")
@@ -499,7 +504,8 @@ def test_pending_calls_are_limited(tmp_path):
     assert sooner.get(actor.wait.remote(gate), timeout=WAIT)
 
 
-# --- max_calls --------------------------------------------------------------------------------------------------------
+# ---
+# max_calls --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.api("task.max_calls")
@@ -567,7 +573,8 @@ def test_what_a_worker_owns_outlives_its_last_call(tmp_path):
     poll("they end when nobody needs them", lambda: not any(is_alive(owner) for owner in pids))
 
 
-# --- retries of exceptions --------------------------------------------------------------------------------------------
+# --- retries of
+# exceptions --------------------------------------------------------------------------------------------
 
 
 @sooner.remote
@@ -676,7 +683,8 @@ def test_calls_that_overlap_cannot_be_kept_in_order(kind):
     assert sooner.get(cls.options(allow_out_of_order_execution=True).remote().echo.remote(1), timeout=WAIT) == 1
 
 
-# --- the actor of a name ----------------------------------------------------------------------------------------------
+# --- the actor of a
+# name ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("lifetime", ["detached", None])
@@ -722,7 +730,8 @@ def test_get_if_exists_with_handles_that_go_at_once():
     assert all(sooner.get([in_task.remote(10) for _ in range(8)], timeout=WAIT))
 
 
-# --- threads and loops of groups --------------------------------------------------------------------------------------
+# --- threads and loops of
+# groups --------------------------------------------------------------------------------------
 
 
 @sooner.remote(concurrency_groups={"io": 1, "check": 2})

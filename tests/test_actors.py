@@ -696,7 +696,8 @@ def test_calls_from_several_threads():
 def test_actors_come_and_go():
     """Two hundred actors in turn: their processes and memory are given back."""
 
-    # A local class travels by value. Each new process would import this module, and pytest with it, otherwise.
+    # A local class travels by value. Each new process would import this module, and pytest with it,
+    # otherwise.
     @sooner.remote
     class Local:
         def __init__(self, n):

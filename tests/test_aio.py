@@ -1,4 +1,6 @@
-"""sooner.aio: `get`, `wait`, `as_completed` and `gather` in event loops of drivers, tasks and asyncio actors."""
+"""sooner.aio: `get`, `wait`, `as_completed` and `gather` in event loops of drivers, tasks and asyncio
+actors.
+"""
 
 from __future__ import annotations
 

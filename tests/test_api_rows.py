@@ -1,4 +1,6 @@
-"""Rows of the API table that no other file proves: small names, arguments of Ray, and what is refused by name."""
+"""Rows of the API table that no other file proves: small names, arguments of Ray, and what is refused by
+name.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,8 @@ class Counter:
         os._exit(1)
 
 
-# --- programs for Ray -------------------------------------------------------------------------------------------------
+# --- programs for
+# Ray -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.api("import_as_ray")
@@ -123,7 +126,8 @@ def test_modes_of_processes():
     assert isinstance(sooner.__commit__, str)
 
 
-# --- options and verbs ------------------------------------------------------------------------------------------------
+# --- options and
+# verbs ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.api("util.accelerators")
@@ -283,7 +287,8 @@ def test_waiting_with_asyncio(shared_session):
     assert asyncio.run(both()) == ([1, 2], set())
 
 
-# --- helpers ----------------------------------------------------------------------------------------------------------
+# ---
+# helpers ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.api("util.node")
@@ -426,7 +431,8 @@ class TestAnnotations:
             annotations.DeveloperAPI("beta")
 
 
-# --- what is refused by name ------------------------------------------------------------------------------------------
+# --- what is refused by
+# name ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.api(

@@ -124,7 +124,8 @@ def test_another_argument(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--chek" in capsys.readouterr().err
 
 
-# --- what the page of this tree says is not there, against the code and the other pages -------------------------------
+# --- what the page of this tree says is not there, against the code and the other
+# pages -------------------------------
 
 
 def rows_for_later(root: Path = ROOT) -> Iterator[tuple[api_support.Row, list[str]]]:
@@ -137,7 +138,9 @@ def rows_for_later(root: Path = ROOT) -> Iterator[tuple[api_support.Row, list[st
 
 
 def names_in(text: str) -> list[str]:
-    """What stands in backticks, without `sooner.`: `f.bind(...)` is `.bind`, an attribute; `init(a=)` is `a`."""
+    """What stands in backticks, without `sooner.`: `f.bind(...)` is `.bind`, an attribute; `init(a=)` is
+    `a`.
+    """
     found = []
     for span in re.findall(r"`([^`]+)`", text):
         plain = re.sub(r"\(.*", "", span).rstrip("=").removeprefix("sooner.")
@@ -176,7 +179,9 @@ def test_what_documented_means() -> None:
 
 
 def test_what_is_left_for_later_is_refused_by_name() -> None:
-    """Without a test nothing shows that it is not there: so stood clusters on the page, long after they came."""
+    """Without a test nothing shows that it is not there: so stood clusters on the page, long after they
+    came.
+    """
     proved = {mark.row for mark in api_support.read_marks(ROOT)}
     assert [row.id for row, _ in rows_for_later() if row.id not in proved or not names_in(row.name)] == []
 

@@ -1,4 +1,5 @@
-"""Bad input, from the list "bad input and failure": each item ends in a clear typed error, and nothing is lost or left.
+"""Bad input, from the list "bad input and failure": each item ends in a clear typed error, and nothing is
+lost or left.
 
 One section for each item, in its words; `test_failure_list.py` has the failures.
 """
@@ -61,7 +62,8 @@ def the_session_still_works():
     assert sooner.get([identity.remote(n) for n in range(4)], timeout=WAIT) == [0, 1, 2, 3]
 
 
-# --- an argument, closure or result that cannot be pickled (name the attribute path) --------------------------------
+# --- an argument, closure or result that cannot be pickled (name the attribute
+# path) --------------------------------
 
 
 @pytest.mark.parametrize(
@@ -182,7 +184,8 @@ def test_arguments_that_were_refused_hold_no_references():
     poll("the actor ends with its last handle", lambda: gc.collect() >= 0 and not is_alive(actor_pid))
 
 
-# --- a function that raises, also with an exception that cannot be pickled or whose class is missing -----------------
+# --- a function that raises, also with an exception that cannot be pickled or whose class is
+# missing -----------------
 
 
 def test_a_function_that_raises():
@@ -340,7 +343,8 @@ def test_a_recursion_without_end():
     assert len(str(caught.value)) < 1 << 20
 
 
-# --- a ref from an earlier `init` ------------------------------------------------------------------------------------
+# --- a ref from an earlier
+# `init` ------------------------------------------------------------------------------------
 
 
 def test_a_ref_from_an_earlier_init():
@@ -403,7 +407,8 @@ def test_a_ref_from_an_earlier_init():
     assert done.stdout == "refused\n"
 
 
-# --- a resource that can never be had (warn with what was asked and what exists; `get(timeout)` still ends) ----------
+# --- a resource that can never be had (warn with what was asked and what exists; `get(timeout)` still
+# ends) ----------
 
 
 @pytest.mark.api("failure.infeasible")
@@ -444,7 +449,8 @@ def test_the_warning_is_not_repeated_for_each_task(caplog):
         sooner.cancel(ref)
 
 
-# --- options that do not exist or have the wrong type (name the option and what is allowed) --------------------------
+# --- options that do not exist or have the wrong type (name the option and what is
+# allowed) --------------------------
 
 
 @pytest.mark.api("task.invalid_option")
@@ -505,7 +511,8 @@ def test_remote_of_something_else(arguments):
         sooner.remote(*arguments)
 
 
-# --- a wrong number of returns or arguments --------------------------------------------------------------------------
+# --- a wrong number of returns or
+# arguments --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value", [(1, 2), (1, 2, 3, 4), 5, None, []], ids=repr)
@@ -542,7 +549,8 @@ def test_a_wrong_number_of_arguments(call, name):
         call()
 
 
-# --- a put larger than the store (say how large the store is and how to change it) -----------------------------------
+# --- a put larger than the store (say how large the store is and how to change
+# it) -----------------------------------
 
 SMALL_STORE = """
 import gc, time, numpy as np, sooner

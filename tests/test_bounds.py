@@ -121,7 +121,9 @@ def test_more_tasks_than_the_limit_run_through(limit: int) -> None:
 
 
 def test_what_waits_for_its_own_submitter_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Nothing that is pending can end before all is submitted: a limit that held for ever would be a deadlock."""
+    """Nothing that is pending can end before all is submitted: a limit that held for ever would be a
+    deadlock.
+    """
     sooner.init(num_cpus=1, max_pending_tasks=4)
     gate = tmp_path / "gate"
     try:

@@ -1,4 +1,6 @@
-"""Where a call believes it runs when calls nest, when threads ask, and when a session starts by itself; signatures."""
+"""Where a call believes it runs when calls nest, when threads ask, and when a session starts by itself;
+signatures.
+"""
 
 from __future__ import annotations
 
@@ -152,7 +154,8 @@ def test_the_namespace_of_init_and_the_start_on_first_use():
     assert done.stdout.split() == ["rooms", "rooms", "True", "True"]
 
 
-# --- what errors say of the call --------------------------------------------------------------------------------------
+# --- what errors say of the
+# call --------------------------------------------------------------------------------------
 
 
 @pytest.mark.api("own.call_sites")

@@ -1,4 +1,6 @@
-"""Calls mean what Ray's and Python's mean: how tasks and actors end, what the class behind an actor class has."""
+"""Calls mean what Ray's and Python's mean: how tasks and actors end, what the class behind an actor class
+has.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Actors under failures: restarts while many call, what restarted ones read, exits with calls queued, mass ends."""
+"""Actors under failures: restarts while many call, what restarted ones read, exits with calls queued, mass
+ends.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Actors with checkpoints in sessions of their own: many kills under many callers, large states, local mode."""
+"""Actors with checkpoints in sessions of their own: many kills under many callers, large states, local
+mode.
+"""
 
 from __future__ import annotations
 

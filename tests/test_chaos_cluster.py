@@ -95,7 +95,9 @@ class Places:
         host.start(self.proxy.address if host is self.far else self.head.node["address"], self.token)
 
     def mend(self):
-        """Starts the far node again if it has ended, as one does that the head could not reach for too long."""
+        """Starts the far node again if it has ended, as one does that the head could not reach for too
+        long.
+        """
         if not is_alive(self.far.pid):
             self.join(self.far)
 

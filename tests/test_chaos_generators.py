@@ -1,4 +1,6 @@
-"""Streams under failures: killed workers, many readers, large items, dropped generators; the store ends empty."""
+"""Streams under failures: killed workers, many readers, large items, dropped generators; the store ends
+empty.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Values that do not fit, at random, while workers die and the disk is full or gone; nothing is lost, nothing is left.
+"""Values that do not fit, at random, while workers die and the disk is full or gone; nothing is lost, nothing
+is left.
 
 `SOONER_CHAOS_SECONDS` says for how long: `CHAOS_SECONDS=1800 make chaos ARGS='-k memory'` takes half an hour.
 """

@@ -1,4 +1,5 @@
-"""Nodes behind a bad network: a proxy of our own delays, cuts and garbles what goes between them and the head.
+"""Nodes behind a bad network: a proxy of our own delays, cuts and garbles what goes between them and the
+    head.
 
 `SOONER_CHAOS_SECONDS` says how long each kind of fault lasts; `make chaos` takes longer than the test suite.
 """
@@ -71,7 +72,9 @@ def test_a_node_behind_a_bad_network_stays_in_the_cluster(kind, bases):
 
 
 def test_a_node_finds_the_head_of_a_machine_that_was_switched_off_and_on(bases):
-    """It has nothing to say to the head but heartbeats, and nobody tells it that its other connection leads nowhere."""
+    """It has nothing to say to the head but heartbeats, and nobody tells it that its other connection
+    leads nowhere.
+    """
     heads = [Node(bases[0], "--node-name=head")]
     try:
         with Proxy(heads[0].json("list", "nodes")[0]["address"]) as proxy:

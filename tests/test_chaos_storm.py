@@ -1,4 +1,5 @@
-"""A workload with known answers while its processes are killed and stopped at random; afterwards nothing is left.
+"""A workload with known answers while its processes are killed and stopped at random; afterwards nothing is
+left.
 
 `SOONER_CHAOS_SECONDS` says for how long; `make chaos` takes three minutes, the test suite ten seconds.
 """
@@ -37,7 +38,8 @@ class KillsAndStops(Storm):
                 for pid in [pid for pid, until in stopped.items() if until < time.monotonic()]:
                     send(pid, signal.SIGCONT)
                     del stopped[pid]
-                # Asked of the node alone: processes that are stopped do not answer. Zero stands for one that begins.
+                # Asked of the node alone: processes that are stopped do not answer. Zero stands for one that
+                # begins.
                 pids = [pid for pid in _sooner.worker_pids() if pid > 0]
                 if not pids:
                     continue

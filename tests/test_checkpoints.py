@@ -23,7 +23,8 @@ def notes_of(path):
     return path.read_text().split()
 
 
-# --- what comes back --------------------------------------------------------------------------------------------------
+# --- what comes
+# back --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.api("actor.checkpoints", "method.read_only", "context.reconstructed")
@@ -172,7 +173,8 @@ def test_a_detached_actor_comes_back_after_its_creator():
     sooner.kill(log)
 
 
-# --- states -----------------------------------------------------------------------------------------------------------
+# ---
+# states -----------------------------------------------------------------------------------------------------------
 
 
 def test_references_in_a_state_keep_their_objects():
@@ -237,7 +239,8 @@ def test_ways_to_restore(kind):
     assert sooner.get(actor.read.remote(), timeout=WAIT) == (11, expected)
 
 
-# --- hooks that fail --------------------------------------------------------------------------------------------------
+# --- hooks that
+# fail --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("problem", ["raises", "unpicklable"])
@@ -283,7 +286,8 @@ def test_a_process_that_dies_while_it_takes_a_checkpoint(tmp_path):
     assert row_of(log).restarts == 6
 
 
-# --- what is left over ------------------------------------------------------------------------------------------------
+# --- what is left
+# over ------------------------------------------------------------------------------------------------
 
 
 def test_kept_calls_keep_no_actor_alive_and_leave_nothing():

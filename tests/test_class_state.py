@@ -1,4 +1,6 @@
-"""Classes of the main program and of functions keep what a process has set in them, whatever values arrive."""
+"""Classes of the main program and of functions keep what a process has set in them, whatever values
+arrive.
+"""
 
 from __future__ import annotations
 

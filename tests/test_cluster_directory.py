@@ -33,7 +33,8 @@ def test_a_directory_is_made_where_nobody_else_can_exchange_it(short_dir):
     node = Node(short_dir, f"--cluster-dir={place}")
     node.run("stop")
     assert place.stat().st_mode & 0o777 == 0o700
-    # A directory like /tmp: others may make something there, and not put it in the place of what is another's.
+    # A directory like /tmp: others may make something there, and not put it in the place of what is
+    # another's.
     place.parent.chmod(0o1777)
     Node(short_dir, f"--cluster-dir={place}").run("stop")
 

@@ -33,7 +33,9 @@ def cluster():
 
 @pytest.fixture
 def joiner(cluster):
-    """Runs `sooner start --address=...` below a directory of its own, with the cluster's token unless one is given."""
+    """Runs `sooner start --address=...` below a directory of its own, with the cluster's token unless one
+    is given.
+    """
     base = Path(f"{cluster.base_directory}-j")
     base.mkdir()
 

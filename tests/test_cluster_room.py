@@ -1,4 +1,6 @@
-"""Tasks that return more than their node has room for, and no disk: the values go to where their owners are."""
+"""Tasks that return more than their node has room for, and no disk: the values go to where their owners
+are.
+"""
 
 from __future__ import annotations
 

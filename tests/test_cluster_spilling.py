@@ -1,4 +1,6 @@
-"""Nodes of clusters put values for which they have no room on their disks, and other nodes read them there."""
+"""Nodes of clusters put values for which they have no room on their disks, and other nodes read them
+there.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What programs are told of the nodes of their cluster: also of those that are gone, and while the head hangs."""
+"""What programs are told of the nodes of their cluster: also of those that are gone, and while the head
+hangs.
+"""
 
 from __future__ import annotations
 

@@ -203,7 +203,9 @@ def test_resources_are_those_of_all_nodes(cluster):
 
 @pytest.mark.parametrize("strategy", ["SPREAD", "DEFAULT"])
 def test_what_is_spread_reaches_a_node_that_started_late(strategy):
-    """Two tasks at a time, pair after pair: the leases that are there have room for all and are never idle for long."""
+    """Two tasks at a time, pair after pair: the leases that are there have room for all and are never idle
+    for long.
+    """
 
     @sooner.remote(scheduling_strategy=strategy)
     def where():

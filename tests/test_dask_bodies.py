@@ -265,7 +265,9 @@ def test_sketches_of_columns_that_are_not_plain_are_those_of_dask(column):
 
 
 def sizes(body, partitions):
-    """How many rows a shuffle of these columns gives each partition, of as many, by the sketches of a body."""
+    """How many rows a shuffle of these columns gives each partition, of as many, by the sketches of a
+    body.
+    """
     count = len(partitions)
     seeds = random_state_data(count, 7)
     sketches = [body(pd.Series(part), count, count, 1.0, seed) for part, seed in zip(partitions, seeds, strict=True)]

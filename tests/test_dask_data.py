@@ -1,4 +1,6 @@
-"""Where the data of Dask's graphs lies: behind references, in items instead of wholes, no longer than used."""
+"""Where the data of Dask's graphs lies: behind references, in items instead of wholes, no longer than
+used.
+"""
 
 from __future__ import annotations
 
@@ -200,7 +202,8 @@ def test_what_a_shuffle_takes_apart_is_made_in_the_same_task():
     with enable_dask_on_sooner():
         frame = dd.from_pandas(rows, npartitions=6).assign(b=1).shuffle("a").map_partitions(len)
         assert sum(frame.compute()) == 1000
-    # One for each partition before the shuffle and one after, and the last one; 19 if a partition is stored first.
+    # One for each partition before the shuffle and one after, and the last one; 19 if a partition is stored
+    # first.
     assert len(list_tasks(limit=100_000)) - before <= 2 * 6 + 2
 
 

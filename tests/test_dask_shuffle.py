@@ -1,4 +1,6 @@
-"""Shuffles of data frames by tasks: one stage, the rows that Dask's own scheduler finds, and only they are moved."""
+"""Shuffles of data frames by tasks: one stage, the rows that Dask's own scheduler finds, and only they are
+moved.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,9 @@ def test_partitions_have_the_rows_that_dask_finds(make, frame):
 
 
 def in_one_order(table):
-    """Stages leave the rows of one partition in another order, and an index that means nothing is another one."""
+    """Stages leave the rows of one partition in another order, and an index that means nothing is another
+    one.
+    """
     keys = [name for name in table.columns if table[name].dtype != "category"]
     return table.sort_values(keys).reset_index(drop=table.index.name is None)
 
@@ -90,7 +94,8 @@ def executed(collection):
 
 
 def test_it_takes_one_task_for_each_partition_before_and_after(frame):
-    # And a last one. In two stages there are half as many again, and more if what is taken apart is stored first.
+    # And a last one. In two stages there are half as many again, and more if what is taken apart is stored
+    # first.
     assert executed(frame.shuffle("key").map_partitions(len)) <= 2 * PARTITIONS + 1
 
 

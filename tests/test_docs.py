@@ -1,7 +1,7 @@
 """Runs every Python block of README.md and docs/: what the pages show is what happens.
 
-The blocks of one page share a namespace and run in one process. The script that runs has the blocks at the line
-numbers they have on the page, so that a traceback points there.
+The blocks of one page share a namespace and run in one process. The script that runs has the blocks at the
+line numbers they have on the page, so that a traceback points there.
 """
 
 import builtins
@@ -78,7 +78,8 @@ def test_an_open_block_is_noticed() -> None:
         script_of("```python\nx = 1\n")
 
 
-# --- names, options and arguments on the pages ------------------------------------------------------------------------
+# --- names, options and arguments on the
+# pages ------------------------------------------------------------------------
 
 # The table lists what is not there, too; decisions and journals tell of what was.
 TEXTS = {
@@ -87,7 +88,9 @@ TEXTS = {
 
 
 def is_there(name: str) -> bool:
-    """Whether something can be reached from the package: an attribute, or a module that is imported by its name."""
+    """Whether something can be reached from the package: an attribute, or a module that is imported by its
+    name.
+    """
     found: object = sooner
     for part in name.split("."):
         if not hasattr(found, part):

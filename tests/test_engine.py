@@ -644,7 +644,9 @@ def test_rounds_leave_no_descriptor_thread_or_child() -> None:
 
 
 def test_tasks_run_although_nobody_waits_for_them(tmp_path):
-    """What was submitted leaves and returns within moments, whether the driver sleeps before, after or in between."""
+    """What was submitted leaves and returns within moments, whether the driver sleeps before, after or in
+    between.
+    """
 
     @sooner.remote
     def mark(name):

@@ -1,4 +1,6 @@
-"""What leaves memory by setting: values that tasks can make again, instead of going to disk, and copies late."""
+"""What leaves memory by setting: values that tasks can make again, instead of going to disk, and copies
+late.
+"""
 
 from __future__ import annotations
 
@@ -222,7 +224,9 @@ def read_there(number):
 
 
 def leave_copies(node):
-    """Has three copies stay there. One of which the owner has not heard yet that it is complete goes with its value."""
+    """Has three copies stay there. One of which the owner has not heard yet that it is complete goes with
+    its value.
+    """
     for number in range(100):
         read_there(number)
         if cached(node) >= 3 * VALUE:

@@ -236,7 +236,9 @@ def test_cancel_what_waits(tmp_path):
 
 
 def test_max_workers(tmp_path):
-    """One at a time with one worker; all at once with as many workers as calls, although there are fewer CPUs."""
+    """One at a time with one worker; all at once with as many workers as calls, although there are fewer
+    CPUs.
+    """
     with Executor(max_workers=1) as executor:
         first = executor.submit(wait_for_file, str(tmp_path / "one"))
         second = executor.submit(square, 2)

@@ -1,4 +1,5 @@
-"""Failures, from the list "bad input and failure": each ends in a value or a clear typed error, and nothing is lost.
+"""Failures, from the list "bad input and failure": each ends in a value or a clear typed error, and nothing
+is lost.
 
 One section for each item, in its words; `test_bad_input.py` has the input.
 """
@@ -58,7 +59,8 @@ def the_session_still_works():
     assert sooner.get([identity.remote(n) for n in range(4)], timeout=WAIT) == [0, 1, 2, 3]
 
 
-# --- a worker killed with -9 in the middle of a task (retry if allowed, else `WorkerCrashedError`) -------------------
+# --- a worker killed with -9 in the middle of a task (retry if allowed, else
+# `WorkerCrashedError`) -------------------
 
 
 def suicide():
@@ -206,7 +208,8 @@ def test_a_worker_killed_while_its_task_waits_for_another():
     poll("all CPUs are free", lambda: sooner.available_resources().get("CPU", 0) == 2)
 
 
-# --- an actor that dies in its constructor, in a method, between calls, with calls queued ---------------------------
+# --- an actor that dies in its constructor, in a method, between calls, with calls
+# queued ---------------------------
 
 
 @pytest.mark.api("errors.actor")
@@ -281,7 +284,9 @@ def test_an_actor_that_dies_between_calls():
 @pytest.mark.api("failure.kill")
 @pytest.mark.chaos
 def test_an_actor_that_is_killed_with_calls_running_and_queued(tmp_path):
-    """An actor that dies with calls queued, by `sooner.kill`; also for other callers than the one who kills."""
+    """An actor that dies with calls queued, by `sooner.kill`; also for other callers than the one who
+    kills.
+    """
     actor = Plain.remote()
     mark = tmp_path / "mark"
     running = actor.block.remote(mark)
@@ -320,7 +325,8 @@ def test_a_thousand_calls_in_flight_when_the_actor_dies():
     assert values <= 500
 
 
-# --- `get` with a timeout --------------------------------------------------------------------------------------------
+# --- `get` with a
+# timeout --------------------------------------------------------------------------------------------
 
 
 def test_get_with_a_timeout(tmp_path):
@@ -342,11 +348,14 @@ def test_get_with_a_timeout(tmp_path):
     assert sooner.get(ref, timeout=WAIT) == "late"
 
 
-# --- `fork` in the driver --------------------------------------------------------------------------------------------
+# --- `fork` in the
+# driver --------------------------------------------------------------------------------------------
 
 
 def test_fork_in_the_driver():
-    """`fork` in the driver: the child is told, the parent goes on, and the child may have a session of its own."""
+    """`fork` in the driver: the child is told, the parent goes on, and the child may have a session of its
+    own.
+    """
     done = run_driver(
         """
         import os, sys, sooner
@@ -383,7 +392,8 @@ def test_fork_in_the_driver():
     assert done.stdout == "6 5 1\n", done.stderr
 
 
-# --- several threads calling the API ---------------------------------------------------------------------------------
+# --- several threads calling the
+# API ---------------------------------------------------------------------------------
 
 
 def test_several_threads_calling_the_api():
@@ -432,14 +442,17 @@ def test_threads_of_a_task_calling_the_api():
     assert sooner.get(fans_out.remote(), timeout=WAIT) == list(range(40))
 
 
-# --- Ctrl-C in `get` -------------------------------------------------------------------------------------------------
+# --- Ctrl-C in
+# `get` -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "verb", ["sooner.get(ref)", "sooner.get([ref])", "sooner.wait([ref])", "sooner.get(ref, timeout=500)"]
 )
 def test_ctrl_c_in_get(verb):
-    """Ctrl-C in `get`, to the whole process group as a terminal sends it: the call ends, the session goes on."""
+    """Ctrl-C in `get`, to the whole process group as a terminal sends it: the call ends, the session goes
+    on.
+    """
     done = run_driver(
         f"""
         import os, signal, threading, time, sooner
@@ -530,7 +543,8 @@ def test_a_signal_handler(uses_sooner):
     assert done.stdout == "alarm\n"
 
 
-# --- `shutdown` with work in flight, and `init` again after it -------------------------------------------------------
+# --- `shutdown` with work in flight, and `init` again after
+# it -------------------------------------------------------
 
 
 def test_shutdown_with_work_in_flight_and_init_again():
@@ -565,7 +579,8 @@ def test_shutdown_with_work_in_flight_and_init_again():
     assert done.stderr == ""
 
 
-# --- nesting 200 tasks deep ------------------------------------------------------------------------------------------
+# --- nesting 200 tasks
+# deep ------------------------------------------------------------------------------------------
 
 
 def test_nesting_200_tasks_deep():
@@ -593,7 +608,8 @@ def test_an_error_through_50_tasks():
     assert len(str(caught.value)) < 1 << 20
 
 
-# --- a task that prints a gigabyte -----------------------------------------------------------------------------------
+# --- a task that prints a
+# gigabyte -----------------------------------------------------------------------------------
 
 
 def test_a_task_that_prints_a_gigabyte():

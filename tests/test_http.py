@@ -18,7 +18,9 @@ from support import WAIT, Node, poll, run_command
 
 
 def port_of_this_process() -> int:
-    """A port that nobody else takes: below those that the kernel gives away, and another one in each process."""
+    """A port that nobody else takes: below those that the kernel gives away, and another one in each
+    process.
+    """
     return 20_000 + os.getpid() % 10_000
 
 
@@ -126,7 +128,9 @@ def test_whatever_is_sent_it_answers_others(served):
 
 @contextlib.contextmanager
 def crowd(port: int, count: int, say: Callable[[socket.socket], None]) -> Iterator[None]:
-    """So many connections at a time, each of which says this, over and over; another one comes when one ends."""
+    """So many connections at a time, each of which says this, over and over; another one comes when one
+    ends.
+    """
     is_over = threading.Event()
 
     def stay() -> None:

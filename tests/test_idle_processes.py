@@ -1,4 +1,6 @@
-"""A process answers, and what its threads leave leaves it, while none of them waits and while its worker is idle."""
+"""A process answers, and what its threads leave leaves it, while none of them waits and while its worker
+is idle.
+"""
 
 from __future__ import annotations
 

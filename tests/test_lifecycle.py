@@ -279,7 +279,9 @@ def test_work_goes_on_when_the_template_is_killed(sooner_session):
 
 
 def test_a_warning_that_nobody_can_read_ends_nothing():
-    """The node, which is a thread of the program, says that workers could not be started; the disk behind is full."""
+    """The node, which is a thread of the program, says that workers could not be started; the disk behind
+    is full.
+    """
     with Path("/dev/full").open("w") as full:
         done = run_driver(
             HEAD
@@ -315,7 +317,9 @@ def test_idle_workers_that_are_killed_are_replaced(sooner_session):
 
 @pytest.mark.api("shutdown")
 def test_shutdown_with_work_in_flight(nothing_left):
-    """Running and queued tasks, actors, streams of results, a thread in `get`: all end, and a new session works."""
+    """Running and queued tasks, actors, streams of results, a thread in `get`: all end, and a new session
+    works.
+    """
 
     @sooner.remote
     def sleeps():
@@ -470,7 +474,9 @@ sooner.shutdown()
 
 
 def test_a_program_that_ends_flushes_its_files(tmp_path):
-    """Remote functions and classes keep nothing of the user's module alive: its open files are written and closed."""
+    """Remote functions and classes keep nothing of the user's module alive: its open files are written and
+    closed.
+    """
     file = tmp_path / "file"
     run_driver(
         """
@@ -584,7 +590,9 @@ print("unharmed")
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_multiprocessing_beside_sooner(method, tmp_path):
-    """A pool of the standard library works while a session runs, and its processes can have sessions of their own."""
+    """A pool of the standard library works while a session runs, and its processes can have sessions of
+    their own.
+    """
     script = tmp_path / "script.py"
     script.write_text(
         f"""

@@ -1,6 +1,7 @@
 """Processes that have no descriptors left for connections to others, and have some again.
 
-Connections wait meanwhile, and nothing that was said over them is lost. What waits for long ends with the cause.
+Connections wait meanwhile, and nothing that was said over them is lost. What waits for long ends with the
+cause.
 """
 
 from __future__ import annotations
@@ -109,7 +110,8 @@ def test_a_driver_without_descriptors_goes_on_when_it_has_some_again(node):
 
 @pytest.mark.parametrize(("kind", "error"), [("task", "WorkerCrashedError"), ("actor", "ActorDiedError")])
 def test_what_waits_long_for_a_connection_of_its_driver_ends_with_the_cause(node, kind, error):
-    # One at a time. What tells of the first has a descriptor for a moment; the second's connection could get it.
+    # One at a time. What tells of the first has a descriptor for a moment; the second's connection could get
+    # it.
     _run(
         f"""
         sooner.init(address="auto")

@@ -1,6 +1,7 @@
 """Workers that cannot be started, because descriptors, processes or memory are used up.
 
-What waits for one goes on when others give something back, and otherwise ends with the cause and whose limit it is.
+What waits for one goes on when others give something back, and otherwise ends with the cause and whose
+limit it is.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Many values at once: small ones, each of which would travel inside a message, and which are large together."""
+"""Many values at once: small ones, each of which would travel inside a message, and which are large
+together.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Why objects are kept: `list_objects`, `sooner memory` and `sooner why`, asked from the program and from beside it."""
+"""Why objects are kept: `list_objects`, `sooner memory` and `sooner why`, asked from the program and from
+beside it.
+"""
 
 from __future__ import annotations
 
@@ -140,7 +142,8 @@ def running(directory):
     return state.list_tasks(address=directory, filters=[("state", "=", "RUNNING")])
 
 
-# --- every kind of hold -----------------------------------------------------------------------------------------------
+# --- every kind of
+# hold -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.api("state.list")
@@ -219,7 +222,8 @@ def test_an_object_that_an_idle_worker_forgot(program):
     assert "outside of any task" in program.why("forgotten")
 
 
-# --- the commands -----------------------------------------------------------------------------------------------------
+# --- the
+# commands -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.api("cli.memory")
@@ -264,7 +268,8 @@ def program_json(program, *arguments):
     return json.loads(command(*arguments, "--json", base=program.base).stdout)
 
 
-# --- from the program itself ------------------------------------------------------------------------------------------
+# --- from the program
+# itself ------------------------------------------------------------------------------------------
 
 
 @sooner.remote

@@ -1,4 +1,6 @@
-"""Limits on the memory of single workers: who has one, what becomes of who goes beyond, and that nothing is left."""
+"""Limits on the memory of single workers: who has one, what becomes of who goes beyond, and that nothing
+is left.
+"""
 
 from __future__ import annotations
 

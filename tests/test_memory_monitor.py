@@ -150,7 +150,8 @@ def test_a_retriable_task_goes_before_a_larger_one_that_is_not_retried_and_actor
 
     poll("the retriable task was stopped", soft_was_stopped)
     assert not sooner.wait([firm], timeout=0)[0]
-    # One more that is not retried: it goes before the actor, and before the one that holds less than it reserved.
+    # One more that is not retried: it goes before the actor, and before the one that holds less than it
+    # reserved.
     with pytest.raises(exceptions.OutOfMemoryError):
         sooner.get(grow.options(num_cpus=0).remote(4000), timeout=60)
     with open(path, "w"):
@@ -315,7 +316,8 @@ def test_the_kernel_would_end_workers_first():
         sooner.shutdown()
 
 
-# What fills memory in one call of the kernel, faster than anybody looks; it says that it will, and waits for a file.
+# What fills memory in one call of the kernel, faster than anybody looks; it says that it will, and waits for
+# a file.
 FILLING = """
     import mmap, os, sys, time
     from pathlib import Path
@@ -345,7 +347,9 @@ FILLING = """
 
 
 def _filled_before_the_node_looks(group: Path, directory: Path, rest: str) -> str:
-    """What a program prints whose node is stopped while a worker fills all memory, until the kernel has ended that."""
+    """What a program prints whose node is stopped while a worker fills all memory, until the kernel has
+    ended that.
+    """
     code = textwrap.dedent(FILLING) + textwrap.dedent(rest)
     with running_driver(code, group, 0.95, 0, directory) as driver:
         poll("a worker is about to fill the memory", (directory / "begun").exists)

@@ -1,4 +1,6 @@
-"""Values that are held only by cycles of Python objects make room for others before the store is reported full."""
+"""Values that are held only by cycles of Python objects make room for others before the store is reported
+full.
+"""
 
 from __future__ import annotations
 

@@ -211,7 +211,9 @@ def test_a_worker_elsewhere_is_as_dead_as_one_here(cluster):
 
 @pytest.fixture
 def two_nodes():
-    """A head without CPUs, where this program is, and two nodes, of which one makes values and the other reads them."""
+    """A head without CPUs, where this program is, and two nodes, of which one makes values and the other
+    reads them.
+    """
     with Cluster(initialize_head=True, head_node_args={"num_cpus": 0}) as made:
         maker = made.add_node(num_cpus=1, resources={"maker": 1})
         made.add_node(num_cpus=1, resources={"reader": 1})

@@ -1,4 +1,6 @@
-"""Values for which there is no room in memory go to an object store that speaks S3; nothing of them is left there."""
+"""Values for which there is no room in memory go to an object store that speaks S3; nothing of them is
+left there.
+"""
 
 from __future__ import annotations
 

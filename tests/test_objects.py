@@ -1,4 +1,6 @@
-"""Objects: every kind of value there and back, sharing without copies, references inside values, lifetimes."""
+"""Objects: every kind of value there and back, sharing without copies, references inside values,
+lifetimes.
+"""
 
 from __future__ import annotations
 
@@ -668,7 +670,8 @@ def test_ten_thousand_refs_in_one_object():
     assert sooner.get(back[::1000]) == list(range(0, 10_000, 1000))
 
 
-# --- copies to change -------------------------------------------------------------------------------------------------
+# --- copies to
+# change -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.api("own.copy")
@@ -767,7 +770,8 @@ def test_take_of_an_error_and_of_other_things():
         sooner.take(sooner.remote(lambda: __import__("time").sleep(3600)).remote(), timeout=0)
 
 
-# --- references by id -------------------------------------------------------------------------------------------------
+# --- references by
+# id -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.api("ref.from", "ref.call_site")
@@ -799,7 +803,8 @@ def test_wrong_ids_are_refused(text):
         sooner.ObjectRef.from_binary(b"short")
 
 
-# --- giving objects up ------------------------------------------------------------------------------------------------
+# --- giving objects
+# up ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.api("values.free")

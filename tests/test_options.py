@@ -1,4 +1,6 @@
-"""Options: their declaration, their checks, and the resources they stand for. Nothing here needs the engine."""
+"""Options: their declaration, their checks, and the resources they stand for. Nothing here needs the
+engine.
+"""
 
 import doctest
 import math

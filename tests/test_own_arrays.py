@@ -1,4 +1,6 @@
-"""Whose arrays are: read-only views with remote functions, of any size; the callee's own with Pool and Executor."""
+"""Whose arrays are: read-only views with remote functions, of any size; the callee's own with Pool and
+Executor.
+"""
 
 from __future__ import annotations
 

@@ -282,7 +282,9 @@ def tasks_but(ref):
 
 
 def test_each_cause_has_its_error(tmp_path):
-    """What happened to the process is in the type: a crash, an actor's end, the owner's end, a cancellation."""
+    """What happened to the process is in the type: a crash, an actor's end, the owner's end, a
+    cancellation.
+    """
     owner, mark = Owner.remote(), tmp_path / "mark"
 
     @sooner.remote(max_retries=0)
@@ -316,7 +318,9 @@ IDLE_S = 2
 
 @sooner.remote(num_cpus=4)
 def own_after_waiting(depth):
-    """Has another worker started for each level, since this one waits; what is returned belongs to this one."""
+    """Has another worker started for each level, since this one waits; what is returned belongs to this
+    one.
+    """
     inner = sooner.get(own_after_waiting.remote(depth - 1)) if depth else []
     return [*inner, sooner.put(b"x" * LARGE), later.remote(depth)]
 

@@ -1,4 +1,6 @@
-"""What becomes of calls of a pool when handing over their outcomes raises, and of a pool without a session."""
+"""What becomes of calls of a pool when handing over their outcomes raises, and of a pool without a
+session.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What one task sets for its process, the next one does not find; what the program sets holds in its workers."""
+"""What one task sets for its process, the next one does not find; what the program sets holds in its
+workers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What workers cannot import travels: of scripts, of programs that multiprocessing starts, of modules on no path."""
+"""What workers cannot import travels: of scripts, of programs that multiprocessing starts, of modules on
+no path.
+"""
 
 from __future__ import annotations
 

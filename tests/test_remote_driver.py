@@ -1,6 +1,7 @@
 """Programs on machines without a node: they join a cluster by themselves.
 
-A program whose runtime directory is another one than that of the nodes finds none of them, as on another machine.
+A program whose runtime directory is another one than that of the nodes finds none of them, as on another
+machine.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """A runtime directory that is full, may not be written to, or is removed while a session runs.
 
-Whatever cannot be done says where; what runs goes on; and when there is room again, or another directory, all goes on.
+Whatever cannot be done says where; what runs goes on; and when there is room again, or another directory,
+all goes on.
 """
 
 from __future__ import annotations

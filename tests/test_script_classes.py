@@ -1,4 +1,6 @@
-"""Classes and functions of a script are in workers what they are in the program, for whoever looks for them by name."""
+"""Classes and functions of a script are in workers what they are in the program, for whoever looks for
+them by name.
+"""
 
 from __future__ import annotations
 

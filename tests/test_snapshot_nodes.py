@@ -1,4 +1,6 @@
-"""Answers of several nodes, joined: whose each row is, and whose clock a time is of. The answers are made up."""
+"""Answers of several nodes, joined: whose each row is, and whose clock a time is of. The answers are made
+up.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Values for which there is no room in memory: they go to disk, come back when wanted, and leave nothing behind."""
+"""Values for which there is no room in memory: they go to disk, come back when wanted, and leave nothing
+behind.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +96,8 @@ def test_tasks_return_and_take_more_than_there_is_room_for(session):
 
 
 def test_arguments_of_two_tasks_at_a_time_fit_only_one_after_the_other(session):
-    # Not quite a third of the store each. Some are in memory when their task is sent, and the others are on disk.
+    # Not quite a third of the store each. Some are in memory when their task is sent, and the others are on
+    # disk.
     refs = [sooner.put(np.full(20 * MIB // 8, number)) for number in range(9)]
     draw = random.Random(7)
     takes = [[0, 1, 8], [2, 3, 7], *(draw.sample(range(len(refs)), 3) for _ in range(30))]

@@ -1,4 +1,6 @@
-"""Values that nobody has looked at go to disk although references to them are in values, with others, in generators."""
+"""Values that nobody has looked at go to disk although references to them are in values, with others, in
+generators.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`sooner start` and what ends a node again: ready or one line why not, exit codes, privacy, and nothing left."""
+"""`sooner start` and what ends a node again: ready or one line why not, exit codes, privacy, and nothing
+left.
+"""
 
 from __future__ import annotations
 
@@ -395,7 +397,9 @@ def test_completion(short_dir):
 
 @pytest.mark.api("errors.node")
 def test_a_program_whose_node_is_gone_does_not_go_on_in_another_session_unasked(node, nothing_left):
-    """Every call says that the session has ended, until the program begins a new one; nothing is left of the first."""
+    """Every call says that the session has ended, until the program begins a new one; nothing is left of
+    the first.
+    """
     sooner.init(address=str(node.directory), log_to_driver=False)
     one = sooner.remote(lambda: 1)
     ref = one.remote()

@@ -1,4 +1,6 @@
-"""The limit on a node's shared memory: what may be asked for, how exactly it is kept, and what a refusal says."""
+"""The limit on a node's shared memory: what may be asked for, how exactly it is kept, and what a refusal
+says.
+"""
 
 import gc
 import logging
@@ -169,7 +171,9 @@ def test_pages_are_reserved_before_they_are_written(store: None) -> None:
 
 
 def test_a_large_value_is_reserved_in_rounds_and_its_pages_are_given_back() -> None:
-    """A loop must not stand still for it: 256 MiB at a time. What is beyond 256 MiB goes back when it was idle."""
+    """A loop must not stand still for it: 256 MiB at a time. What is beyond 256 MiB goes back when it was
+    idle.
+    """
     sooner.init(num_cpus=1, object_store_memory=768 * MIB)
     try:
         file = memory_file()

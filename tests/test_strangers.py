@@ -1,4 +1,6 @@
-"""Other users of the machine: what they put where ours is looked for is neither asked nor ended nor imported."""
+"""Other users of the machine: what they put where ours is looked for is neither asked nor ended nor
+imported.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +89,9 @@ while True:
 
 @contextlib.contextmanager
 def trap(base: Path, pid: int, user: int, mode: int = 0o755) -> Iterator[subprocess.Popen]:
-    """What looks like a node of ours: in a directory of this user, with this mode, and the name of this process."""
+    """What looks like a node of ours: in a directory of this user, with this mode, and the name of this
+    process.
+    """
     process = subprocess.Popen(
         [sys.executable, "-S", "-c", _TRAP, str(base), str(pid), str(user), oct(mode)],
         stdout=subprocess.PIPE,
@@ -477,7 +481,9 @@ def client_hello(name: str) -> bytes:
 
 @contextlib.contextmanager
 def stalled_handshakes(address: str, count: int, said: bytes, come_from: str) -> Iterator[None]:
-    """So many connections at a time that say this and nothing more; a second after one has ended another one comes."""
+    """So many connections at a time that say this and nothing more; a second after one has ended another
+    one comes.
+    """
     host, _, port = address.rpartition(":")
     is_over = threading.Event()
 
@@ -567,7 +573,9 @@ def two_nodes(short_dir):
 
 
 def import_elsewhere(head: Node, place: Path | str, **options: object) -> subprocess.CompletedProcess:
-    """Imports `wave` on the node of another machine, as it were, for a program that looks for modules in a place."""
+    """Imports `wave` on the node of another machine, as it were, for a program that looks for modules in a
+    place.
+    """
     return head.driver(
         """
         import sys, time
@@ -667,7 +675,8 @@ def test_places_that_are_relative_are_those_of_the_programs_directory(two_nodes,
     assert "modules are not looked for" not in done.stderr
 
 
-# Where workers of the node "b" are and look for modules, after each change of the program's directory and `sys.path`.
+# Where workers of the node "b" are and look for modules, after each change of the program's directory and
+# `sys.path`.
 FOLLOW = """
 import os, sys, sooner
 ours, theirs = sys.argv[1:]
@@ -734,7 +743,9 @@ time.sleep(1)
 
 @pytest.mark.parametrize("mode", [0o777, 0o1777])
 def test_workers_do_not_begin_where_everybody_may_put_modules(two_nodes, open_place, short_dir, mode):
-    """As `/tmp` is. Programs that a task starts with `-c` or `-m`, as `multiprocessing` does, look there first."""
+    """As `/tmp` is. Programs that a task starts with `-c` or `-m`, as `multiprocessing` does, look there
+    first.
+    """
     open_place.chmod(mode)
     done = two_nodes.driver(BEGIN, cwd=open_place)
     assert done.stdout.startswith(f"{short_dir}/b/sooner-{os.getuid()}/node-")
@@ -782,7 +793,8 @@ def test_relative_places_of_the_environment_do_not_reach_workers_elsewhere(relat
     assert all(map(os.path.isabs, places))
 
 
-# Shows lines of the source of functions whose file is argument 1, in tasks that need the resource of argument 2.
+# Shows lines of the source of functions whose file is argument 1, in tasks that need the resource of
+# argument 2.
 SHOW = r"""
 import sys, sooner
 

@@ -177,7 +177,8 @@ def test_a_token_that_a_command_prints_is_that_of_the_file(machines):
     assert sum("is being changed already" in error for _, error in said) == 3
 
 
-# A program that has joined by itself. For each line that it reads it calls a process that it has no connection with.
+# A program that has joined by itself. For each line that it reads it calls a process that it has no
+# connection with.
 JOINED = """
 import sys, sooner
 
@@ -275,7 +276,8 @@ def test_a_node_that_starts_in_the_middle_believes_both(machines, short_dir):
     base = short_dir / "g"
     base.mkdir()
     file = base / "token"
-    # Turned round already: it shows the new one, which the head believes, and believes the old one, which that shows.
+    # Turned round already: it shows the new one, which the head believes, and believes the old one, which
+    # that shows.
     file.write_text("\n".join(reversed(machines.files[0].read_text().split())))
     file.chmod(0o600)
     done = run_command("start", f"--address={machines.address}", "--token-file", str(file), base=base)

@@ -1,4 +1,6 @@
-"""Deaths that nobody can tell of: the head and a node end together, or a daemon, or the head, stands still."""
+"""Deaths that nobody can tell of: the head and a node end together, or a daemon, or the head, stands
+still.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,9 @@ def make():
 
 @contextlib.contextmanager
 def losing_both(cluster, tmp_path, **counter_options):
-    """A program with actors, tasks and a value at the first of the far nodes, which is killed with the head."""
+    """A program with actors, tasks and a value at the first of the far nodes, which is killed with the
+    head.
+    """
     home, first, _ = cluster.worker_nodes
     there = {"scheduling_strategy": NodeAffinitySchedulingStrategy(first.node_id, soft=True)}
     mark, other_mark = tmp_path / "retried", tmp_path / "once"

@@ -1,4 +1,5 @@
-"""What type checkers are promised: the marks do nothing at run time, and the check of the cases finds what is wrong.
+"""What type checkers are promised: the marks do nothing at run time, and the check of the cases finds what is
+    wrong.
 
 The cases in tests/typing are checked by `make lint`; here they are only imported.
 """

@@ -614,7 +614,9 @@ def test_strings_hash_in_all_workers_as_in_the_program(environment, options) -> 
 
 
 def test_strings_hash_alike_where_the_programs_secret_cannot_be_handed_on(short_dir) -> None:
-    """What `sys.executable` names is a script around an interpreter: nothing of ours is loaded into a shell."""
+    """What `sys.executable` names is a script around an interpreter: nothing of ours is loaded into a
+    shell.
+    """
     script = short_dir / "python"
     script.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     script.chmod(0o700)

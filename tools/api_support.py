@@ -2,9 +2,10 @@
 
     python tools/api_support.py [--check]
 
-The rows are in `tools/api_rows.toml`. A test names the rows it proves with `@pytest.mark.api("row", ...)`, on a
-function or a class; the marks are read from the sources, no test runs. With `--check` nothing is written: it fails,
-with one line each, when the page is not what would be written, or when a mark names a row that does not exist.
+The rows are in `tools/api_rows.toml`. A test names the rows it proves with `@pytest.mark.api("row", ...)`,
+on a function or a class; the marks are read from the sources, no test runs. With `--check` nothing is
+written: it fails, with one line each, when the page is not what would be written, or when a mark names a
+row that does not exist.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""A hook of the documentation build: lists docs/adr/*.md in the navigation, the index first, then by their numbers."""
+"""A hook of the documentation build: lists docs/adr/*.md in the navigation, the index first, then by their
+numbers.
+"""
 
 from __future__ import annotations
 

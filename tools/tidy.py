@@ -2,9 +2,9 @@
 
     python tools/tidy.py [root]
 
-Every check takes the root of a tree and returns findings, each one line that says where, what, and what to do.
-An empty list is a tidy tree. `tests/test_tidy.py` runs the checks on this tree and on small trees with one planted
-fault each.
+Every check takes the root of a tree and returns findings, each one line that says where, what, and what to
+do. An empty list is a tidy tree. `tests/test_tidy.py` runs the checks on this tree and on small trees with
+one planted fault each.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import tidy_python
 import tidy_records
 import tidy_rooms
 import tidy_rust
+import tidy_width
 
 LINES_MAX = 1000
 
@@ -85,7 +86,9 @@ def check_error_pages(root: Path) -> list[str]:
 
 
 def _error_entries(page: str) -> dict[str, list[str]]:
-    """Name of each described class -> the questions its entry leaves open. An entry is a heading or a table row."""
+    """Name of each described class -> the questions its entry leaves open. An entry is a heading or a
+    table row.
+    """
     questions = ("What happened", "May it have run?", "What to do")
     entries: dict[str, list[str]] = {}
     for name, body in re.findall(r"^### `(\w+)`\n(.*?)(?=^##|\Z)", page, re.MULTILINE | re.DOTALL):
@@ -99,7 +102,9 @@ def _error_entries(page: str) -> dict[str, list[str]]:
 
 
 def check_prose(root: Path) -> list[str]:
-    """Links between files lead somewhere; a `make` command that a page names exists, and a file that the map names."""
+    """Links between files lead somewhere; a `make` command that a page names exists, and a file that the
+    map names.
+    """
     makefile = root / "Makefile"
     text = makefile.read_text(encoding="utf-8") if makefile.is_file() else ""
     commands = set(re.findall(r"^(?:COMMANDS :=|\.PHONY:) (.*)$", text, re.MULTILINE))
@@ -174,6 +179,7 @@ CHECKS: dict[str, Callable[[Path], list[str]]] = {
     "imports of Python modules": tidy_python.check_imports,
     "long functions in Python": tidy_python.check_functions,
     "rooms of the Python package": tidy_rooms.check_rooms,
+    "width of comments": tidy_width.check_width,
     "sizes of files": check_sizes,
     "nothing unfinished": check_unfinished,
     "pages of errors": check_error_pages,

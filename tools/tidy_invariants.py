@@ -1,11 +1,12 @@
-"""The tidy check of invariants: each name stands for one sentence, the page lists all, and what checks each exists.
+"""The tidy check of invariants: each name stands for one sentence, the page lists all, and what checks each
+    exists.
 
     python tools/tidy_invariants.py [root]      writes docs/invariants.md anew
 
-Names and sentences are read from the headers of Rust modules: from `//! - AB1: sentence`, from a row
-`//! | AB1 | sentence |`, and from `Invariant AB1: sentence`. The column "checked by" is written by hand on the page
-and is kept; it names functions, as `Type::function` (the file with it must name the invariant) or by a name of their
-own (a test).
+Names and sentences are read from the headers of Rust modules: from `//! - AB1: sentence`, from a row `//!
+| AB1 | sentence |`, and from `Invariant AB1: sentence`. The column "checked by" is written by hand on the
+page and is kept; it names functions, as `Type::function` (the file with it must name the invariant) or by
+a name of their own (a test).
 """
 
 from __future__ import annotations

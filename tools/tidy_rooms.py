@@ -1,12 +1,13 @@
-"""The tidy check of the rooms of the Python package: who may import whom, no circle, no import without reason.
+"""The tidy check of the rooms of the Python package: who may import whom, no circle, no import without
+    reason.
 
-A room is a folder of `python/sooner`, or one of the groups of modules at its top. What a module imports inside
-a function does not count as an arrow; such an import says why it is there:
+A room is a folder of `python/sooner`, or one of the groups of modules at its top. What a module imports
+inside a function does not count as an arrow; such an import says why it is there:
 
-    import json  # start-up: 1.8 ms                what a start would take longer (CPU time of a fresh process)
-    from sooner.context import auto_init  # circle    that one imports this one, or stands in a room above
-    import site  # order: why                      what has to be done before it
-    from sooner._values import arrow  # optional   it needs a library that need not be installed
+    import json  # start-up: 1.8 ms                what a start would take longer (CPU time of a fresh
+    process) from sooner.context import auto_init  # circle    that one imports this one, or stands in a
+    room above import site  # order: why                      what has to be done before it from
+    sooner._values import arrow  # optional   it needs a library that need not be installed
 """
 
 from __future__ import annotations
@@ -60,7 +61,9 @@ class _Module(NamedTuple):
 
 
 def check_rooms(root: Path) -> list[str]:
-    """Modules import what lies below their room, without circles, and imports inside functions have a reason."""
+    """Modules import what lies below their room, without circles, and imports inside functions have a
+    reason.
+    """
     modules = _read(root)
     arrows = {
         name: {target for one in module.imports if one.is_at_top for target in one.modules if target in modules}

@@ -1,4 +1,6 @@
-"""The tidy checks of the Rust side: arrows between crates and rooms, headers, walls, long functions, spread structs."""
+"""The tidy checks of the Rust side: arrows between crates and rooms, headers, walls, long functions,
+spread structs.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,8 @@ ARROWS: dict[str, frozenset[str]] = {
     "sooner-python": frozenset({"sooner-runtime"}),
     "sooner-sim": frozenset({"sooner-protocol", "sooner-store", "sooner-wire"}),
 }
-# Libraries that one crate alone may name: the interpreter at the doorway, the encoding in the schema crate, the
-# database in the shell, and clients of object stores with their executor in a crate of their own.
+# Libraries that one crate alone may name: the interpreter at the doorway, the encoding in the schema crate,
+# the database in the shell, and clients of object stores with their executor in a crate of their own.
 ONLY_IN = {
     "pyo3": "sooner-python",
     "minicbor": "sooner-wire",
@@ -39,8 +41,8 @@ WALLS: dict[str, frozenset[str]] = {
     "randomness": frozenset({"std::collections::HashMap", "std::collections::HashSet"}),
     "threads": frozenset({"std::thread::spawn", "std::thread::sleep"}),
 }
-# Room of sooner-protocol (a folder or file right under src) -> the rooms it may name. What an arrow leads to is on a
-# floor below: the rooms are listed from the ground up, and none names one that comes after it.
+# Room of sooner-protocol (a folder or file right under src) -> the rooms it may name. What an arrow leads to
+# is on a floor below: the rooms are listed from the ground up, and none names one that comes after it.
 GROUND = frozenset({"probes", "table", "time"})
 ROOMS: dict[str, frozenset[str]] = {
     "table": frozenset(),
@@ -58,15 +60,16 @@ ROOMS: dict[str, frozenset[str]] = {
 }
 
 FUNCTION_LINES_MAX = 70
-# Functions that are longer, with their lines. A number may shrink here and in the code together; no row is ever added.
+# Functions that are longer, with their lines. A number may shrink here and in the code together; no row is
+# ever added.
 LONG: dict[str, int] = {
     "crates/sooner-python/src/verbs.rs::wait": 84,
     "crates/sooner-runtime/src/node/service.rs::new": 74,
 }
 
 IMPL_FILES_MAX = 3
-# Structs whose `impl` blocks are in more files than that, with the number of files. A number may shrink here and in the
-# code together; no row is ever added. What belongs together gets a struct of its own.
+# Structs whose `impl` blocks are in more files than that, with the number of files. A number may shrink here
+# and in the code together; no row is ever added. What belongs together gets a struct of its own.
 SPREAD: dict[str, int] = {
     "crates/sooner-protocol::Directory": 15,
     "crates/sooner-protocol::NodeCore": 32,
@@ -131,7 +134,9 @@ def check_headers(root: Path) -> list[str]:
 
 
 def check_walls(root: Path) -> list[str]:
-    """clippy.toml of sooner-protocol forbids what would make a state machine depend on anything but its events."""
+    """clippy.toml of sooner-protocol forbids what would make a state machine depend on anything but its
+    events.
+    """
     path = root / "crates/sooner-protocol/clippy.toml"
     if not path.is_file():
         return [f"{path.relative_to(root)}: missing: nothing keeps clocks and randomness out of the state machines"]
@@ -208,7 +213,8 @@ def check_spread(root: Path) -> list[str]:
                 structs.setdefault(name, []).append(where)
             for name in re.findall(r"^impl(?:<[^>{]*>)? (\w+)(?:<[^{]*>)? (?:where[^{]*)?\{", text, re.MULTILINE):
                 files.setdefault(name, set()).add(where)
-        # Of several structs of one name nobody can say which an `impl` is for: those in the file of one are its own.
+        # Of several structs of one name nobody can say which an `impl` is for: those in the file of one are
+        # its own.
         found = {}
         for name, homes in structs.items():
             count = len(files.get(name, set()) - set(homes)) + 1

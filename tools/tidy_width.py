@@ -2,11 +2,13 @@
 
     python tools/tidy_width.py [--fix] [root or file ...]
 
-Whole lines of comments are looked at: `//`, `///` and `//!` in Rust, `#` in Python, and the lines of docstrings.
-Rows of tables, blocks of code, headings, and lines that a long word such as an address makes wide are excepted.
+Whole lines of comments are looked at: `//`, `///` and `//!` in Rust, `#` in Python, and the lines of
+docstrings. Rows of tables, blocks of code, headings, and lines that a long word such as an address makes wide
+are excepted.
 
-`--fix` wraps each paragraph anew that has a wide line, and leaves all others as they are. Items of lists keep their
-indentation, and code between backticks stays on one line. Docstrings are only reported: what is in them may be shown.
+`--fix` wraps each paragraph anew that has a wide line, and leaves all others as they are. Items of lists
+keep their indentation, and code between backticks stays on one line. Docstrings are only reported: what is
+in them may be shown.
 """
 
 from __future__ import annotations
@@ -54,7 +56,9 @@ class Comment:
 
 
 def _rust_line_starts(text: str) -> Iterator[int]:
-    """Numbers of the lines whose first token is a line comment: what only looks like one in a string is none."""
+    """Numbers of the lines whose first token is a line comment: what only looks like one in a string is
+    none.
+    """
     at, number, is_fresh = 0, 1, True
     end = len(text)
     while at < end:

@@ -1,10 +1,12 @@
-"""Checks the typing cases: mypy and pyright accept tests/typing/good.py and report every marked line of bad.py.
+"""Checks the typing cases: mypy and pyright accept tests/typing/good.py and report every marked line of
+    bad.py.
 
     python tools/typing_cases.py
 
-A marked line ends with `# mypy: CODE; pyright: CODE`. Under each of these codes the checker must report the line; of a
-line without a mark nothing may be reported. Both checkers run at the same time, without the network. A checker that is
-not installed, or cannot start on this machine, is skipped with a line that says why.
+A marked line ends with `# mypy: CODE; pyright: CODE`. Under each of these codes the checker must report
+the line; of a line without a mark nothing may be reported. Both checkers run at the same time, without the
+network. A checker that is not installed, or cannot start on this machine, is skipped with a line that says
+why.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-//! What comes over a connection for values, from a node that may send anything: reading it never panics, a head that is
-//! read is written the same way, and however the bytes are cut the same parts come.
+//! What comes over a connection for values, from a node that may send anything: reading it never panics, a
+//! head that is read is written the same way, and however the bytes are cut the same parts come.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! The first bytes of a connection from anywhere: looking at them never panics, what is refused stays refused when more
-//! bytes come, and whoever is handed on has said a name of this node.
+//! The first bytes of a connection from anywhere: looking at them never panics, what is refused stays refused
+//! when more bytes come, and whoever is handed on has said a name of this node.
 //!
 //! The first byte chooses whether the rest is what comes, or what is changed in a real first message.
 #![no_main]

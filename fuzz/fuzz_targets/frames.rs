@@ -1,4 +1,5 @@
-//! Frames from a stranger: reading them never panics, and what was read writes and reads back as the same message.
+//! Frames from a stranger: reading them never panics, and what was read writes and reads back as the same
+//! message.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

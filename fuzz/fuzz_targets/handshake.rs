@@ -1,7 +1,9 @@
-//! Both ends of an encrypted connection before the other one has proved who it is: whatever comes, nothing panics, nobody is
-//! taken for a node of the cluster, and no byte is handed up. A certificate that was changed anywhere proves nothing.
+//! Both ends of an encrypted connection before the other one has proved who it is: whatever comes, nothing
+//! panics, nobody is taken for a node of the cluster, and no byte is handed up. A certificate that was
+//! changed anywhere proves nothing.
 //!
-//! The first byte chooses who is attacked with what; the rest are bytes of the connection, or changes of a certificate.
+//! The first byte chooses who is attacked with what; the rest are bytes of the connection, or changes of a
+//! certificate.
 #![no_main]
 
 use std::sync::LazyLock;

@@ -1,5 +1,5 @@
-//! The first message inside an encrypted connection, read by both sides: it never panics, and whoever is admitted is of
-//! the node that its certificate names.
+//! The first message inside an encrypted connection, read by both sides: it never panics, and whoever is
+//! admitted is of the node that its certificate names.
 //!
 //! The input is a frame.
 #![no_main]

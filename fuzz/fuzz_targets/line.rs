@@ -1,7 +1,8 @@
-//! What a process of another node says behind its greeting, over a session: it never panics, nothing is retained beyond what was
-//! said, and nothing is handed up after the end.
+//! What a process of another node says behind its greeting, over a session: it never panics, nothing is
+//! retained beyond what was said, and nothing is handed up after the end.
 //!
-//! The first byte chooses who has dialled, and whether the greeting is left to the input; the rest are frames.
+//! The first byte chooses who has dialled, and whether the greeting is left to the input; the rest are
+//! frames.
 #![no_main]
 
 use std::os::fd::OwnedFd;

@@ -1,5 +1,5 @@
-//! Names, selectors, tokens and ids, as users, peers and files give them: reading one never panics, what is read is written the
-//! same way, and what is refused is refused in a sentence.
+//! Names, selectors, tokens and ids, as users, peers and files give them: reading one never panics, what is
+//! read is written the same way, and what is refused is refused in a sentence.
 //!
 //! The first byte chooses what the text is read as.
 #![no_main]

@@ -1,4 +1,5 @@
-//! Clients that break the protocol: whatever they send, the node neither panics nor loses count of its resources.
+//! Clients that break the protocol: whatever they send, the node neither panics nor loses count of its
+//! resources.
 //!
 //! The input is a list of steps: one byte that says who sends, then a frame; or a client's end.
 #![no_main]

@@ -1,5 +1,6 @@
-//! Nodes that say anything about themselves and others: the head's list of nodes and its view of what they have neither panic
-//! nor disagree with themselves, and what one node asks is never answered with what does not exist.
+//! Nodes that say anything about themselves and others: the head's list of nodes and its view of what they
+//! have neither panic nor disagree with themselves, and what one node asks is never answered with what does
+//! not exist.
 //!
 //! The input is a list of steps: one byte that says who speaks, then a frame; or something that happens.
 #![no_main]
@@ -93,7 +94,8 @@ impl World {
         self.follow(out);
     }
 
-    /// That a node is gone is said once it is written. Until then the view may name it, and the list has the reason already.
+    /// That a node is gone is said once it is written. Until then the view may name it, and the list has the
+    /// reason already.
     fn may_be_named(&self, node: NodeId) -> bool {
         self.joined.contains(&node) && (self.nodes.is_known(node) || self.nodes.why_gone(node).is_some())
     }

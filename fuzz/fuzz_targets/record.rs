@@ -1,5 +1,5 @@
-//! What a head finds in its store: whatever it is, it is read or refused with the key at which it is, and a control service
-//! begins with it without a panic.
+//! What a head finds in its store: whatever it is, it is read or refused with the key at which it is, and a
+//! control service begins with it without a panic.
 //!
 //! The input is rows: a byte for the table, one for the length of the value, the value.
 #![no_main]

@@ -1,7 +1,8 @@
-//! Another node that breaks the protocol: whatever comes over its link, this node neither panics nor loses count of its
-//! resources, and what that node may not say is refused.
+//! Another node that breaks the protocol: whatever comes over its link, this node neither panics nor loses
+//! count of its resources, and what that node may not say is refused.
 //!
-//! The input is a list of frames: words that the other node passes on, and between them what a driver here says.
+//! The input is a list of frames: words that the other node passes on, and between them what a driver here
+//! says.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

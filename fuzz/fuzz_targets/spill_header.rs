@@ -1,7 +1,8 @@
-//! What a disk gives back in place of the header of a spilled object: it is that header, to the bit, or refused.
+//! What a disk gives back in place of the header of a spilled object: it is that header, to the bit, or
+//! refused.
 //!
-//! The input is the place and the id that are expected, then what is there. Its checksum is put right, so that more than the
-//! checksum is met.
+//! The input is the place and the id that are expected, then what is there. Its checksum is put right, so
+//! that more than the checksum is met.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! Which spill files there are and what is alive in them, in any order of use, beside a model that knows each object.
+//! Which spill files there are and what is alive in them, in any order of use, beside a model that knows each
+//! object.
 //!
 //! The input is the limits, then steps of four bytes: what is done, and two bytes for a size or an object.
 #![no_main]

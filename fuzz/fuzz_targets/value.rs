@@ -1,5 +1,5 @@
-//! The head of a pickled value, as another process wrote it: reading it never panics, and every part lies inside the value and
-//! behind the one before.
+//! The head of a pickled value, as another process wrote it: reading it never panics, and every part lies
+//! inside the value and behind the one before.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,7 +1,8 @@
-//! Nodes that break the protocol: whatever one says to the control service, to another node, or the control service to a node,
-//! nobody panics, and no node loses count of its resources.
+//! Nodes that break the protocol: whatever one says to the control service, to another node, or the control
+//! service to a node, nobody panics, and no node loses count of its resources.
 //!
-//! The input is a list of steps: one byte that says who hears it from whom, then a frame; or the end of something.
+//! The input is a list of steps: one byte that says who hears it from whom, then a frame; or the end of
+//! something.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

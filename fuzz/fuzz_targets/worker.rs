@@ -1,6 +1,8 @@
-//! Peers that break the protocol: whatever they send, a driver or worker neither panics nor loses count of its leases.
+//! Peers that break the protocol: whatever they send, a driver or worker neither panics nor loses count of
+//! its leases.
 //!
-//! The input is a list of steps: one byte that says who sends, then a frame. Some tasks wait for their results meanwhile.
+//! The input is a list of steps: one byte that says who sends, then a frame. Some tasks wait for their
+//! results meanwhile.
 #![no_main]
 
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! What several targets share: real bytes, changed as the fuzzer says. It would hardly find a certificate or the first message
-//! of TLS by itself.
+//! What several targets share: real bytes, changed as the fuzzer says. It would hardly find a certificate or
+//! the first message of TLS by itself.
 
 use rustix::fd::OwnedFd;
 use sooner_runtime::identity::{Authority, Bearer, Credentials, Destination, Identity, Token};

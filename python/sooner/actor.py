@@ -64,7 +64,8 @@ _OF_HANDLES |= {"__getnewargs_ex__", "__del__", "__set_name__", "__class_getitem
 _OF_HANDLES |= {"__dlpack__", "__dlpack_device__", "__fspath__"}
 # What is found out about a class when it is first needed, if it came from another process.
 _DESCRIBED = ("_info", "_is_async", "_exported", "_constructor", "__name__")
-# How often the call is made again during which the process of an actor with checkpoints ended. The others always are.
+# How often the call is made again during which the process of an actor with checkpoints ended. The others
+# always are.
 _KEPT_CALL_RETRIES = 3
 # Options of an actor that decide how its methods are called.
 _CALL_OPTIONS = (
@@ -75,7 +76,8 @@ _CALL_OPTIONS = (
     "checkpoint_every",
     "lifetime",
 )
-# How long an actor that ends may keep its name, for who wants one of that name (seconds), and how often that one looks.
+# How long an actor that ends may keep its name, for who wants one of that name (seconds), and how often that
+# one looks.
 _ENDING_SECONDS = 30.0
 _LOOK_SECONDS = 0.002
 
@@ -115,8 +117,8 @@ def method(
 def method(*targets: Any, **options: Any) -> Any:
     """Marks a method of an actor, and sets defaults for its calls.
 
-    The mark alone, `@sooner.method`, changes nothing when the program runs: it tells type checkers what a call through
-    a handle takes and gives.
+    The mark alone, `@sooner.method`, changes nothing when the program runs: it tells type checkers what a
+    call through a handle takes and gives.
 
     Args:
         *targets: The method, when used without options.
@@ -167,7 +169,9 @@ def _method_info(cls: type, name: str, function: Any) -> MethodInfo:
 
 
 def _can_be_called(cls: type, name: str) -> bool:
-    """Whether a special method, as `__len__`, can be called like others: the class has it, and handles have none."""
+    """Whether a special method, as `__len__`, can be called like others: the class has it, and handles
+    have none.
+    """
     if name in _OF_HANDLES or name.startswith("__array"):
         return False
     return any(name in vars(base) for base in cls.__mro__ if base is not object)
@@ -306,7 +310,8 @@ class ActorClass(Generic[C]):
             try:
                 return self._create(args, kwargs, name, namespace)
             except ActorAlreadyExistsError:
-                # Somebody else was faster; or the actor of that name ends, since its last handle has just been dropped.
+                # Somebody else was faster; or the actor of that name ends, since its last handle has just
+                # been dropped.
                 if time.monotonic() > deadline:
                     raise
             time.sleep(_LOOK_SECONDS)
@@ -373,7 +378,8 @@ class ActorClass(Generic[C]):
         return sorted({*super().__dir__(), *dir(self._cls)})
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The class may name itself, and is then still empty when this is read: it is looked at when it is used.
+        # The class may name itself, and is then still empty when this is read: it is looked at when it is
+        # used.
         return _blank_class, (), (self._cls, self._options)
 
     def __setstate__(self, state: tuple[type[C], dict[str, Any]]) -> None:
@@ -550,8 +556,8 @@ else:
 class TypedActor(metaclass=_TypedActorType):
     """A class whose methods type checkers know through a handle, too.
 
-    It does nothing when the program runs. Of a class that inherits from it, `.remote(...)` gives an `ActorProxy`: calls
-    of its methods with `@sooner.method` are checked, and those of other names are errors.
+    It does nothing when the program runs. Of a class that inherits from it, `.remote(...)` gives an
+    `ActorProxy`: calls of its methods with `@sooner.method` are checked, and those of other names are errors.
 
     Example:
         >>> import sooner
@@ -571,8 +577,8 @@ class TypedActor(metaclass=_TypedActorType):
 
 
 if TYPE_CHECKING:
-    # A class object, because its attributes are what checkers can look up. `ActorHandle` is there for handles of other
-    # classes, whose methods are then known only as far as the class tells.
+    # A class object, because its attributes are what checkers can look up. `ActorHandle` is there for handles
+    # of other classes, whose methods are then known only as far as the class tells.
     ActorProxy: TypeAlias = type[C]
     AnyHandle: TypeAlias = ActorHandle[Any] | type[TypedActor]
 else:
@@ -650,7 +656,8 @@ def kill(actor: AnyHandle, *, no_restart: bool = True) -> None:
 
     Args:
         actor: Its handle.
-        no_restart: End it for good. With False, an actor that has restarts left (`max_restarts`) starts again.
+        no_restart: End it for good. With False, an actor that has restarts left (`max_restarts`) starts
+            again.
 
     Raises:
         ValueError: `actor` is not a handle.
@@ -681,8 +688,8 @@ def _put_here(_actor: Any, box: list[Any]) -> list[_sooner.ObjectRef[Any]]:
 def exit_actor() -> NoReturn:
     """Ends the actor this code runs in, as intended: it does not restart.
 
-    Its clean-up hook and `atexit` functions run. The call that ends it, the calls that wait and later ones raise
-    `ActorDiedError`.
+    Its clean-up hook and `atexit` functions run. The call that ends it, the calls that wait and later ones
+    raise `ActorDiedError`.
 
     Raises:
         RuntimeError: This code does not run in an actor.

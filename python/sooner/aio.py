@@ -1,7 +1,7 @@
 """`sooner.get` and `sooner.wait` for event loops, and what asyncio has for futures.
 
-Nothing here starts a thread or a loop: every function waits in the loop that calls it, also inside asyncio actors. A
-wait that is cancelled, or whose time is up, leaves the tasks alone; `sooner.cancel` ends them.
+Nothing here starts a thread or a loop: every function waits in the loop that calls it, also inside asyncio
+actors. A wait that is cancelled, or whose time is up, leaves the tasks alone; `sooner.cancel` ends them.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ async def get(refs: Any, *, timeout: float | None = None) -> Any:
 
     Raises:
         GetTimeoutError: A value was not there in time. The task goes on.
-        Exception: What a task raised, as soon as one has failed: the first one in their order of those that have by
-            then. The others go on.
+        Exception: What a task raised, as soon as one has failed: the first one in their order of those that
+            have by then. The others go on.
         TypeError: `refs` holds something else, or `timeout` is no number.
         ValueError: `timeout` is not a number of seconds (NaN), or a reference belongs to an earlier session.
 
@@ -78,13 +78,13 @@ async def wait(
         timeout: Seconds to wait at most; 0 or less looks without waiting; None waits for ever.
 
     Returns:
-        `num_returns` references that are ready, or fewer when the time is up, and the rest; both in the order of
-        `refs`. A reference whose task failed is ready.
+        `num_returns` references that are ready, or fewer when the time is up, and the rest; both in the order
+        of `refs`. A reference whose task failed is ready.
 
     Raises:
         TypeError: `refs` holds something else, or `timeout` is no number.
-        ValueError: `num_returns` does not fit, a reference is there twice or belongs to an earlier session, or
-            `timeout` is not a number of seconds (NaN).
+        ValueError: `num_returns` does not fit, a reference is there twice or belongs to an earlier
+            session, or `timeout` is not a number of seconds (NaN).
     """
     listed = _listed(refs, "wait")
     seconds = _seconds(timeout)
@@ -153,7 +153,8 @@ async def gather(*refs: _sooner.ObjectRef[Any], return_exceptions: bool = False)
 
     Args:
         *refs: References.
-        return_exceptions: Put the exceptions of failed tasks into the list instead of raising the first that comes.
+        return_exceptions: Put the exceptions of failed tasks into the list instead of raising the first that
+            comes.
 
     Returns:
         The values in the order of `refs`.

@@ -26,7 +26,8 @@ __all__ = [
 
 
 def reduce_to_file(array: Any) -> tuple[Any, ...] | None:
-    """How pickle writes an array that lies in a file and may be written to, so that it arrives over the same file.
+    """How pickle writes an array that lies in a file and may be written to, so that it arrives over the same
+    file.
 
     Args:
         array: The array.

@@ -79,9 +79,11 @@ class ClusterNode:
 
 
 class Cluster:
-    """A cluster of daemons on this machine, which ends with :meth:`shutdown`, or at the end of a `with` block.
+    """A cluster of daemons on this machine, which ends with :meth:`shutdown`, or at the end of a `with`
+    block.
 
-    Tasks and actors of a program run on any node that has what they ask for, as in a cluster of several machines.
+    Tasks and actors of a program run on any node that has what they ask for, as in a cluster of several
+    machines.
 
     Args:
         initialize_head: Whether to start a head at once; otherwise the first node that is added is the head.
@@ -138,11 +140,10 @@ class Cluster:
 
         Args:
             wait: Whether to return only when the head lists the node.
-            **node_args: num_cpus (1 by default), num_gpus, memory (logical, bytes), resources (name to amount),
-                labels (key to value),
-                object_store_memory (bytes; 128 MiB by default), spill_directories, max_spill_bytes and eviction (as
-                for `sooner.init`), node_name, host, port, memory_usage_threshold, worker_memory_limits, and for the
-                head health_timeout (seconds).
+            **node_args: num_cpus (1 by default), num_gpus, memory (logical, bytes), resources (name to
+                amount), labels (key to value), object_store_memory (bytes; 128 MiB by default),
+                spill_directories, max_spill_bytes and eviction (as for `sooner.init`), node_name, host, port,
+                memory_usage_threshold, worker_memory_limits, and for the head health_timeout (seconds).
 
         Returns:
             The node.
@@ -200,7 +201,8 @@ class Cluster:
 
         Args:
             node: One of this cluster.
-            allow_graceful: Whether it may end its tasks and say that it leaves; otherwise it is killed with SIGKILL.
+            allow_graceful: Whether it may end its tasks and say that it leaves; otherwise it is killed with
+                SIGKILL.
 
         Raises:
             ValueError: It is no node of this cluster.

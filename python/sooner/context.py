@@ -140,65 +140,70 @@ def init(
     """Starts a session: a node in this process, its worker pool and its object store. Or connects to a node.
 
     Args:
-        address: Which node to use. "local": one of its own, in this process. "auto": what SOONER_ADDRESS says, else the
-            one that `sooner start` started on this machine. A path: the node with this directory. HOST:PORT: the
-            cluster whose head listens there, through a node of this machine that belongs to it, or, if there is none,
-            directly; then nothing runs in this process, and `object_store_memory`, `spill_directories`,
-            `max_spill_bytes` and `eviction` say what it may hold of values. None: what SOONER_ADDRESS says, else one of
-            its own. Arguments that describe a node (`num_cpus` to `object_store_memory`, `local_mode`) are only allowed
-            for one of its own.
+        address: Which node to use. "local": one of its own, in this process. "auto": what SOONER_ADDRESS
+            says, else the one that `sooner start` started on this machine. A path: the node with this
+            directory. HOST:PORT: the cluster whose head listens there, through a node of this machine that
+            belongs to it, or, if there is none, directly; then nothing runs in this process, and
+            `object_store_memory`, `spill_directories`, `max_spill_bytes` and `eviction` say what it may hold
+            of values. None: what SOONER_ADDRESS says, else one of its own. Arguments that describe a node
+            (`num_cpus` to `object_store_memory`, `local_mode`) are only allowed for one of its own.
         num_cpus: Logical CPUs; by default those this process may use.
         num_gpus: Logical GPUs; by default those that CUDA_VISIBLE_DEVICES and NVIDIA's driver show.
         resources: Custom resources, name to amount.
-        object_store_memory: Limit on the shared memory for objects (bytes), at least 1 MiB; by default 30 % of what the
-            machine has or its control group allows. A limit beyond the machine's memory draws a warning.
-        spill_directories: Directories, on disks if possible, for values for which there is no room in the object store;
-            they take turns. By default SOONER_TMPDIR or /tmp, or /var/tmp if that one is in memory. Or one URL in a
-            list: an object store (`["s3://bucket/prefix"]`, gs:// and az:// as well), with the credentials of the
-            environment. An empty list: values are not spilled, and a full store is an error. In local mode nothing is
-            spilled.
+        object_store_memory: Limit on the shared memory for objects (bytes), at least 1 MiB; by default 30 %
+            of what the machine has or its control group allows. A limit beyond the machine's memory draws a
+            warning.
+        spill_directories: Directories, on disks if possible, for values for which there is no room in the
+            object store; they take turns. By default SOONER_TMPDIR or /tmp, or /var/tmp if that one is in
+            memory. Or one URL in a list: an object store (`["s3://bucket/prefix"]`, gs:// and az:// as well),
+            with the credentials of the environment. An empty list: values are not spilled, and a full store
+            is an error. In local mode nothing is spilled.
         max_spill_bytes: What may be on disk of spilled values (bytes); by default as much as there is room.
-        eviction: What becomes of values that nobody reads when there is no room. "spill", by default: they go to disk.
-            "recompute": those that a task can make again, out of small arguments or of such values, are dropped, the
-            oldest first, and made again when they are wanted, which is not one of their `max_retries`. The others go to
-            disk. "unpin": as "spill", but other nodes are not told when a value is out of reference of which they have
-            copies: these stay until there is no room. (Oakes 2020, table 5.1: "pinning + explicit free", "explicit free
-            only", and "pinning + unpinning".)
-        local_mode: Run tasks and actors in this process, on the thread that calls them, so that debuggers, coverage
-            and `pdb` work. Arguments and results are pickled as otherwise.
+        eviction: What becomes of values that nobody reads when there is no room. "spill", by default: they go
+            to disk. "recompute": those that a task can make again, out of small arguments or of such values,
+            are dropped, the oldest first, and made again when they are wanted, which is not one of their
+            `max_retries`. The others go to disk. "unpin": as "spill", but other nodes are not told when a
+            value is out of reference of which they have copies: these stay until there is no room. (Oakes
+            2020, table 5.1: "pinning + explicit free", "explicit free only", and "pinning + unpinning".)
+        local_mode: Run tasks and actors in this process, on the thread that calls them, so that debuggers,
+            coverage and `pdb` work. Arguments and results are pickled as otherwise.
         ignore_reinit_error: Return the running session instead of raising.
         log_to_driver: Show what workers print; True by default (environment variable SOONER_LOG_TO_DRIVER).
         logging_level: Level of the logger "sooner".
         namespace: Namespace of actor names; one of its own by default.
-        preload: Modules that the template process imports, so that no worker has to. They must not start threads.
+        preload: Modules that the template process imports, so that no worker has to. They must not start
+            threads.
         inline_bytes: Values up to this size (bytes) travel in messages; 100 KiB by default.
-        cancel_on_interrupt: Whether `sooner.get` and `sooner.wait` cancel the tasks they wait for when they are
-            interrupted (Ctrl-C, or a notebook's stop button); by default in notebooks only.
-        record_call_sites: Whether errors say where the task was submitted, which costs about 1 us per call; False by
-            default (environment variable SOONER_RECORD_CALL_SITES).
-        task_events_bytes: Memory for what happened to tasks, per process (bytes); 16 MiB by default, 0 records nothing.
-        lineage_bytes: Memory for descriptions of finished tasks whose results may have to be computed again, per
-            process (bytes); 1 GiB by default. When it is used up, those of the oldest tasks go, and with them the
-            possibility to compute their results again.
-        max_pending_tasks: Tasks and calls that this program may have submitted before they end; 2,000,000 by default,
-            which take about 1.3 GB. Half of it draws a warning. Beyond, a submission waits until some have ended, or,
-            on the thread of an event loop, raises `PendingCallsLimitExceeded`. It does not wait for ever: when nothing
-            has ended for ten seconds, it goes through with a warning.
-        labels: Labels of this node, key to value, for the option `label_selector`. A key is a name of up to 63 letters,
-            digits, "-", "_" and ".", after a DNS name and "/" if you like; a value is such a name.
-        memory_usage_threshold: From which share of the memory of this machine (or of its control group) on the node
-            stops workers, one by one, before the kernel ends a process of its choice; 0.95 by default (environment
-            variable SOONER_MEMORY_USAGE_THRESHOLD), 0 and 1 for never. `docs/memory.md` says which ones, and what
-            becomes of their tasks.
-        worker_memory_limits: Whether the kernel ends a worker that takes far more memory than its task reserved with
-            `memory=`, by a control group of its own. "auto", by default (environment variable
-            SOONER_WORKER_MEMORY_LIMITS): where the node can make such groups, and only of tasks that are tried again
-            with a larger reservation, which costs them time and nothing else. "all": also of actors and of all other
-            tasks. "off": of none. `docs/memory.md` says how large a limit is.
-        token_file: Where the token of a cluster is that no node of this machine belongs to: a file of mode 0600. By
-            default the environment variable SOONER_TOKEN has the token, or SOONER_TOKEN_FILE says where it is, or it is
-            in the cluster directory of this machine.
-        **ignored: Options of Ray that have no meaning here; but `_memory` is the logical memory of the node (bytes).
+        cancel_on_interrupt: Whether `sooner.get` and `sooner.wait` cancel the tasks they wait for when they
+            are interrupted (Ctrl-C, or a notebook's stop button); by default in notebooks only.
+        record_call_sites: Whether errors say where the task was submitted, which costs about 1 us per call;
+            False by default (environment variable SOONER_RECORD_CALL_SITES).
+        task_events_bytes: Memory for what happened to tasks, per process (bytes); 16 MiB by default, 0
+            records nothing.
+        lineage_bytes: Memory for descriptions of finished tasks whose results may have to be computed again,
+            per process (bytes); 1 GiB by default. When it is used up, those of the oldest tasks go, and with
+            them the possibility to compute their results again.
+        max_pending_tasks: Tasks and calls that this program may have submitted before they end; 2,000,000 by
+            default, which take about 1.3 GB. Half of it draws a warning. Beyond, a submission waits until
+            some have ended, or, on the thread of an event loop, raises `PendingCallsLimitExceeded`. It does
+            not wait for ever: when nothing has ended for ten seconds, it goes through with a warning.
+        labels: Labels of this node, key to value, for the option `label_selector`. A key is a name of up to
+            63 letters, digits, "-", "_" and ".", after a DNS name and "/" if you like; a value is such a
+            name.
+        memory_usage_threshold: From which share of the memory of this machine (or of its control group) on
+            the node stops workers, one by one, before the kernel ends a process of its choice; 0.95 by
+            default (environment variable SOONER_MEMORY_USAGE_THRESHOLD), 0 and 1 for never. `docs/memory.md`
+            says which ones, and what becomes of their tasks.
+        worker_memory_limits: Whether the kernel ends a worker that takes far more memory than its task
+            reserved with `memory=`, by a control group of its own. "auto", by default (environment variable
+            SOONER_WORKER_MEMORY_LIMITS): where the node can make such groups, and only of tasks that are
+            tried again with a larger reservation, which costs them time and nothing else. "all": also of
+            actors and of all other tasks. "off": of none. `docs/memory.md` says how large a limit is.
+        token_file: Where the token of a cluster is that no node of this machine belongs to: a file of mode
+            0600. By default the environment variable SOONER_TOKEN has the token, or SOONER_TOKEN_FILE says
+            where it is, or it is in the cluster directory of this machine.
+        **ignored: Options of Ray that have no meaning here; but `_memory` is the logical memory of the node
+          (bytes).
 
     Returns:
         A mapping with the session's facts, usable as a context manager.
@@ -206,13 +211,13 @@ def init(
     Raises:
         RuntimeError: A session runs already.
         ValueError: An argument has a wrong value, or does not exist.
-        ConnectionError: No node is at the address, or it refuses this program, or the cluster does; with the reason
-            that `sooner start` would give.
-        UntrustedPathError: Where nodes of this user should be is a directory of another user, or one that is open to
-            others, or another user's process listens there (a `PermissionError`).
-        OSError: The node cannot start. Of an object store in `spill_directories` it is a `PermissionError` if that
-            refuses the credentials, a `FileNotFoundError` if it has no such bucket, and a `ConnectionError` if it does
-            not answer.
+        ConnectionError: No node is at the address, or it refuses this program, or the cluster does; with the
+            reason that `sooner start` would give.
+        UntrustedPathError: Where nodes of this user should be is a directory of another user, or one that is
+            open to others, or another user's process listens there (a `PermissionError`).
+        OSError: The node cannot start. Of an object store in `spill_directories` it is a `PermissionError`
+            if that refuses the credentials, a `FileNotFoundError` if it has no such bucket, and a
+            `ConnectionError` if it does not answer.
     """
     asked = dict(locals()) | {"_memory": ignored.get("_memory"), "local_mode": local_mode or None}
     _check_arguments(ignored)
@@ -368,9 +373,9 @@ def session_directory() -> str:
 def timeline(filename: str | os.PathLike[str] | None = None) -> list[dict[str, Any]] | None:
     """A trace of every task, for https://ui.perfetto.dev or chrome://tracing.
 
-    There is one track per worker, with what ran there and its parts (loading arguments, the call, storing what it
-    returned), and one per process that submitted tasks, with what they waited for. Nothing has to be switched on
-    before; the trace goes back as far as `sooner.init(task_events_bytes=...)` allows.
+    There is one track per worker, with what ran there and its parts (loading arguments, the call, storing
+    what it returned), and one per process that submitted tasks, with what they waited for. Nothing has to be
+    switched on before; the trace goes back as far as `sooner.init(task_events_bytes=...)` allows.
 
     Args:
         filename: Where to write the trace as JSON. A file that is there is replaced.
@@ -414,7 +419,9 @@ def ensure_started() -> _Session:
 
 
 def auto_init() -> None:
-    """Starts a session on first use, unless SOONER_ENABLE_AUTO_CONNECT=0 or this is a forked copy of a driver."""
+    """Starts a session on first use, unless SOONER_ENABLE_AUTO_CONNECT=0 or this is a forked copy of a
+    driver.
+    """
     if _forked:
         raise RuntimeError(
             "this process was forked from one that uses sooner: a session does not survive a fork. "
@@ -430,8 +437,8 @@ def nodes() -> list[dict[str, Any]]:
     """The nodes of the cluster, and the latest 100 that are gone since this program's node joined.
 
     Returns:
-        One dict per node, with the keys that Ray has. A node that is gone has `Alive` False, no resources, and the
-        reason in `DeathReasonMessage`.
+        One dict per node, with the keys that Ray has. A node that is gone has `Alive` False, no resources,
+        and the reason in `DeathReasonMessage`.
     """
     ensure_started()
     node = _sooner.identity()[1]
@@ -442,7 +449,9 @@ def nodes() -> list[dict[str, Any]]:
 
 
 def cluster_membership(directory: str | None = None) -> dict[str, str]:
-    """What a node has written of its cluster (see `membership`): the one in this directory, or that of the session."""
+    """What a node has written of its cluster (see `membership`): the one in this directory, or that of the
+    session.
+    """
     path = session_directory() if directory is None else directory
     return membership(path) if path else {}
 

@@ -1,10 +1,10 @@
 """The errors that sooner raises.
 
-Every class here derives from `SoonerError` and survives pickling. The names that programs written for Ray import
-(`RayError`, `RayTaskError`, ...) are aliases of the same classes.
+Every class here derives from `SoonerError` and survives pickling. The names that programs written for Ray
+import (`RayError`, `RayTaskError`, ...) are aliases of the same classes.
 
-An exception of user code comes back as a `TaskError` that is also an instance of the class that was raised, so
-both `except TaskError` and `except ValueError` work.
+An exception of user code comes back as a `TaskError` that is also an instance of the class that was raised,
+so both `except TaskError` and `except ValueError` work.
 
 Invariants:
     1. Importing this module costs less than 3 ms: nothing heavy is imported at module level.
@@ -90,7 +90,8 @@ class SoonerError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         state = dict(self.__dict__)
-        # Pickle forgets the cause of an exception. For an actor that died in its constructor it is the message.
+        # Pickle forgets the cause of an exception. For an actor that died in its constructor it is the
+        # message.
         if isinstance(self.__cause__, SoonerError):
             state["__cause__"] = self.__cause__
         return _restore, (type(self), self.args), state
@@ -122,8 +123,8 @@ class SoonerError(Exception):
     def from_sooner_exception(error: BaseException | bytes) -> SoonerError:
         """Return what a caller should raise for `error`.
 
-        Bytes are decoded; a `TaskError` also takes the class of its cause; an error of sooner is returned as it is;
-        any other exception is wrapped in a `UserCodeException`.
+        Bytes are decoded; a `TaskError` also takes the class of its cause; an error of sooner is returned as
+        it is; any other exception is wrapped in a `UserCodeException`.
 
         Example:
             >>> SoonerError.from_sooner_exception(KeyError("k"))
@@ -152,8 +153,8 @@ def _restore(cls: type[SoonerError], args: tuple[object, ...]) -> SoonerError:
 class TaskError(SoonerError):
     """User code raised an exception in a task or an actor.
 
-    What `sooner.get` raises is the result of `as_instanceof_cause`: an instance of this class and of the class of
-    the cause. `str()` shows the traceback of the worker.
+    What `sooner.get` raises is the result of `as_instanceof_cause`: an instance of this class and of the
+    class of the cause. `str()` shows the traceback of the worker.
 
     Attributes:
         function_name: The task's function, or `Class.method`.
@@ -344,8 +345,8 @@ class NodeDiedError(SoonerError):
 class LocalNodeDiedError(SoonerError):
     """The node that this process belongs to is gone, or has let go of it: its session has ended.
 
-    Raised by a call that waits at that moment, and by every later one until `sooner.init()` begins a new session:
-    a program never goes on in another session without knowing it.
+    Raised by a call that waits at that moment, and by every later one until `sooner.init()` begins a new
+    session: a program never goes on in another session without knowing it.
     """
 
     _default_message = "The node of this process is gone."
@@ -416,8 +417,8 @@ class OwnerDiedError(ObjectLostError):
 class PeerUnreachableError(ObjectLostError):
     """The object is there, but no connection can be made to the process that has it.
 
-    Two programs that joined a cluster from machines without a node cannot be dialled, so neither reads what the other
-    owns.
+    Two programs that joined a cluster from machines without a node cannot be dialled, so neither reads
+    what the other owns.
     """
 
     _default_message = "no connection can be made to the process that has it."
@@ -488,7 +489,8 @@ class ObjectStoreFullError(SoonerError):
 
 
 class OutOfDiskError(ObjectStoreFullError):
-    """The object store has no room for the value, and nothing that is in it can be written to disk: the text says why.
+    """The object store has no room for the value, and nothing that is in it can be written to disk: the text
+        says why.
 
     It is an `ObjectStoreFullError`, so programs that catch that catch this one, too.
     """
@@ -497,13 +499,17 @@ class OutOfDiskError(ObjectStoreFullError):
 
 
 class OutOfMemoryError(SoonerError):
-    """The node ran out of memory, and the task was stopped to save it. The text has a table of who held how much."""
+    """The node ran out of memory, and the task was stopped to save it. The text has a table of who held
+    how much.
+    """
 
     _default_message = "The node ran out of memory, and the task was stopped."
 
 
 class TaskUnschedulableError(SoonerError):
-    """No node can ever run the task, or none could start a worker for it for long: the text says what was used up."""
+    """No node can ever run the task, or none could start a worker for it for long: the text says what was
+    used up.
+    """
 
     _default_message = "No node can ever run this task."
 
@@ -537,7 +543,8 @@ class ActorPlacementGroupRemoved(SoonerError):
 class PendingCallsLimitExceeded(SoonerError):
     """More calls wait for the actor than `max_pending_calls` allows. This call was not executed.
 
-    Also: a submission on the thread of an event loop, beyond `max_pending_tasks` of `sooner.init`. It was not executed.
+    Also: a submission on the thread of an event loop, beyond `max_pending_tasks` of `sooner.init`. It was
+        not executed.
     """
 
     _default_message = "More calls wait for this actor than max_pending_calls allows. This call was not executed."
@@ -627,7 +634,9 @@ class UnserializableException(SoonerError):
         reason: Why it could not be sent.
 
     Example:
-        >>> error = UnserializableException(class_name="job.Broken", original_message="boom", reason="it holds a lock")
+        >>> error = UnserializableException(
+        ...     class_name="job.Broken", original_message="boom", reason="it holds a lock"
+        ... )
         >>> print(error)
         job.Broken: boom
         (this stands for the original exception, which could not be sent here: it holds a lock)
@@ -655,7 +664,9 @@ class UnserializableException(SoonerError):
 
 
 class OufOfBandObjectRefSerializationException(SoonerError):
-    """An object reference was pickled outside of sooner while that is forbidden. The name is spelled as in Ray."""
+    """An object reference was pickled outside of sooner while that is forbidden. The name is spelled as in
+    Ray.
+    """
 
 
 class UserCodeException(SoonerError):
@@ -671,7 +682,9 @@ class AuthenticationError(SoonerError):
 
 
 class UntrustedPathError(SoonerError, PermissionError):
-    """A directory or socket of sooner's belongs to another user of this machine, or is open to others: not used."""
+    """A directory or socket of sooner's belongs to another user of this machine, or is open to others: not
+    used.
+    """
 
 
 RayError = SoonerError

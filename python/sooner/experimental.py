@@ -13,7 +13,8 @@ _ASK_SECONDS = 0.1
 
 
 def get_object_locations(refs: Sequence[_sooner.ObjectRef[Any]], timeout_ms: int = -1) -> dict[Any, dict[str, Any]]:
-    """Says where objects are now. It does not wait for those that are not there, and brings none of them here.
+    """Says where objects are now. It does not wait for those that are not there, and brings none of them
+    here.
 
     Args:
         refs: References.
@@ -21,9 +22,9 @@ def get_object_locations(refs: Sequence[_sooner.ObjectRef[Any]], timeout_ms: int
             (milliseconds): 100 at most, which is meant by -1, too.
 
     Returns:
-        For each reference `node_ids` (the nodes that have the value), `object_size` (bytes, or None) and `did_spill`
-        (the value is on the disk of its node, whether or not there is a copy in memory, too). An object that travels in
-        messages, is not there, or has failed lies on no node.
+        For each reference `node_ids` (the nodes that have the value), `object_size` (bytes, or None) and
+        `did_spill` (the value is on the disk of its node, whether or not there is a copy in memory, too). An
+        object that travels in messages, is not there, or has failed lies on no node.
 
     Raises:
         TypeError: `refs` holds something else.
@@ -41,7 +42,9 @@ def get_object_locations(refs: Sequence[_sooner.ObjectRef[Any]], timeout_ms: int
 
 
 def get_local_object_locations(refs: Sequence[_sooner.ObjectRef[Any]]) -> dict[Any, dict[str, Any]]:
-    """Says what this process knows of where objects are, without asking anybody. See `get_object_locations`."""
+    """Says what this process knows of where objects are, without asking anybody. See
+    `get_object_locations`.
+    """
     found = {}
     for ref in refs:
         size, nodes, did_spill = _sooner.object_places(ref) or (None, [], False)

@@ -1,7 +1,7 @@
 """Ids as values: what the engine shows as hexadecimal text, for programs that keep, compare or send ids.
 
-An id of an object is an `ObjectRef`. Everything else that has an id has one of these classes; `hex()` is the text that
-the runtime context, `nodes()` and error messages show.
+An id of an object is an `ObjectRef`. Everything else that has an id has one of these classes; `hex()` is
+the text that the runtime context, `nodes()` and error messages show.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ _T = TypeVar("_T", bound="BaseID")
 class BaseID(str):
     """An id: some bytes with a meaning that only the engine knows.
 
-    It is its hexadecimal text as well, and equal to it, so that it can be compared with ids as rows of the state API,
-    `nodes()` and messages have them. Ids of different classes are never equal.
+    It is its hexadecimal text as well, and equal to it, so that it can be compared with ids as rows of the
+    state API, `nodes()` and messages have them. Ids of different classes are never equal.
 
     Args:
         data: Its bytes; their number is `size()`.

@@ -11,9 +11,9 @@ from sooner import _sooner
 def free(refs: _sooner.ObjectRef[Any] | Sequence[_sooner.ObjectRef[Any]], local_only: bool = False) -> None:
     """Gives objects up although references to them are left.
 
-    Getting one afterwards raises `ObjectFreedError` in the process that freed it. The memory is free at once when no
-    other process borrows the object and no array of it is in use, else when those are gone. Objects of other owners,
-    and those that are not there yet, stay.
+    Getting one afterwards raises `ObjectFreedError` in the process that freed it. The memory is free at once
+    when no other process borrows the object and no array of it is in use, else when those are gone. Objects
+    of other owners, and those that are not there yet, stay.
 
     Args:
         refs: One reference, or several.

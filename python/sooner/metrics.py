@@ -1,8 +1,9 @@
 """Metrics of one's own: counters, gauges and histograms that tasks, actors and the driver share by name.
 
-Each process adds up for itself and reports what was added with its connection, at most once a second, when it is asked
-and when it ends; the node has the sums. There is no agent and no port: `prometheus_text()` and `sooner metrics` show
-them, with those of the engine, in the format that Prometheus reads. Also called `sooner.util.metrics`.
+Each process adds up for itself and reports what was added with its connection, at most once a second, when it
+is asked and when it ends; the node has the sums. There is no agent and no port: `prometheus_text()` and
+`sooner metrics` show them, with those of the engine, in the format that Prometheus reads. Also called
+`sooner.util.metrics`.
 
 Example:
     >>> from sooner.util.metrics import Counter

@@ -439,7 +439,8 @@ def returns_of(options: Mapping[str, Any], is_generator: bool) -> tuple[int, tup
         is_generator: Whether the function yields; it streams unless `num_returns` says otherwise.
 
     Returns:
-        The number of references, and `(items that may be unread or 0, whether all are read at the end)` or None.
+        The number of references, and `(items that may be unread or 0, whether all are read at the end)` or
+        None.
 
     Example:
         >>> returns_of({}, False), returns_of({"_generator_backpressure_num_objects": 8}, True)
@@ -494,8 +495,8 @@ def resources_of(options: Mapping[str, Any], kind: Kind) -> dict[str, float]:
 def actor_resources(options: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, float]]:
     """Return what must be free for an actor to be placed, and what it holds while it lives.
 
-    An actor without `num_cpus` needs a free CPU to be placed and then holds none, so that actors that mostly wait
-    do not use up a machine.
+    An actor without `num_cpus` needs a free CPU to be placed and then holds none, so that actors that mostly
+    wait do not use up a machine.
 
     Example:
         >>> actor_resources({"num_gpus": 1}), actor_resources({"num_cpus": 2})

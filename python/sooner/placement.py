@@ -1,4 +1,5 @@
-"""Placement groups: resources that are reserved together, in bundles, for tasks and actors that belong together.
+"""Placement groups: resources that are reserved together, in bundles, for tasks and actors that belong
+    together.
 
 Also called `sooner.util.placement_group`.
 """
@@ -26,7 +27,8 @@ _BUNDLES_MAX: Final = 10_000
 
 
 class PlacementGroup:
-    """A handle on a placement group, from `placement_group()`. It can be pickled and passed to tasks and actors.
+    """A handle on a placement group, from `placement_group()`. It can be pickled and passed to tasks and
+    actors.
 
     Dropping it ends nothing: the group lives until it is removed, or its driver ends.
 
@@ -124,16 +126,17 @@ def placement_group(
 ) -> PlacementGroup:
     """Reserves resources for tasks and actors that belong together.
 
-    Returns at once. The bundles are reserved all or none, as soon as there is room for all of them; use `ready()` or
-    `wait()` to learn when. Their resources are nobody else's until the group is removed.
+    Returns at once. The bundles are reserved all or none, as soon as there is room for all of them; use
+    `ready()` or `wait()` to learn when. Their resources are nobody else's until the group is removed.
 
     Args:
-        bundles: For each bundle its resources, name ("CPU", "GPU", "memory", or a custom one) to amount. Each is on one
-            node.
+        bundles: For each bundle its resources, name ("CPU", "GPU", "memory", or a custom one) to amount. Each
+            is on one node.
         strategy: "PACK" (few nodes), "SPREAD" (many), "STRICT_PACK" (one), "STRICT_SPREAD" (each on its own).
         name: Name to find it by; unique in the namespace.
         lifetime: "detached": it does not end with this driver. None: it does.
-        bundle_label_selector: For each bundle, conditions on the labels of its node, as in the option `label_selector`.
+        bundle_label_selector: For each bundle, conditions on the labels of its node, as in the option
+            `label_selector`.
 
     Returns:
         Its handle.
@@ -265,9 +268,9 @@ def placement_group_table(placement_group: PlacementGroup | None = None) -> dict
         placement_group: The group; None: all, also those that were removed lately.
 
     Returns:
-        Of a group: `placement_group_id`, `name`, `bundles` and `bundles_to_node_id` (by index), `strategy`, `state`
-        ("PENDING", "PREPARED", "CREATED", "RESCHEDULING" or "REMOVED"), `stats` (why it is pending). Of all: that, by
-        id.
+        Of a group: `placement_group_id`, `name`, `bundles` and `bundles_to_node_id` (by index),
+        `strategy`, `state` ("PENDING", "PREPARED", "CREATED", "RESCHEDULING" or "REMOVED"), `stats` (why
+        it is pending). Of all: that, by id.
     """
     from sooner.context import ensure_started  # start-up: 46.3 ms
 

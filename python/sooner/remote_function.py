@@ -34,9 +34,10 @@ _DESCRIBED = ("remote", "_exported", "__name__", "__wrapped__")
 class RemoteFunction(Generic[P, T_co]):
     """A function whose calls run as tasks on other processes.
 
-    Made by `sooner.remote`; calling it directly is an error. `remote(*args, **kwargs)` submits a task and returns
-    an `ObjectRef` at once (a list of them for `num_returns` > 1, None for 0). Arguments that are references are
-    replaced by their values before the function runs; references inside other arguments stay references.
+    Made by `sooner.remote`; calling it directly is an error. `remote(*args, **kwargs)` submits a task and
+    returns an `ObjectRef` at once (a list of them for `num_returns` > 1, None for 0). Arguments that are
+    references are replaced by their values before the function runs; references inside other arguments stay
+    references.
 
     Example:
         >>> import sooner
@@ -273,8 +274,9 @@ def cancel(
     """Cancels the task that makes an object.
 
     A queued task never runs. A running one is interrupted (`KeyboardInterrupt` in a task, cancellation of the
-    coroutine in an asyncio actor, a flag in the runtime context of other actor calls), also while it sleeps; with
-    `force` its worker process is killed. A task that has ended keeps its result. A cancelled task is never retried.
+    coroutine in an asyncio actor, a flag in the runtime context of other actor calls), also while it sleeps;
+    with `force` its worker process is killed. A task that has ended keeps its result. A cancelled task is
+    never retried.
 
     Args:
         ref: What the task's `.remote()` gave: a reference, or the generator of a streaming task.

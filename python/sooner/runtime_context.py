@@ -81,7 +81,9 @@ class RuntimeContext:
         return call[1] if call is not None else _sooner.current_name()
 
     def get_task_function_name(self) -> str | None:
-        """What the running task or call executes, with its module, whatever it is called: "module.function"."""
+        """What the running task or call executes, with its module, whatever it is called:
+        "module.function".
+        """
         called = _called()
         return None if called is None else ".".join(filter(None, called))
 
@@ -147,7 +149,9 @@ class RuntimeContext:
         return bool(_worker().actor_restarts)
 
     def get_resource_ids(self) -> dict[str, list[tuple[int | str, float]]]:
-        """Resources of the running task or actor: name to pairs of index and amount; only GPUs have indices."""
+        """Resources of the running task or actor: name to pairs of index and amount; only GPUs have
+        indices.
+        """
         ids: dict[str, list[tuple[int | str, float]]] = {}
         for name, amount in self.get_assigned_resources().items():
             gpus = get_gpu_ids() if name == "GPU" else []

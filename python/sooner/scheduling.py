@@ -35,8 +35,8 @@ class PlacementGroupSchedulingStrategy:
     Args:
         placement_group: The group; None for none, also not for that of what submits it.
         placement_group_bundle_index: Which of its bundles, from 0; -1: any that has room.
-        placement_group_capture_child_tasks: Whether what the task or actor submits runs in the group, too, unless it
-            says where; None means no.
+        placement_group_capture_child_tasks: Whether what the task or actor submits runs in the group, too,
+            unless it says where; None means no.
 
     Raises:
         ValueError: The index is none of the group's, or an argument has a wrong type.
@@ -74,8 +74,8 @@ class NodeAffinitySchedulingStrategy:
 
     Args:
         node_id: The node's id (hexadecimal), as `sooner.nodes()` and the runtime context show it.
-        soft: Whether another node may be taken if this one is gone or could never run it. If not, it fails then with
-            `TaskUnschedulableError` or `ActorUnschedulableError`.
+        soft: Whether another node may be taken if this one is gone or could never run it. If not, it fails
+            then with `TaskUnschedulableError` or `ActorUnschedulableError`.
 
     Raises:
         ValueError: An argument has a wrong type.
@@ -152,8 +152,8 @@ class NodeLabelSchedulingStrategy:
     """Run on nodes with certain labels.
 
     Args:
-        hard: Key of a label to what its value must be: `In`, `NotIn`, `Exists` or `DoesNotExist`. Without a node that
-            meets all of them, it waits.
+        hard: Key of a label to what its value must be: `In`, `NotIn`, `Exists` or `DoesNotExist`. Without a
+            node that meets all of them, it waits.
         soft: The same, for nodes that are taken first where there are any.
 
     Raises:

@@ -1,7 +1,7 @@
 """The state of a running session: its tasks, actors, objects, workers, nodes and jobs.
 
-Nothing is collected for these questions: each process answers from the tables that it works with, and from its record
-of what happened to tasks (`sooner.init(task_events_bytes=...)`). Also called `sooner.util.state`.
+Nothing is collected for these questions: each process answers from the tables that it works with, and from
+its record of what happened to tasks (`sooner.init(task_events_bytes=...)`). Also called `sooner.util.state`.
 
 Example:
     >>> from sooner.util.state import list_tasks
@@ -67,10 +67,11 @@ class TaskState(StateRecord):
     """One execution of a task, an actor's constructor, or a call of an actor.
 
     Attributes:
-        state: PENDING_ARGS_AVAIL, PENDING_NODE_ASSIGNMENT (waits for a worker, or for its turn with the actor),
-            SUBMITTED_TO_WORKER (waits there), RUNNING, FINISHED or FAILED.
+        state: PENDING_ARGS_AVAIL, PENDING_NODE_ASSIGNMENT (waits for a worker, or for its turn with the
+            actor), SUBMITTED_TO_WORKER (waits there), RUNNING, FINISHED or FAILED.
         waits_for: Ids of arguments that are not there yet.
-        phases_ms: How long it was queued, waited for a lease, was on its way, loaded, ran and stored (milliseconds).
+        phases_ms: How long it was queued, waited for a lease, was on its way, loaded, ran and stored
+            (milliseconds).
     """
 
     task_id: str
@@ -104,8 +105,8 @@ class ActorState(StateRecord):
         pending_calls: Calls that were made and have not ended.
         restarts: Processes that took over so far.
         checkpoints: Checkpoints taken so far; None for an actor without `checkpoint_every`.
-        calls_since_checkpoint: Calls that living callers keep because no checkpoint covers them; those in flight are
-            among them.
+        calls_since_checkpoint: Calls that living callers keep because no checkpoint covers them; those in
+            flight are among them.
     """
 
     actor_id: str
@@ -137,15 +138,16 @@ class ObjectHold(StateRecord):
     """One reason why a process keeps an object.
 
     Attributes:
-        reason: LOCAL_REFERENCE (in Python), VIEW (an array that lies in it), TASK (a task that the process submitted),
-            RUNNING_TASK or QUEUED_TASK (one that runs or waits in the process), CONTAINED_IN (another object), FUNCTION
-            (its code), ACTOR_CONSTRUCTOR (an argument of it), DETACHED_ACTOR, GENERATOR (not read to its end), PINNED
-            (pickled outside of sooner), KEPT_CALL (one that is made again if the actor fails before its next
-            checkpoint), CHECKPOINT (of an actor), BORROWER (another process), LENT (work of a process that is gone,
-            until all others have said what they have of it), LINEAGE (finished tasks that may have to run again).
+        reason: LOCAL_REFERENCE (in Python), VIEW (an array that lies in it), TASK (a task that the process
+            submitted), RUNNING_TASK or QUEUED_TASK (one that runs or waits in the process), CONTAINED_IN
+            (another object), FUNCTION (its code), ACTOR_CONSTRUCTOR (an argument of it), DETACHED_ACTOR,
+            GENERATOR (not read to its end), PINNED (pickled outside of sooner), KEPT_CALL (one that is made
+            again if the actor fails before its next checkpoint), CHECKPOINT (of an actor), BORROWER (another
+            process), LENT (work of a process that is gone, until all others have said what they have of it),
+            LINEAGE (finished tasks that may have to run again).
         count: How many times.
-        id: The task, object, actor or process that holds it; None where there is none, or where there are too many
-            to name each.
+        id: The task, object, actor or process that holds it; None where there is none, or where there are too
+            many to name each.
         name: What the task, function or process is called.
     """
 
@@ -157,14 +159,15 @@ class ObjectHold(StateRecord):
 
 @dataclass(frozen=True)
 class ObjectState(StateRecord):
-    """An object, as one process knows it: its owner, or one that borrows it. Bytes of the value are `object_size`.
+    """An object, as one process knows it: its owner, or one that borrows it. Bytes of the value are
+        `object_size`.
 
     Attributes:
-        location: "message" (small, travels in messages), "shared memory", "on disk" (there was no room in memory, and
-            nobody has had it brought back), "dropped" (with eviction="recompute": it is made again when it is wanted),
-            or None while there is no value.
-        reference_type: Why it is kept there, in short: ACTOR_HANDLE, LOCAL_REFERENCE, USED_BY_TASK_OR_OBJECT and
-            BORROWED_BY_OTHERS, joined by "+".
+        location: "message" (small, travels in messages), "shared memory", "on disk" (there was no room in
+            memory, and nobody has had it brought back), "dropped" (with eviction="recompute": it is made
+            again when it is wanted), or None while there is no value.
+        reference_type: Why it is kept there, in short: ACTOR_HANDLE, LOCAL_REFERENCE, USED_BY_TASK_OR_OBJECT
+            and BORROWED_BY_OTHERS, joined by "+".
         process: What the process is: driver, worker, or the actor that lives in it.
         created_by: Function of its task, as far as records go back. None for a value that was put.
         call_site: Where its task was submitted or it was put, with `sooner.init(record_call_sites=True)`.
@@ -172,8 +175,8 @@ class ObjectState(StateRecord):
         views: The views among them: arrays that lie in the object.
         uses: Tasks that use it, objects that contain it, functions that captured it.
         borrowers: Ids of the processes that borrow it.
-        lineage: Finished tasks that take it as an argument, and whose results may have to be computed again. An object
-            that nothing else keeps has no value meanwhile.
+        lineage: Finished tasks that take it as an argument, and whose results may have to be computed again.
+            An object that nothing else keeps has no value meanwhile.
         holds: Each reason why the process keeps it.
         contains: Ids of references inside its value (the first few of `contained_references`).
         is_fetching: It is borrowed, and its value is on its way.
@@ -450,15 +453,18 @@ def summarize_tasks(address: str | None = None, timeout: float = 30) -> dict[str
         timeout: As for `list_tasks`.
 
     Returns:
-        A dictionary with `summary` (function -> type, `state_counts` and `peak_memory_bytes`: the most memory
-        that a worker was seen to hold while it ran one, None if none was seen), `total_tasks`, `total_actor_tasks`,
-        `total_actor_scheduled`, and `events_lost` (executions that the records no longer have).
+        A dictionary with `summary` (function -> type, `state_counts` and `peak_memory_bytes`: the most
+        memory that a worker was seen to hold while it ran one, None if none was seen), `total_tasks`,
+        `total_actor_tasks`, `total_actor_scheduled`, and `events_lost` (executions that the records no
+        longer have).
     """
     return task_rows.summary_of_tasks(_directory(address), timeout)
 
 
 def summarize_actors(address: str | None = None, timeout: float = 30) -> dict[str, Any]:
-    """How many actors of which class are in which state: `summary` (class -> `state_counts`) and `total_actors`."""
+    """How many actors of which class are in which state: `summary` (class -> `state_counts`) and
+    `total_actors`.
+    """
     rows = _rows("actors", address, None, _snapshot.ROWS_MAX, timeout, True)
     summary: dict[str, dict[str, Any]] = {}
     for row in rows:
@@ -477,8 +483,8 @@ def summarize_objects(address: str | None = None, timeout: float = 30) -> dict[s
         timeout: As for `list_objects`.
 
     Returns:
-        A dictionary with `summary` (`reference_type` -> `total_objects` and `total_size_bytes`), `total_objects` and
-        `total_size_bytes`; each object counts once, where it is owned.
+        A dictionary with `summary` (`reference_type` -> `total_objects` and `total_size_bytes`),
+        `total_objects` and `total_size_bytes`; each object counts once, where it is owned.
     """
     rows = _rows("objects", address, None, _snapshot.ROWS_MAX, timeout, True)
     summary: dict[str, dict[str, int]] = {}

@@ -16,8 +16,9 @@ def lose_objects(refs: _sooner.ObjectRef[Any] | Sequence[_sooner.ObjectRef[Any]]
     `sooner.get`, keeps it.
 
     Args:
-        refs: One reference, or several. Values that travel in messages (up to 100 KiB) are not in shared memory and
-            cannot be lost without their owner; references without a value yet are passed over, too.
+        refs: One reference, or several. Values that travel in messages (up to 100 KiB) are not in shared
+            memory and cannot be lost without their owner; references without a value yet are passed over,
+            too.
 
     Returns:
         How many values were lost.

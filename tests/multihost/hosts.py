@@ -1,8 +1,9 @@
-"""Hosts with a network of their own: namespaces joined by a bridge, which the kernel removes with the last process.
+"""Hosts with a network of their own: namespaces joined by a bridge, which the kernel removes with the last
+    process.
 
-Every namespace is held by a process that waits for the end of its input, so that nothing is left when the tests are
-killed. The bridge is in a namespace of its own, too: the network of the machine is never touched. The benchmark has its
-hosts from here as well, so this module needs nothing of the tests.
+Every namespace is held by a process that waits for the end of its input, so that nothing is left when the
+tests are killed. The bridge is in a namespace of its own, too: the network of the machine is never
+touched. The benchmark has its hosts from here as well, so this module needs nothing of the tests.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ from typing import Any
 # A bound for one command (seconds). It ends a hang; no healthy machine comes near it.
 WAIT = 60
 
-# What a shaped host may send at once, and what may wait there to be sent (bytes). A smaller burst costs goodput when
-# the machine is busy, because the shaper wakes up late; the queue takes what a sender has under way.
+# What a shaped host may send at once, and what may wait there to be sent (bytes). A smaller burst costs
+# goodput when the machine is busy, because the shaper wakes up late; the queue takes what a sender has under
+# way.
 _BURST_BYTES = 512 << 10
 _QUEUE_BYTES = 2 << 20
 
@@ -202,7 +204,9 @@ def hosts(count: int, base: Path) -> Iterator[Sequence[Host]]:
 
 
 def silence(host: Host, other: Host) -> None:
-    """Loses whatever a host sends to another one, as a switch does that has forgotten a way; nobody is told."""
+    """Loses whatever a host sends to another one, as a switch does that has forgotten a way; nobody is
+    told.
+    """
     nowhere = ["lladdr", "02:00:00:00:00:01", "nud", "permanent"]
     host.space.run("ip", "neigh", "replace", other.address, *nowhere, "dev", "eth0")
 

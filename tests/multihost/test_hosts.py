@@ -257,8 +257,8 @@ def test_a_program_that_is_cut_off_is_gone_and_says_so(three):
         assert out.strip(), "an error, not a hang"
 
 
-# Tasks and values on all hosts, an actor that may begin again, and calls of it; every answer is checked. It goes on
-# until it is told to end, and says then how often it was right; whatever is wrong ends it.
+# Tasks and values on all hosts, an actor that may begin again, and calls of it; every answer is checked. It
+# goes on until it is told to end, and says then how often it was right; whatever is wrong ends it.
 WORK = """
 import hashlib, sys, threading, sooner
 from sooner.scheduling import NodeAffinitySchedulingStrategy
@@ -421,7 +421,9 @@ print("done", flush=True)
 
 @contextlib.contextmanager
 def with_calls_over(host: Host) -> Iterator[Callable[..., None]]:
-    """A program with a task and a call at another host; gives what tells it something and waits for a word of it."""
+    """A program with a task and a call at another host; gives what tells it something and waits for a word
+    of it.
+    """
     with host.running(CUT) as driver:
 
         def exchange(word: str | None, answer: str) -> None:

@@ -1,7 +1,8 @@
-"""What the suites of peers have in common: a session, and the tests that are known to differ, each with its reason.
+"""What the suites of peers have in common: a session, and the tests that are known to differ, each with its
+    reason.
 
-`pytest tests/peers/suite_NAME.py` runs one of them, `make peers` all. A test that `differences.toml` names must fail:
-one that passes is an error, and so is a name of no test, so that the list stays true.
+`pytest tests/peers/suite_NAME.py` runs one of them, `make peers` all. A test that `differences.toml` names
+must fail: one that passes is an error, and so is a name of no test, so that the list stays true.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Finds CPython's own tests: in the `test` package of this interpreter, or of another one that is installed beside it.
+"""Finds CPython's own tests: in the `test` package of this interpreter, or of another one that is installed
+beside it.
 
 Some distributions leave it out, and some releases of 3.11 and 3.12 forgot to install the tests of executors.
 """

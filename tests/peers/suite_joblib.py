@@ -38,7 +38,9 @@ globals().update({name: value for name, value in vars(theirs).items() if name.st
 
 @pytest.fixture(autouse=True)
 def _programs_know_the_backend(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The suite's programs choose the backend without having registered it: a start-up module does so for them."""
+    """The suite's programs choose the backend without having registered it: a start-up module does so for
+    them.
+    """
     (tmp_path / "sitecustomize.py").write_text("import sooner.util.joblib\nsooner.util.joblib.register()\n")
     run = theirs.check_subprocess_call
 

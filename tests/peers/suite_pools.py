@@ -1,4 +1,6 @@
-"""CPython's tests of pools of processes, from `test._test_multiprocessing`, over `sooner.util.multiprocessing.Pool`."""
+"""CPython's tests of pools of processes, from `test._test_multiprocessing`, over
+`sooner.util.multiprocessing.Pool`.
+"""
 
 from __future__ import annotations
 

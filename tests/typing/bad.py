@@ -1,6 +1,7 @@
 """Programs with one mistake a line, which type checkers must report. Checked by `make lint`, never run.
 
-The comment of a line names the codes under which mypy and pyright report it; `-` stands for a checker that does not.
+The comment of a line names the codes under which mypy and pyright report it; `-` stands for a checker that
+does not.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,6 @@
-"""Programs that type checkers must accept, with the types they must find. Checked by `make lint`, never run."""
+"""Programs that type checkers must accept, with the types they must find. Checked by `make lint`, never
+run.
+"""
 
 import asyncio
 import concurrent.futures

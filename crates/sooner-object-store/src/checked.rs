@@ -1,7 +1,8 @@
-//! Bytes of a value as they arrive, in pieces of any length: checked against the checksums of its chunks, and put where they are wanted.
+//! Bytes of a value as they arrive, in pieces of any length: checked against the checksums of its chunks, and
+//! put where they are wanted.
 //!
-//! What arrives are whole chunks. Those at both ends may have bytes that nobody wants: they are checked, too, and dropped. What is in the
-//! memory means nothing before [`Arriving::end`] has said so.
+//! What arrives are whole chunks. Those at both ends may have bytes that nobody wants: they are checked, too,
+//! and dropped. What is in the memory means nothing before [`Arriving::end`] has said so.
 
 use sooner_store::spill::{CHUNK_BYTES, Damage, SpillHeader};
 
@@ -19,7 +20,8 @@ pub struct Arriving<'a> {
 }
 
 impl<'a> Arriving<'a> {
-    /// The bytes of the value from `begin`, where a chunk begins, to `end`. From its byte `first` on they go to `into`.
+    /// The bytes of the value from `begin`, where a chunk begins, to `end`. From its byte `first` on they go
+    /// to `into`.
     pub fn new(header: &'a SpillHeader, begin: u64, end: u64, first: u64, into: &'a mut [u8]) -> Self {
         debug_assert!(begin.is_multiple_of(CHUNK_BYTES) && begin <= first, "chunks are read whole");
         Self { header, at: begin, end, first, into, hasher: crc32fast::Hasher::new() }

@@ -1,6 +1,7 @@
 //! What can go wrong with an object store, told to the person who named it.
 //!
-//! Of what a server says, its code and its sentence are passed on. Its whole answer is not: it may repeat what was signed.
+//! Of what a server says, its code and its sentence are passed on. Its whole answer is not: it may repeat
+//! what was signed.
 
 use sooner_store::spill::{Damage, SpillPlace};
 
@@ -9,8 +10,8 @@ use crate::objects::{LIST, WRITE};
 /// How much of an answer is shown (bytes).
 const SHOWN_BYTES: usize = 400;
 
-/// Why bytes could not be put into an object store or got from it. Nothing of it is fatal: a value that was not written is still in
-/// memory, and one that cannot be read is made again where its task is known.
+/// Why bytes could not be put into an object store or got from it. Nothing of it is fatal: a value that was
+/// not written is still in memory, and one that cannot be read is made again where its task is known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// It is no URL of an object store.
@@ -133,7 +134,8 @@ impl StoreError {
     pub(crate) fn of(url: &str, doing: &'static str, error: &object_store::Error) -> Self {
         let (url, reason) = (url.to_owned(), brief(&error.to_string()));
         match error {
-            // Nothing else can be missing where something is written or listed; some stores do not say what is.
+            // Nothing else can be missing where something is written or listed; some stores do not say what
+            // is.
             object_store::Error::NotFound { .. }
                 if [WRITE, LIST].contains(&doing) || reason.contains("NoSuchBucket") =>
             {
@@ -149,7 +151,8 @@ impl StoreError {
     }
 }
 
-/// Whether no answer came at all. The library does not give its error type away, but that of the connection is below it.
+/// Whether no answer came at all. The library does not give its error type away, but that of the connection
+/// is below it.
 fn is_about_connection(error: &object_store::Error) -> bool {
     let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = next {

@@ -1,15 +1,16 @@
 //! How a file lies in objects: which, and which bytes of each. No I/O.
 //!
-//! A file is a sequence of bytes as on a disk, written once and whole. Its object of number `n` has the bytes from `n` times
-//! [`OBJECT_BYTES`] on; the last one is shorter. So an object needs no upload in parts, of which a store might keep some that nobody
-//! lists when the process dies in between.
+//! A file is a sequence of bytes as on a disk, written once and whole. Its object of number `n` has the bytes
+//! from `n` times [`OBJECT_BYTES`] on; the last one is shorter. So an object needs no upload in parts, of
+//! which a store might keep some that nobody lists when the process dies in between.
 
 use std::ops::Range;
 
 use bytes::Bytes;
 use object_store::PutPayload;
 
-/// Bytes of an object: long enough that a request costs little beside them, short enough that several are on their way at a time.
+/// Bytes of an object: long enough that a request costs little beside them, short enough that several are on
+/// their way at a time.
 pub const OBJECT_BYTES: u64 = 8 << 20;
 
 /// How many objects a file of so many bytes has.

@@ -1,14 +1,18 @@
-//! The spill files of one session in an object store: writes, reads, copies and deletes them, and removes what dead sessions left.
+//! The spill files of one session in an object store: writes, reads, copies and deletes them, and removes
+//! what dead sessions left.
 //!
-//! A file is written whole, by one call, and never changed: its values become there together, or not. Bytes of values go from shared
-//! memory to the socket without a copy of ours. What is read goes from the socket's buffers straight to where it is wanted, several ranges
-//! at a time, and every chunk is checked against the checksum that it had when it was written. Those checksums are kept here (4 bytes per
-//! MiB), so that no request is needed for them.
+//! A file is written whole, by one call, and never changed: its values become there together, or not. Bytes
+//! of values go from shared memory to the socket without a copy of ours. What is read goes from the socket's
+//! buffers straight to where it is wanted, several ranges at a time, and every chunk is checked against the
+//! checksum that it had when it was written. Those checksums are kept here (4 bytes per MiB), so that no
+//! request is needed for them.
 //!
-//! Objects of files that are not needed any more are deleted when there is time ([`SpillObjects::tend`]), many by one request. What
-//! cannot be deleted is tried again. At the end all that the session has is listed and deleted ([`SpillObjects::close`]).
+//! Objects of files that are not needed any more are deleted when there is time ([`SpillObjects::tend`]),
+//! many by one request. What cannot be deleted is tried again. At the end all that the session has is listed
+//! and deleted ([`SpillObjects::close`]).
 //!
-//! It touches nothing but what lies below its own prefix, and sessions that are dead as [`crate::session`] says.
+//! It touches nothing but what lies below its own prefix, and sessions that are dead as [`crate::session`]
+//! says.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -35,7 +39,8 @@ pub const BATCH_BYTES: u64 = 32 << 20;
 /// Read at a time (bytes): enough for several requests.
 pub const PIECE_BYTES: u64 = 32 << 20;
 
-/// Files of a session, by which their size does not have to grow: none of them costs more than a line in a table.
+/// Files of a session, by which their size does not have to grow: none of them costs more than a line in a
+/// table.
 pub const FILES_MAX: usize = 1 << 20;
 
 /// Objects on their way there at a time.
@@ -174,7 +179,8 @@ impl SpillObjects {
         }
     }
 
-    /// Tries all that will be done, and returns the store's clock and what sessions there are beside this one.
+    /// Tries all that will be done, and returns the store's clock and what sessions there are beside this
+    /// one.
     async fn look_around(&self, all: &Path) -> Result<(i64, VecDeque<Path>), StoreError> {
         let marker = session::marker(&self.session);
         self.write_marker().await?;
@@ -255,7 +261,8 @@ impl SpillObjects {
         Ok(sums)
     }
 
-    /// Reads `into.len()` bytes of a value from its byte `from` on. Each chunk that has some of them is checked whole.
+    /// Reads `into.len()` bytes of a value from its byte `from` on. Each chunk that has some of them is
+    /// checked whole.
     ///
     /// # Errors
     /// [`StoreError`]: what is in `into` then means nothing.
@@ -320,7 +327,8 @@ impl SpillObjects {
         Ok(())
     }
 
-    /// The file is not needed any more. Its objects are deleted when there is time. One that nothing was written to is passed over.
+    /// The file is not needed any more. Its objects are deleted when there is time. One that nothing was
+    /// written to is passed over.
     pub fn delete(&self, file: u64) {
         let mut state = self.state.borrow_mut();
         if let Some(found) = state.files.remove(&file) {
@@ -328,7 +336,8 @@ impl SpillObjects {
         }
     }
 
-    /// Does what is due beside writing and reading, and returns when there will be more of it. `is_idle`: there is nothing else to do.
+    /// Does what is due beside writing and reading, and returns when there will be more of it. `is_idle`:
+    /// there is nothing else to do.
     pub fn tend(&self, is_idle: bool) -> Duration {
         let now = Instant::now();
         if now >= self.state.borrow().renews_at {

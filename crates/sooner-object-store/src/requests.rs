@@ -1,7 +1,8 @@
-//! Waiting for requests, on the thread that makes them: no longer than a limit, and not beyond the end of the session.
+//! Waiting for requests, on the thread that makes them: no longer than a limit, and not beyond the end of the
+//! session.
 //!
-//! The executor has no thread of its own, and does nothing while nobody waits here. Looking names up is the exception: the system's
-//! resolver cannot be stopped, so it has threads that nobody waits for in the end.
+//! The executor has no thread of its own, and does nothing while nobody waits here. Looking names up is the
+//! exception: the system's resolver cannot be stopped, so it has threads that nobody waits for in the end.
 
 use std::future::Future;
 use std::pin::pin;

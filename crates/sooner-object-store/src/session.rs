@@ -1,11 +1,14 @@
-//! Who has written below a prefix, and whether they are still there: what the objects of a dead session are known by.
+//! Who has written below a prefix, and whether they are still there: what the objects of a dead session are
+//! known by.
 //!
-//! Each session has a prefix of its own, with a random name, and an object there that says which process of which machine it is (its
-//! marker). It is written before all else, deleted after all else, and written again every [`RENEW`].
+//! Each session has a prefix of its own, with a random name, and an object there that says which process of
+//! which machine it is (its marker). It is written before all else, deleted after all else, and written again
+//! every [`RENEW`].
 //!
-//! **When a session is dead.** On the machine that looks, and among the processes that it sees (the same boot, the same namespace of
-//! process ids): as soon as its process is not there any more, or is another one with the same number. For all others nobody can say,
-//! so not before its marker is [`STALE`] old, by the store's clock. What has no marker is dead when all of it is as old.
+//! **When a session is dead.** On the machine that looks, and among the processes that it sees (the same
+//! boot, the same namespace of process ids): as soon as its process is not there any more, or is another one
+//! with the same number. For all others nobody can say, so not before its marker is [`STALE`] old, by the
+//! store's clock. What has no marker is dead when all of it is as old.
 //!
 //! This decides and asks the kernel; it makes no request.
 
@@ -20,7 +23,8 @@ use rustix::process::{Pid, test_kill_process};
 /// How often a living session writes its marker again.
 pub const RENEW: Duration = Duration::from_secs(600);
 
-/// A marker that was not written again for so long is that of a dead session: longer than stores and networks are usually away.
+/// A marker that was not written again for so long is that of a dead session: longer than stores and networks
+/// are usually away.
 pub const STALE: Duration = Duration::from_secs(24 * 3600);
 const _: () = assert!(RENEW.as_secs() * 100 < STALE.as_secs());
 
@@ -158,7 +162,8 @@ fn is_of_boot(byte: u8) -> bool {
     byte.is_ascii_hexdigit() || byte == b'-'
 }
 
-/// When a process began, from its line in /proc. `None` if it has ended and only its parent does not know yet.
+/// When a process began, from its line in /proc. `None` if it has ended and only its parent does not know
+/// yet.
 fn started(stat: &str) -> Option<u64> {
     // The name before may have anything in it.
     let (_, rest) = stat.rsplit_once(") ")?;

@@ -1,7 +1,7 @@
 //! The URL of a place in an object store, and the connection to it.
 //!
-//! Who may use it stands in the environment, as for other programs: `AWS_*`, `GOOGLE_*`, `AZURE_*`. A URL that has a secret in it is
-//! refused, and not repeated.
+//! Who may use it stands in the environment, as for other programs: `AWS_*`, `GOOGLE_*`, `AZURE_*`. A URL
+//! that has a secret in it is refused, and not repeated.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,10 +15,12 @@ use object_store::{BackoffConfig, ObjectStore, RetryConfig};
 
 use crate::StoreError;
 
-/// A request that has not been answered by then has failed. An object of 8 MiB gets there in this time at 140 kB/s.
+/// A request that has not been answered by then has failed. An object of 8 MiB gets there in this time at 140
+/// kB/s.
 const REQUEST_LIMIT: &str = "60s";
 const CONNECT_LIMIT: &str = "5s";
-/// A connection that was not used for so long is not used again: the server may have closed it while nobody looked.
+/// A connection that was not used for so long is not used again: the server may have closed it while nobody
+/// looked.
 const IDLE_LIMIT: &str = "15s";
 /// A request is made so often again, ...
 const RETRIES: usize = 4;
@@ -111,7 +113,8 @@ impl StoreUrl {
     /// # Errors
     /// [`StoreError::Settings`].
     pub(crate) fn connect(&self) -> Result<Arc<dyn ObjectStore>, StoreError> {
-        // The library for TLS leaves the choice of who encrypts to the process. Somebody may have chosen before.
+        // The library for TLS leaves the choice of who encrypts to the process. Somebody may have chosen
+        // before.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let limits = [
             (ClientConfigKey::Timeout, REQUEST_LIMIT),

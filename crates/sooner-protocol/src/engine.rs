@@ -1,8 +1,9 @@
-//! The core of a node with its way to the control service: that is in the same process, or the messages to it go out.
+//! The core of a node with its way to the control service: that is in the same process, or the messages to it
+//! go out.
 //!
-//! Whoever carries a node does not ask which of the two it is. What concerns this machine alone is asked of [`NodeCore`] itself, to
-//! which an engine dereferences; what may say something to the control service, or depends on what that knows, is here. The library,
-//! the simulator and the models drive this very type.
+//! Whoever carries a node does not ask which of the two it is. What concerns this machine alone is asked of
+//! [`NodeCore`] itself, to which an engine dereferences; what may say something to the control service, or
+//! depends on what that knows, is here. The library, the simulator and the models drive this very type.
 
 use std::ops::{Deref, DerefMut};
 
@@ -54,8 +55,8 @@ pub enum Part {
 }
 
 impl Engine {
-    /// A node with these resources. Ids of its processes count up from `first_worker`, which must be unlike that of any other
-    /// session; `pool_size` idle workers are kept.
+    /// A node with these resources. Ids of its processes count up from `first_worker`, which must be unlike
+    /// that of any other session; `pool_size` idle workers are kept.
     #[must_use]
     pub fn new(total: ResourceSet, first_worker: u64, pool_size: usize, part: Part) -> Self {
         let member = |total| {
@@ -127,7 +128,8 @@ impl Engine {
         ask!(self, core => core.next_deadline())
     }
 
-    /// What the core knows, and the control service where it is here; the shell adds the store, processes and metrics.
+    /// What the core knows, and the control service where it is here; the shell adds the store, processes and
+    /// metrics.
     #[must_use]
     pub fn report(&self) -> NodeReport {
         ask!(self, core => core.report())

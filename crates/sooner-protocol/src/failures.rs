@@ -1,4 +1,5 @@
-//! Failures that more than one core gives, and what an actor is called in them: whoever finds out says it in the same words.
+//! Failures that more than one core gives, and what an actor is called in them: whoever finds out says it in
+//! the same words.
 
 use sooner_wire::GroupId;
 use sooner_wire::message::{Failure, FailureCode};

@@ -1,20 +1,23 @@
 //! What is decided: the protocols of sooner as deterministic state machines.
 //!
 //! The contract of this crate:
-//! - A core is a struct; events come in by handlers named after them, with the time as an argument; what the core
-//!   wants done comes out as [`worker::action::Action`]s (or [`node::NodeAction`]s, [`control::ControlAction`]s).
-//! - Nothing here opens a socket, reads a clock, starts a thread, takes a lock, draws a random number or reads the
-//!   environment. Ids and seeds come in. Iteration order is defined everywhere. `clippy.toml` enforces it.
+//! - A core is a struct; events come in by handlers named after them, with the time as an argument; what the
+//!   core wants done comes out as [`worker::action::Action`]s (or [`node::NodeAction`]s,
+//!   [`control::ControlAction`]s).
+//! - Nothing here opens a socket, reads a clock, starts a thread, takes a lock, draws a random number or
+//!   reads the environment. Ids and seeds come in. Iteration order is defined everywhere. `clippy.toml`
+//!   enforces it.
 //! - Messages to one peer stay in order; nothing is assumed about order between peers.
 //! - [`worker::WorkerCore`] is a driver's or worker's half: ownership, tasks, leases, actor calls, execution.
 //!   [`node::NodeCore`] is a node's half: resources, leases, worker pool, block holders, processes of actors.
-//!   [`control::ControlCore`] is the control service of a cluster, one for all nodes; its [`control::Directory`] of actors,
-//!   names and checkpoints is all of it that one machine needs. [`engine::Engine`] is a node with its way to the control
-//!   service: carried in it ([`engine::Solo`]), or elsewhere ([`node::uplink::Member`]).
+//!   [`control::ControlCore`] is the control service of a cluster, one for all nodes; its
+//!   [`control::Directory`] of actors, names and checkpoints is all of it that one machine needs.
+//!   [`engine::Engine`] is a node with its way to the control service: carried in it ([`engine::Solo`]), or
+//!   elsewhere ([`node::uplink::Member`]).
 //! - Between nodes, "in order" is what [`session::Link`] makes of connections that can be cut.
 //!
-//! The shell that carries a core has one loop. Actions are carried out in order, and before the next wait; the core is told the
-//! time with each batch, and woken at its deadline although nothing came:
+//! The shell that carries a core has one loop. Actions are carried out in order, and before the next wait;
+//! the core is told the time with each batch, and woken at its deadline although nothing came:
 //!
 //! ```
 //! use sooner_protocol::engine::{Engine, Part};
@@ -52,14 +55,16 @@
 //! # run(Engine::new(ResourceSet::default(), 1 << 20, 1, Part::Alone), &mut Nothing);
 //! ```
 //!
-//! Three rules of order reach beyond one list of actions, and are the shell's to keep: what a process sends its node goes out
-//! before what it sends others; an answer to the news of a death (`HeldFrom`) goes behind all that was sent before, also to
-//! others; and the line of a process that is gone is read to its end before the core hears that it is.
+//! Three rules of order reach beyond one list of actions, and are the shell's to keep: what a process sends
+//! its node goes out before what it sends others; an answer to the news of a death (`HeldFrom`) goes behind
+//! all that was sent before, also to others; and the line of a process that is gone is read to its end before
+//! the core hears that it is.
 //!
 //! Production, the simulator and the tests run the same code.
 //!
-//! Rooms know one another downwards only (`tools/tidy_rust.py` has the arrows): `engine` carries `node` and `control`, both speak
-//! through `uplink`; `worker` knows neither; `scheduling` and `session` know none of them.
+//! Rooms know one another downwards only (`tools/tidy_rust.py` has the arrows): `engine` carries `node` and
+//! `control`, both speak through `uplink`; `worker` knows neither; `scheduling` and `session` know none of
+//! them.
 
 pub mod control;
 pub mod engine;

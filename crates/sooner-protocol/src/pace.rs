@@ -9,8 +9,8 @@ use crate::time::Instant;
 /// A process that lived for so long (nanoseconds) was well: what counts begins anew.
 const WELL_NANOS: u64 = 1_000_000_000;
 
-/// What an end before the process was ready counts, in ends of one that was ready: it will most likely happen again,
-/// while one that worked may have been killed by somebody.
+/// What an end before the process was ready counts, in ends of one that was ready: it will most likely happen
+/// again, while one that worked may have been killed by somebody.
 const UNREADY: u32 = 10;
 
 /// The longest pause after the end of a process that was ready (nanoseconds): whoever calls it waits.

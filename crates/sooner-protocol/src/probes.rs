@@ -1,8 +1,9 @@
-//! Probes for the simulator: marks of rare states, and defects that can be switched on to see whether it finds them.
+//! Probes for the simulator: marks of rare states, and defects that can be switched on to see whether it
+//! finds them.
 //!
-//! `mark!("...")` counts that a state was reached (feature `marks`); `bug!(Name)` is true when that defect is on (feature
-//! `bugs`). Without the features, which only the simulator enables, a mark is nothing and a bug is `false`: the
-//! compiler leaves no trace of either.
+//! `mark!("...")` counts that a state was reached (feature `marks`); `bug!(Name)` is true when that defect is
+//! on (feature `bugs`). Without the features, which only the simulator enables, a mark is nothing and a bug
+//! is `false`: the compiler leaves no trace of either.
 
 #[cfg(feature = "marks")]
 mod marks {

@@ -1,9 +1,9 @@
 //! What nodes and the control service say to each other.
 //!
-//! These are values: where both cores are in one thread ([`crate::engine::Solo`]) nothing is encoded. Between machines they are
-//! messages ([`wire`]): each owns what it says, names processes and actors by ids that mean the same everywhere,
-//! and can be late. Whatever concerns a process of an actor carries the number of its takeover, so that news of an
-//! earlier process is told from that of the present one.
+//! These are values: where both cores are in one thread ([`crate::engine::Solo`]) nothing is encoded. Between
+//! machines they are messages ([`wire`]): each owns what it says, names processes and actors by ids that mean
+//! the same everywhere, and can be late. Whatever concerns a process of an actor carries the number of its
+//! takeover, so that news of an earlier process is told from that of the present one.
 
 pub use sooner_wire::message::PlaceActor;
 use sooner_wire::message::{
@@ -41,8 +41,8 @@ pub enum ToControl {
         takeover: u32,
         /// For people.
         reason: String,
-        /// Nothing of the actor has begun, and this is what another node is to be told: the node leaves, or has no workers
-        /// for it.
+        /// Nothing of the actor has begun, and this is what another node is to be told: the node leaves, or
+        /// has no workers for it.
         create: Option<Box<CreateActor>>,
         /// The node can start no workers for the actor's job.
         no_workers: bool,

@@ -1,6 +1,6 @@
-//! An owner that says who pulls its value from whom, and nodes that do as it says: messages in any order between two
-//! ends, streams that come piece by piece and break, processes that lose interest, nodes that die. When the value is lost where it
-//! was made, a copy becomes the value.
+//! An owner that says who pulls its value from whom, and nodes that do as it says: messages in any order
+//! between two ends, streams that come piece by piece and break, processes that lose interest, nodes that
+//! die. When the value is lost where it was made, a copy becomes the value.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -175,8 +175,8 @@ impl World {
         }
     }
 
-    /// The value is lost where it was made, or a copy that nobody reads; and the node that is asked for one may die, or the session with it
-    /// end.
+    /// The value is lost where it was made, or a copy that nobody reads; and the node that is asked for one
+    /// may die, or the session with it end.
     fn lose(&mut self, at: NodeId) {
         if self.seen.answered > 2 && self.below(40) == 0 {
             self.kill_first();

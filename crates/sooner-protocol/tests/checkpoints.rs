@@ -1,7 +1,8 @@
 //! An actor with checkpoints whose process dies at any moment, under two callers.
 //!
-//! Whatever dies when: each call that was accepted changes the state once, in the order of its caller; each result is the
-//! one of the first execution; nobody sees a state without a call that was answered before; nothing is left over.
+//! Whatever dies when: each call that was accepted changes the state once, in the order of its caller; each
+//! result is the one of the first execution; nobody sees a state without a call that was answered before;
+//! nothing is left over.
 
 mod world;
 

@@ -1,8 +1,9 @@
-//! Nodes and their head under everything that can happen: random runs of three nodes, and every short run of two.
+//! Nodes and their head under everything that can happen: random runs of three nodes, and every short run of
+//! two.
 //!
-//! The world knows what is true (which daemon runs, when it was last heard) and compares what the head says with it:
-//! nobody who lives and is heard of is called gone, who is gone stays gone, also for a head that starts again, and who ended
-//! is found out when the faults stop.
+//! The world knows what is true (which daemon runs, when it was last heard) and compares what the head says
+//! with it: nobody who lives and is heard of is called gone, who is gone stays gone, also for a head that
+//! starts again, and who ended is found out when the faults stop.
 
 use proptest::prelude::*;
 use sooner_protocol::control::Probed;

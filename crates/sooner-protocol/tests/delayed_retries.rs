@@ -1,4 +1,5 @@
-//! A task that kills its worker is tried again at once, then ever later, and only as long as somebody wants it.
+//! A task that kills its worker is tried again at once, then ever later, and only as long as somebody wants
+//! it.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! A worker is killed between its message to the node about a block and its message to the caller with the value.
+//! A worker is killed between its message to the node about a block and its message to the caller with the
+//! value.
 
 use std::sync::Arc;
 
@@ -80,7 +81,8 @@ impl World {
         [left, self.perform(out)].concat()
     }
 
-    /// The caller submits a task, the worker runs it. The slot of its return, and the worker's message with the value.
+    /// The caller submits a task, the worker runs it. The slot of its return, and the worker's message with
+    /// the value.
     fn run_a_task(&mut self) -> (Arc<Slot>, Message) {
         let (code, name) = (Blob::default(), Name::from("f"));
         let function = FunctionId(1);

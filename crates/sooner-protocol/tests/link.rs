@@ -1,7 +1,8 @@
-//! Two ends of a session over a wire of bytes that is cut anywhere: whatever is said arrives once and in order.
+//! Two ends of a session over a wire of bytes that is cut anywhere: whatever is said arrives once and in
+//! order.
 //!
-//! The shell here is the smallest that could speak TCP: it retains bytes, writes as many as the wire takes, and hands whole
-//! frames up.
+//! The shell here is the smallest that could speak TCP: it retains bytes, writes as many as the wire takes,
+//! and hands whole frames up.
 
 use proptest::prelude::*;
 use sooner_protocol::session::{Connection, Link, LinkAction, Resume, Resumed};

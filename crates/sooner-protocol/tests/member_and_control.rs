@@ -1,5 +1,5 @@
-//! A node and a control service with a connection in between, against the two in one: the same words have the same outcome,
-//! whenever they arrive, and a control service that starts again learns what it has to know.
+//! A node and a control service with a connection in between, against the two in one: the same words have the
+//! same outcome, whenever they arrive, and a control service that starts again learns what it has to know.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -545,8 +545,8 @@ impl<P: Pair> World<P> {
         }
     }
 
-    /// What is to be the same, however words travelled: of actors that are not gone. How long the others are remembered for
-    /// those who look at the state may depend on it.
+    /// What is to be the same, however words travelled: of actors that are not gone. How long the others are
+    /// remembered for those who look at the state may depend on it.
     fn outcome(&self) -> BTreeMap<ActorId, Told> {
         let rows = self.pair.actors().into_iter().filter(|row| row.phase != 4);
         rows.map(|row| (row.actor, told(&row))).collect()
@@ -619,8 +619,9 @@ proptest! {
     ) {
         let mut steady = World::new(Linked::new(64.0));
         let mut shaken = World::new(Linked::new(64.0));
-        // Whether a process begins before its actor is dropped, or a name is free before it is asked for, must not be a matter
-        // of time: so only the words of one step are under way when the control service ends.
+        // Whether a process begins before its actor is dropped, or a name is free before it is asked for,
+        // must not be a matter of time: so only the words of one step are under way when the control service
+        // ends.
         for (number, step) in steps.iter().enumerate() {
             steady.run(std::slice::from_ref(step));
             shaken.step(step);

@@ -1,5 +1,5 @@
-//! A task whose worker its node stopped because memory ran out is tried again later, with a larger reservation and a budget
-//! of its own, as long as that can help.
+//! A task whose worker its node stopped because memory ran out is tried again later, with a larger
+//! reservation and a budget of its own, as long as that can help.
 
 use std::sync::Arc;
 

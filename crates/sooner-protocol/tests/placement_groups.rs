@@ -1,5 +1,6 @@
-//! Every order of events of a small world with placement groups: a control service that may be restarted, two nodes of
-//! which one may die, one group, other work that takes what the control service counts on, and messages in flight.
+//! Every order of events of a small world with placement groups: a control service that may be restarted, two
+//! nodes of which one may die, one group, other work that takes what the control service counts on, and
+//! messages in flight.
 //!
 //! Invariant I10: what bundles hold is never counted twice, and nothing stays prepared for ever.
 

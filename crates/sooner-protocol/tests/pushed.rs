@@ -118,7 +118,8 @@ fn an_argument_that_is_held_on_is_named_once_and_returned_when_it_goes() {
     assert!(worker.core.ownership().is_empty());
 }
 
-/// Tasks of two callers on one object of a third process: it is named in no reply while each caller keeps it for its own.
+/// Tasks of two callers on one object of a third process: it is named in no reply while each caller keeps it
+/// for its own.
 #[test]
 fn what_only_queued_tasks_were_lent_is_not_held_on() {
     let mut worker = Worker::new();
@@ -153,7 +154,8 @@ fn what_a_task_keeps_is_held_on_although_others_were_lent_the_same() {
     assert_eq!(finish(1), [(Peer::Worker(CALLER), answer.into())]);
     let answer = reply(2, vec![value(&[])]);
     assert_eq!(finish(2), [(Peer::Worker(CALLER), answer.into())], "the caller was told");
-    // The caller ends: its queued task goes, its running one is interrupted, and what it registered counts as this process's own.
+    // The caller ends: its queued task goes, its running one is interrupted, and what it registered counts as
+    // this process's own.
     worker.hear(Peer::Node, WorkerGone { worker: CALLER, ..WorkerGone::default() }, 20);
     worker.out.retain(|action| !matches!(action, Action::Interrupt { .. }));
     let held = vec![Held { object: theirs, borrower: ME, count: 1, of: None }];

@@ -1,4 +1,5 @@
-//! The ownership table as its users see it: what may be freed, who is told, and what is said about each object.
+//! The ownership table as its users see it: what may be freed, who is told, and what is said about each
+//! object.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Values that lie at another node: two nodes with their processes, messages that cross nodes in any order, lost blocks.
+//! Values that lie at another node: two nodes with their processes, messages that cross nodes in any order,
+//! lost blocks.
 
 use std::sync::Arc;
 
@@ -581,7 +582,8 @@ fn a_task_whose_argument_was_lost_elsewhere_goes_back_with_the_word_where_it_is_
         let object = task(owner, 1).object(0);
         let kind = TaskKind::Task(sooner_wire::ShapeId(0));
         on(&mut core, Peer::Worker(NEIGHBOUR), push(2, kind, object, remote()));
-        // Here the task would keep a worker from making the value again. Its caller would push it again as it is, were it not told.
+        // Here the task would keep a worker from making the value again. Its caller would push it again as it
+        // is, were it not told.
         let missing = Some(vec![Missing { object, place: THE_REMOTE }]);
         let returned = TasksReturned { tasks: vec![task(NEIGHBOUR, 2)], lacks_room: None, missing };
         assert_eq!(not_there(&mut core, object)[0], to(NEIGHBOUR, returned));

@@ -1,5 +1,5 @@
-//! Every message over every route between nodes, and between nodes and the directory: what its row does not have
-//! is refused by name, and what it has is read. The messages are the samples in the list of sooner-wire.
+//! Every message over every route between nodes, and between nodes and the directory: what its row does not
+//! have is refused by name, and what it has is read. The messages are the samples in the list of sooner-wire.
 
 use sooner_protocol::node::NodeCore;
 use sooner_protocol::uplink::wire::{CONTROL, is_for_directory};

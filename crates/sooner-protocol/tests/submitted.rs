@@ -1,4 +1,5 @@
-//! What becomes of tasks and calls that a process submits: retries, cancellation, streams, and the words they end with.
+//! What becomes of tasks and calls that a process submits: retries, cancellation, streams, and the words they
+//! end with.
 
 use std::sync::Arc;
 

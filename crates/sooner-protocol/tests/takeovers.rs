@@ -258,7 +258,8 @@ fn the_first_process_of_an_actor_lacks_nothing() {
     assert_eq!(executed(&mut core), [actor().number, 3]);
 }
 
-/// The value may only come again when the other's call was executed: the task that makes it has submitted that.
+/// The value may only come again when the other's call was executed: the task that makes it has submitted
+/// that.
 #[test]
 fn calls_to_the_first_process_of_an_actor_do_not_wait_for_one_whose_argument_was_lost() {
     let location = Location { offset: 64, length: 4096 };

@@ -1,4 +1,5 @@
-//! Nodes and a control service that say anything, in any order: nobody panics, and no node loses count of its resources.
+//! Nodes and a control service that say anything, in any order: nobody panics, and no node loses count of its
+//! resources.
 
 use proptest::prelude::*;
 use sooner_protocol::control::{Directory, DirectoryActions};

@@ -1,6 +1,7 @@
 //! Noticing that a program waits for each task before it submits the next one.
 //!
-//! The count is kept per thread and only touched when a `get` has to wait, so it costs nothing where it would matter.
+//! The count is kept per thread and only touched when a `get` has to wait, so it costs nothing where it would
+//! matter.
 
 use std::cell::Cell;
 use std::sync::Arc;

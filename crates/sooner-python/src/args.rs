@@ -1,9 +1,10 @@
 //! Arguments of a call to bytes and back.
 //!
-//! `u16` positional count, `u16` keyword count, then per argument (keywords begin with `u16` length and name) either
-//! `0`, `u32` length and an encoded value, or `1` and the `u16` number of a dependency: a reference given directly, or
-//! a value too large for a message, which becomes an object of its own. Arguments that are encoded together, so that what
-//! they share they share afterwards, begin with `2` and one such entry, for a tuple of all of them; each further one is `3`.
+//! `u16` positional count, `u16` keyword count, then per argument (keywords begin with `u16` length and name)
+//! either `0`, `u32` length and an encoded value, or `1` and the `u16` number of a dependency: a reference
+//! given directly, or a value too large for a message, which becomes an object of its own. Arguments that are
+//! encoded together, so that what they share they share afterwards, begin with `2` and one such entry, for a
+//! tuple of all of them; each further one is `3`.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -56,7 +57,8 @@ enum Together<'py> {
 }
 
 impl<'py> Together<'py> {
-    /// What the standard library's pools and executors would pickle as one: what several arguments share is shared afterwards.
+    /// What the standard library's pools and executors would pickle as one: what several arguments share is
+    /// shared afterwards.
     fn of(args: &Bound<'py, PyTuple>, kwargs: Option<&Bound<'py, PyDict>>) -> PyResult<Self> {
         let named = kwargs.into_iter().flat_map(|kwargs| kwargs.iter().map(|(_, value)| value));
         let parts: Vec<_> = args.iter().chain(named).filter(|value| !is_alone(value)).collect();
@@ -193,8 +195,8 @@ impl Writer<'_, '_> {
     }
 }
 
-/// Names the culprit of a failed pickling. What interrupted it passes: Ctrl-C, the end of a task that is cancelled, and what a
-/// handler of a signal raised.
+/// Names the culprit of a failed pickling. What interrupted it passes: Ctrl-C, the end of a task that is
+/// cancelled, and what a handler of a signal raised.
 pub fn explain(py: Python<'_>, value: &Bound<'_, PyAny>, error: &PyErr, what: &str) -> PyErr {
     if !error.is_instance_of::<pyo3::exceptions::PyException>(py) {
         return error.clone_ref(py);

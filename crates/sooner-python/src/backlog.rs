@@ -1,14 +1,15 @@
 //! What one process has submitted and has not ended: a limit on it, beyond which submissions wait.
 //!
-//! Descriptions of pending tasks lie in the memory of the process that submitted them. A program that submits faster than its
-//! tasks end would fill it; with the limit it goes as fast as they do.
+//! Descriptions of pending tasks lie in the memory of the process that submitted them. A program that submits
+//! faster than its tasks end would fill it; with the limit it goes as fast as they do.
 //!
-//! Why this cannot stand still: what is pending may wait for something that the submitting thread will do only after its next
-//! submission, as the parent of the tasks, the sender of a message, or the holder of a lock. So a wait ends also when nothing
-//! at all has ended for [`PENDING_PATIENCE_NANOS`]: the submission goes through and the limit is larger by one part in
-//! [`PENDING_STEP`], until half of the original one is free again. Each submission waits for at most that time beyond the last end
-//! of a task; a task that waits here lends its CPU, as in `get`. On the thread of an event loop, where a wait would hold up
-//! everything else, the submission is refused instead.
+//! Why this cannot stand still: what is pending may wait for something that the submitting thread will do
+//! only after its next submission, as the parent of the tasks, the sender of a message, or the holder of a
+//! lock. So a wait ends also when nothing at all has ended for [`PENDING_PATIENCE_NANOS`]: the submission
+//! goes through and the limit is larger by one part in [`PENDING_STEP`], until half of the original one is
+//! free again. Each submission waits for at most that time beyond the last end of a task; a task that waits
+//! here lends its CPU, as in `get`. On the thread of an event loop, where a wait would hold up everything
+//! else, the submission is refused instead.
 //!
 //! It never looks at a task: it counts.
 
@@ -35,11 +36,12 @@ static ALLOWED: AtomicUsize = AtomicUsize::new(PENDING_TASKS_DEFAULT);
 /// The last submission has met what is allowed: the next one looks.
 static IS_FULL: AtomicBool = AtomicBool::new(false);
 
-/// The user was told that half of the limit is pending, that the limit was passed, and that there are many functions.
+/// The user was told that half of the limit is pending, that the limit was passed, and that there are many
+/// functions.
 static TOLD: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
 
-/// Sets how many tasks and calls of this process may be pending before its submissions wait; `None`: as many as by default.
-/// Begins anew with its warnings.
+/// Sets how many tasks and calls of this process may be pending before its submissions wait; `None`: as many
+/// as by default. Begins anew with its warnings.
 #[pyfunction]
 pub fn limit_pending(most: Option<usize>) {
     let most = most.unwrap_or(PENDING_TASKS_DEFAULT);
@@ -69,8 +71,8 @@ pub fn note(py: Python<'_>, pending: usize) {
     });
 }
 
-/// After a function was defined: so many are known. Their code cannot go while the session lasts, because a task may have to be
-/// executed again at any time.
+/// After a function was defined: so many are known. Their code cannot go while the session lasts, because a
+/// task may have to be executed again at any time.
 pub fn note_functions(py: Python<'_>, known: usize, latest: &str) {
     if known > FUNCTIONS_TOLD {
         warn_once(py, &TOLD[2], || {
@@ -84,7 +86,8 @@ pub fn note_functions(py: Python<'_>, known: usize, latest: &str) {
 /// Before a submission: waits until there is room.
 ///
 /// # Errors
-/// `PendingCallsLimitExceeded` on the thread of an event loop; what a signal handler raised; the end of the session.
+/// `PendingCallsLimitExceeded` on the thread of an event loop; what a signal handler raised; the end of the
+/// session.
 pub fn wait_for_room(py: Python<'_>, client: &Arc<Client>) -> PyResult<()> {
     if !IS_FULL.load(Ordering::Relaxed) || client.is_local() {
         return Ok(());
@@ -141,7 +144,8 @@ fn warn_once(py: Python<'_>, told: &AtomicBool, text: impl FnOnce() -> String) {
     }
 }
 
-/// Whether this thread runs an event loop that others depend on. That of a notebook runs cell after cell: a cell may wait.
+/// Whether this thread runs an event loop that others depend on. That of a notebook runs cell after cell: a
+/// cell may wait.
 fn runs_loop(py: Python<'_>) -> PyResult<bool> {
     python_side::RUNS_EVENT_LOOP.call(py, ())?.extract()
 }

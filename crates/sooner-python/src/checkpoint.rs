@@ -47,7 +47,8 @@ pub fn after_call(
 }
 
 fn take(py: Python<'_>, client: &Arc<Client>, instance: &Bound<'_, PyAny>, actor: TaskId) {
-    // A call that a checkpoint covers is not made again: its caller must have the reply whatever happens here next.
+    // A call that a checkpoint covers is not made again: its caller must have the reply whatever happens here
+    // next.
     if !py.detach(|| client.flush_all(CHECKPOINT_FLUSH_NANOS)) {
         return client.step(|core, _| core.postpone_checkpoint());
     }

@@ -1,9 +1,10 @@
 //! Python's cycle collector, when the object store is short of room.
 //!
-//! A reference inside a cycle of Python objects keeps its value until the collector finds the cycle, and the collector
-//! counts objects, not their bytes: a handful of references may hold the whole store. So when a value does not fit,
-//! every process of the session collects once, on a thread of its own: finalizers are code of the user, which may wait
-//! for the engine, and the thread that heard of the shortage reads for everyone who waits.
+//! A reference inside a cycle of Python objects keeps its value until the collector finds the cycle, and the
+//! collector counts objects, not their bytes: a handful of references may hold the whole store. So when a
+//! value does not fit, every process of the session collects once, on a thread of its own: finalizers are
+//! code of the user, which may wait for the engine, and the thread that heard of the shortage reads for
+//! everyone who waits.
 
 use std::cell::Cell;
 use std::sync::LazyLock;

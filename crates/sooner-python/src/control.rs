@@ -29,7 +29,8 @@ use crate::spilling;
 use crate::verbs::untrusted;
 use crate::waiting::{Wanted, interruption, need, wait_for};
 
-/// How long the end of a driver waits for the next lines of its workers, and for all of them: the node gives up earlier.
+/// How long the end of a driver waits for the next lines of its workers, and for all of them: the node gives
+/// up earlier.
 const NEXT_LINES: Duration = Duration::from_secs(3);
 const LAST_LINES: Duration = Duration::from_secs(32);
 
@@ -169,8 +170,8 @@ fn template_setup((path, preload, call_sites, needs_site, options, flags): Setup
     TemplateSetup { path, preload, call_sites, needs_site, options, flags }
 }
 
-/// What is done about the memory of workers: from which share of the machine's on some are stopped, what was stated instead of
-/// it, and whose is limited ("off", "auto" or "all").
+/// What is done about the memory of workers: from which share of the machine's on some are stopped, what was
+/// stated instead of it, and whose is limited ("off", "auto" or "all").
 type MemoryWords = (f64, Option<u64>, String);
 
 fn memory_options((threshold, stated, limited): MemoryWords) -> MemoryOptions {
@@ -256,8 +257,8 @@ pub fn is_running() -> bool {
     session::current().is_some_and(|session| !session.client.is_closed())
 }
 
-/// In a process that user code forked: the session belongs to the parent; nothing of it is touched here, and nothing that
-/// code of a task does here is an answer of its worker.
+/// In a process that user code forked: the session belongs to the parent; nothing of it is touched here, and
+/// nothing that code of a task does here is an answer of its worker.
 #[pyfunction]
 pub fn forget_after_fork() {
     if let Some(session) = session::replace(None) {
@@ -296,7 +297,8 @@ fn ask(
     }
 }
 
-/// The node hears so many times of each stored value that a task of this process returns: measures what once costs.
+/// The node hears so many times of each stored value that a task of this process returns: measures what once
+/// costs.
 #[pyfunction]
 pub fn repeat_pins(py: Python<'_>, times: u32) -> PyResult<()> {
     session::client(py)?.step(|core, _| core.repeat_pins(times));
@@ -348,11 +350,11 @@ pub fn find_name<'py>(
     Ok((handle, PyBytes::new(py, description.as_slice())))
 }
 
-/// A reference on an actor's handle for which the owner does not count this process: it keeps no actor alive. Whom it is handed
-/// to is counted.
+/// A reference on an actor's handle for which the owner does not count this process: it keeps no actor alive.
+/// Whom it is handed to is counted.
 ///
-/// `is_called_often`: calls find the actor known, because this process remembers it as long as the reference is there. Beside
-/// a reference that counts, it then keeps that one's place with the owner, too.
+/// `is_called_often`: calls find the actor known, because this process remembers it as long as the reference
+/// is there. Beside a reference that counts, it then keeps that one's place with the owner, too.
 fn weak_handle(client: Arc<Client>, actor: TaskId, is_called_often: bool) -> ObjectRef {
     let id = actor.object(0);
     if is_called_often && id.owner() != client.me() {
@@ -376,8 +378,8 @@ fn borrow_handle(client: Arc<Client>, actor: TaskId) -> ObjectRef {
     ObjectRef::new(id, slot, client)
 }
 
-/// Whether the owner of an actor counts this handle, which was found by the actor's name: it has dropped all of its own otherwise,
-/// and the actor ends.
+/// Whether the owner of an actor counts this handle, which was found by the actor's name: it has dropped all
+/// of its own otherwise, and the actor ends.
 #[pyfunction]
 pub fn is_counted(py: Python<'_>, handle: &Bound<'_, ObjectRef>) -> PyResult<bool> {
     let this = handle.get();
@@ -386,8 +388,8 @@ pub fn is_counted(py: Python<'_>, handle: &Bound<'_, ObjectRef>) -> PyResult<boo
     if owner == this.client.me() {
         return Ok(!this.slot.has_failed());
     }
-    // An owner says of an actor that it is gone, and nothing as long as it is not. Of what it never had it says the same at once,
-    // and it answers in order.
+    // An owner says of an actor that it is gone, and nothing as long as it is not. Of what it never had it
+    // says the same at once, and it answers in order.
     let nothing = borrow_handle(this.client.clone(), TaskId { owner, number: 0 });
     need(&this.client, &[Wanted::here(this), Wanted::here(&nothing)], Priority::Wait);
     wait_for(py, &this.client, || nothing.slot.has_outcome(), None)?;
@@ -494,7 +496,8 @@ impl Template {
         Ok(Self { inner })
     }
 
-    /// Waits for a fork request: worker id and descriptors of node socket, stdout and stderr; `None` at the end.
+    /// Waits for a fork request: worker id and descriptors of node socket, stdout and stderr; `None` at the
+    /// end.
     fn next(&mut self, py: Python<'_>) -> PyResult<Option<(u64, i32, i32, i32)>> {
         use std::os::fd::IntoRawFd;
         loop {

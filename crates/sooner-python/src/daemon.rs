@@ -9,8 +9,8 @@ use sooner_runtime::node::interpreter::Interpreter;
 
 use crate::control::{NodeTraits, python_version};
 
-/// What the process of a node is like, beside its node. `ProcessTraits` of `sooner._options.traits` has the names of
-/// both.
+/// What the process of a node is like, beside its node. `ProcessTraits` of `sooner._options.traits` has the
+/// names of both.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 struct ProcessTraits {
@@ -57,8 +57,8 @@ pub fn node_main(
     Ok(py.detach(|| daemon::run(node, surroundings)))
 }
 
-/// Whether values go from memory to memory between nodes of this machine: unless SOONER_SHARE_MEMORY=0, which makes them go as they
-/// do between machines.
+/// Whether values go from memory to memory between nodes of this machine: unless SOONER_SHARE_MEMORY=0, which
+/// makes them go as they do between machines.
 pub fn shares_memory() -> bool {
     std::env::var("SOONER_SHARE_MEMORY").map_or(true, |value| value != "0")
 }
@@ -70,9 +70,10 @@ pub fn read_token(path: std::path::PathBuf) -> PyResult<String> {
     token.map(|token| token.reveal()).map_err(|error| PyOSError::new_err(error.to_string()))
 }
 
-/// Does one step of changing the token in a file: "rotate" puts a new one behind it, the given one or one that is made; "switch"
-/// changes their order; "finish" drops the second; "renew" leaves all as it is. Gives the new one, the fingerprints of all,
-/// of which the first is shown, and descriptors: nobody else does a step until they are closed.
+/// Does one step of changing the token in a file: "rotate" puts a new one behind it, the given one or one
+/// that is made; "switch" changes their order; "finish" drops the second; "renew" leaves all as it is. Gives
+/// the new one, the fingerprints of all, of which the first is shown, and descriptors: nobody else does a
+/// step until they are closed.
 #[pyfunction]
 pub fn change_token(
     path: std::path::PathBuf,

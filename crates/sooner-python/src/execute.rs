@@ -31,7 +31,8 @@ use crate::values::Access;
 pub struct Loaded {
     pub target: Py<PyAny>,
     pub extra: Py<PyAny>,
-    /// Whose memory the arrays among its arguments are: its own for calls that stand for those of the standard library.
+    /// Whose memory the arrays among its arguments are: its own for calls that stand for those of the
+    /// standard library.
     pub access: Access,
     /// Of the program when it was submitted.
     state: State,
@@ -51,7 +52,8 @@ impl Loaded {
 /// Whether the calls of the actor in this process may write to arrays among their arguments.
 static ACTOR_TAKES_COPIES: AtomicBool = AtomicBool::new(false);
 
-/// Whether arrays among what a call of the standard library's kind on this thread returns are its receiver's own.
+/// Whether arrays among what a call of the standard library's kind on this thread returns are its receiver's
+/// own.
 #[pyfunction]
 pub fn gives_away() -> bool {
     GIVES_AWAY.get()
@@ -89,7 +91,8 @@ pub struct Ended {
     pub returns: Vec<Return>,
     pub retry: bool,
     pub ran: RunTime,
-    /// In local mode: the `KeyboardInterrupt` that ended it. It is the program's, since the task ran inside a call of it.
+    /// In local mode: the `KeyboardInterrupt` that ended it. It is the program's, since the task ran inside a
+    /// call of it.
     pub interrupt: Option<PyErr>,
     /// References inside the returns stay alive until the caller is registered for them.
     _handles: Vec<Py<ObjectRef>>,
@@ -275,8 +278,9 @@ pub fn actor_exit(py: Python<'_>, error: &PyErr) -> Option<String> {
     error.is_instance(py, &kind).then(|| error.value(py).to_string())
 }
 
-/// Why the actor ends, if that is what the exception means. A worker whose task calls `sys.exit()` ends here and now; in a
-/// call that stands for one of the standard library's executors that is an exception like any other.
+/// Why the actor ends, if that is what the exception means. A worker whose task calls `sys.exit()` ends here
+/// and now; in a call that stands for one of the standard library's executors that is an exception like any
+/// other.
 fn leaving(
     py: Python<'_>,
     client: &Arc<Client>,
@@ -293,7 +297,8 @@ fn leaving(
     exit_process(py, error)
 }
 
-/// Ends the process of a worker whose code called `sys.exit()`, unless it is an actor that ends in order: then says why.
+/// Ends the process of a worker whose code called `sys.exit()`, unless it is an actor that ends in order:
+/// then says why.
 pub fn exit_process(py: Python<'_>, error: &PyErr) -> Option<String> {
     let why = python_side::EXIT_PROCESS.call(py, (error.value(py),)).and_then(|why| why.extract());
     why.unwrap_or_else(|error| {
@@ -303,8 +308,8 @@ pub fn exit_process(py: Python<'_>, error: &PyErr) -> Option<String> {
     })
 }
 
-/// A method of an actor, or one of the built-in ones. It is the method of the class: an actor may keep something else
-/// under the same name.
+/// A method of an actor, or one of the built-in ones. It is the method of the class: an actor may keep
+/// something else under the same name.
 pub fn method<'py>(py: Python<'py>, actor: &Bound<'py, PyAny>, name: &str) -> PyResult<Bound<'py, PyAny>> {
     if name.starts_with("__ray_") || name.starts_with("__sooner_") {
         return python_side::BUILTIN_METHOD.call(py, (actor, name));
@@ -350,8 +355,8 @@ fn is_of_class(
     Ok(answer)
 }
 
-/// Turns the result of a call into the task's end. `is_standard`: the call stands for one of the standard library's executors,
-/// where each exception is one like any other.
+/// Turns the result of a call into the task's end. `is_standard`: the call stands for one of the standard
+/// library's executors, where each exception is one like any other.
 pub fn end(
     py: Python<'_>,
     client: &Arc<Client>,

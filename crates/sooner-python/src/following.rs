@@ -1,10 +1,10 @@
-//! State of the program that its workers follow: environment, working directory, `sys.path`, `sys.argv`, the key of
-//! `multiprocessing` (`docs/adr/0075-workers-follow-the-program.md`).
+//! State of the program that its workers follow: environment, working directory, `sys.path`, `sys.argv`, the
+//! key of `multiprocessing` (`docs/adr/0075-workers-follow-the-program.md`).
 //!
-//! It travels in front of the code of functions and classes, and only if it differs from what workers begin with. When it
-//! changes, code that is submitted afterwards is defined again, under an id of its own: nothing is sent with a call. A
-//! worker compares one number before it runs a task. What the state is and how it is taken over is in
-//! `sooner._engine.program`.
+//! It travels in front of the code of functions and classes, and only if it differs from what workers begin
+//! with. When it changes, code that is submitted afterwards is defined again, under an id of its own: nothing
+//! is sent with a call. A worker compares one number before it runs a task. What the state is and how it is
+//! taken over is in `sooner._engine.program`.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -85,8 +85,8 @@ pub fn program_changed() {
     VERSION.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Why somebody else than this user and the administrator decides what is at a place, if so: the place or a directory on the way to it
-/// is another's, or others may write there.
+/// Why somebody else than this user and the administrator decides what is at a place, if so: the place or a
+/// directory on the way to it is another's, or others may write there.
 ///
 /// # Errors
 /// The system's word: nothing is there, for one.
@@ -95,7 +95,8 @@ pub fn strangers_at(place: std::path::PathBuf) -> PyResult<Option<String>> {
     Ok(sooner_runtime::private::strangers_at(&place)?)
 }
 
-/// A list of `sys` and what it held: the objects, which are kept, so that no other object comes to lie where one of them did.
+/// A list of `sys` and what it held: the objects, which are kept, so that no other object comes to lie where
+/// one of them did.
 struct Seen {
     list: Py<PyList>,
     items: Vec<Py<PyAny>>,
@@ -113,7 +114,8 @@ impl Seen {
         let list = self.list.bind(py);
         list.len() == self.items.len()
             && self.items.iter().enumerate().all(|(at, item)| {
-                // SAFETY: the list is that long, and nothing runs in between that could change it; the item is only compared.
+                // SAFETY: the list is that long, and nothing runs in between that could change it; the item
+                // is only compared.
                 unsafe { ffi::PyList_GET_ITEM(list.as_ptr(), at.cast_signed()) == item.as_ptr() }
             })
     }
@@ -156,7 +158,8 @@ impl Lists {
     }
 }
 
-/// A number that changes with a dictionary, in versions of Python that have one: faster than to look for a name.
+/// A number that changes with a dictionary, in versions of Python that have one: faster than to look for a
+/// name.
 #[cfg(not(Py_3_12))]
 fn tag(dict: &Bound<'_, PyDict>) -> Option<u64> {
     // SAFETY: a dictionary, of which a field is read.

@@ -1,7 +1,8 @@
 //! Streaming generators: the reader that `.remote()` gives, and running a generator in a worker.
 //!
-//! An item is sent when it is yielded and is an object of its own. The reader always knows the object it takes next, so
-//! waiting for an item is waiting for an object ([`sooner_runtime::protocol::worker::tasks::Stream`]).
+//! An item is sent when it is yielded and is an object of its own. The reader always knows the object it
+//! takes next, so waiting for an item is waiting for an object
+//! ([`sooner_runtime::protocol::worker::tasks::Stream`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -366,7 +367,8 @@ pub fn close_items(items: &Bound<'_, PyAny>) -> PyResult<()> {
     Ok(())
 }
 
-/// How a generator ends that was cancelled between two items, where no signal reaches it: in an actor, or in local mode.
+/// How a generator ends that was cancelled between two items, where no signal reaches it: in an actor, or in
+/// local mode.
 #[must_use]
 pub fn cancelled() -> PyErr {
     PyKeyboardInterrupt::new_err("the task was cancelled")

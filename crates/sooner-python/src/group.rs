@@ -1,7 +1,7 @@
 //! Where work runs: strategies as Python objects, and placement groups.
 //!
-//! A process knows which group its own work runs in: what it submits without saying where inherits that, if the group's
-//! option says so. Outside of groups this costs a look at one byte.
+//! A process knows which group its own work runs in: what it submits without saying where inherits that, if
+//! the group's option says so. Outside of groups this costs a look at one byte.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -252,7 +252,8 @@ fn await_group(client: &Arc<Client>, group: GroupId, value: Outcome) -> (ObjectR
     (reference, slot)
 }
 
-/// Waits until a group is created, for so many seconds or for ever. False if it is not by then, or was removed.
+/// Waits until a group is created, for so many seconds or for ever. False if it is not by then, or was
+/// removed.
 #[pyfunction]
 pub fn wait_for_group(py: Python<'_>, group: &str, seconds: Option<f64>) -> PyResult<bool> {
     let _inside = session::Inside::enter(py);

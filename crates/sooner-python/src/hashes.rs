@@ -1,9 +1,9 @@
-//! Hashes of strings are those of the program in all its workers: an interpreter draws the secret behind them when it starts,
-//! before any code of ours runs, and asks the C library for it.
+//! Hashes of strings are those of the program in all its workers: an interpreter draws the secret behind them
+//! when it starts, before any code of ours runs, and asks the C library for it.
 //!
-//! So a template is started with this library loaded before the C library (`LD_PRELOAD`), and [`getrandom`] answers that
-//! one question with the secret of the driver. Whatever else is asked for, here or in another process, is the C library's
-//! to answer. `docs/adr/0100-hashes-of-the-program.md`.
+//! So a template is started with this library loaded before the C library (`LD_PRELOAD`), and [`getrandom`]
+//! answers that one question with the secret of the driver. Whatever else is asked for, here or in another
+//! process, is the C library's to answer. `docs/adr/0100-hashes-of-the-program.md`.
 
 use std::ffi::{CStr, OsStr, c_char, c_uint, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -23,15 +23,17 @@ pub fn of_this_program() -> Option<Box<HashSecret>> {
 
 /// The secret of this interpreter.
 fn secret() -> Option<[u8; SECRET_BYTES]> {
-    // SAFETY: a question about a name. What has it is `_Py_HashSecret_t` of CPython, 24 bytes that do not change any more.
+    // SAFETY: a question about a name. What has it is `_Py_HashSecret_t` of CPython, 24 bytes that do not
+    // change any more.
     unsafe {
         let at = libc::dlsym(libc::RTLD_DEFAULT, c"_Py_HashSecret".as_ptr());
         (!at.is_null()).then(|| at.cast::<[u8; SECRET_BYTES]>().read_unaligned())
     }
 }
 
-/// The file of this library, if the interpreter that `sys.executable` names can be started with it: it is the program that this
-/// process runs, which has all that the library needs. A script around it would not have that.
+/// The file of this library, if the interpreter that `sys.executable` names can be started with it: it is the
+/// program that this process runs, which has all that the library needs. A script around it would not have
+/// that.
 pub fn library() -> Option<String> {
     let executable = pyo3::Python::attach(|py| {
         use pyo3::prelude::*;
@@ -72,7 +74,8 @@ pub unsafe extern "C" fn getrandom(buffer: *mut c_void, length: usize, flags: c_
     }
 }
 
-/// Answers an interpreter that begins with the secret in the environment, once. False if it is no such question.
+/// Answers an interpreter that begins with the secret in the environment, once. False if it is no such
+/// question.
 ///
 /// # Safety
 /// There is room for a secret, and no other thread yet.
@@ -81,8 +84,8 @@ unsafe fn answer(buffer: *mut u8) -> bool {
     if IS_DONE.swap(true, Ordering::Relaxed) {
         return false;
     }
-    // SAFETY: the interpreter has not begun, so there is one thread, and nobody else reads or changes the environment. The
-    // digits are overwritten where they are: they are not to be seen in the process's files.
+    // SAFETY: the interpreter has not begun, so there is one thread, and nobody else reads or changes the
+    // environment. The digits are overwritten where they are: they are not to be seen in the process's files.
     unsafe {
         if Py_IsInitialized() != 0 {
             return false;
@@ -115,7 +118,8 @@ unsafe fn ask_library(buffer: *mut c_void, length: usize, flags: c_uint) -> isiz
     type GetRandom = unsafe extern "C" fn(*mut c_void, usize, c_uint) -> isize;
     static NEXT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
     let mut next = NEXT.load(Ordering::Relaxed);
-    // SAFETY: a question about a name; what has it in the C library is this function. Without one the kernel is asked.
+    // SAFETY: a question about a name; what has it in the C library is this function. Without one the kernel
+    // is asked.
     unsafe {
         if next.is_null() {
             next = libc::dlsym(libc::RTLD_NEXT, c"getrandom".as_ptr());

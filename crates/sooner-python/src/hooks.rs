@@ -9,8 +9,8 @@
 //! - GIL-6 `on_actor_end`: in local mode an actor ends, on a thread of its own (`local::end_actor_soon`).
 //! - GIL-7 `on_memory_pressure`: cycles are collected, on a thread of its own (`collect::collect_soon`).
 //!
-//! All but the last two run on the thread that reads for all others: code of the user that may itself wait for the engine
-//! does not belong there.
+//! All but the last two run on the thread that reads for all others: code of the user that may itself wait
+//! for the engine does not belong there.
 
 use std::cell::RefCell;
 use std::ffi::{c_int, c_void};
@@ -109,8 +109,9 @@ fn deliver(py: Python<'_>, tokens: Vec<Py<PyAny>>) {
     }
 }
 
-/// Passes on what a handler of a signal raised while the engine used this thread to call Python: Ctrl-C, above all. A wait on this thread
-/// ends with it, or else what the thread runs next. Anything else is only shown.
+/// Passes on what a handler of a signal raised while the engine used this thread to call Python: Ctrl-C,
+/// above all. A wait on this thread ends with it, or else what the thread runs next. Anything else is only
+/// shown.
 fn raise_later(py: Python<'_>, error: PyErr) {
     let is_from_handler = !error.is_instance_of::<PyException>(py)
         || python_side::WAS_RAISED_BY_HANDLER
@@ -121,7 +122,8 @@ fn raise_later(py: Python<'_>, error: PyErr) {
         return error.write_unraisable(py, None);
     }
     *RAISED.lock() = Some((std::thread::current().id(), error));
-    // SAFETY: the GIL is held, and the function takes no argument. If too much is waiting, the next wait has it.
+    // SAFETY: the GIL is held, and the function takes no argument. If too much is waiting, the next wait has
+    // it.
     unsafe { ffi::Py_AddPendingCall(Some(raise_now), std::ptr::null_mut()) };
 }
 
@@ -199,8 +201,8 @@ impl Hooks for PythonHooks {
         Python::attach(|py| {
             let called = crate::worker::request_interrupt(py, task);
             match called {
-                // The task waits in `get` on this very thread: the handler has run already, and its exception ends
-                // the wait.
+                // The task waits in `get` on this very thread: the handler has run already, and its exception
+                // ends the wait.
                 Err(error) if error.is_instance_of::<PyKeyboardInterrupt>(py) => {
                     INTERRUPT.set(Some(error));
                 }

@@ -1,5 +1,5 @@
-//! Asking sessions about themselves: answers as Python dictionaries, fields under their own names, ids as hexadecimal
-//! text. Also the two things a process sets up to be asked: its stack file and its metrics.
+//! Asking sessions about themselves: answers as Python dictionaries, fields under their own names, ids as
+//! hexadecimal text. Also the two things a process sets up to be asked: its stack file and its metrics.
 
 use std::path::PathBuf;
 
@@ -32,10 +32,10 @@ fn unanswered(py: Python<'_>, error: &std::io::Error) -> PyErr {
     })
 }
 
-/// What the session behind a node's socket tells: the node's report, those of processes (id and report), the ids of
-/// processes that did not answer; and of the other nodes, if they are asked (`everywhere`): how far their clocks are ahead
-/// and their reports, and the ids of those that did not answer. `most`: rows
-/// per table and process, and events per process. `parts` of files are named by node, file and offset.
+/// What the session behind a node's socket tells: the node's report, those of processes (id and report), the
+/// ids of processes that did not answer; and of the other nodes, if they are asked (`everywhere`): how far
+/// their clocks are ahead and their reports, and the ids of those that did not answer. `most`: rows per table
+/// and process, and events per process. `parts` of files are named by node, file and offset.
 #[pyfunction]
 pub fn inspect<'py>(
     py: Python<'py>,

@@ -25,8 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How often the user may interrupt it.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Starts a node in this process that is a part of a cluster and runs nothing, and connects to it. Gives its directory, the
-/// head's address, and the cluster's fingerprint.
+/// Starts a node in this process that is a part of a cluster and runs nothing, and connects to it. Gives its
+/// directory, the head's address, and the cluster's fingerprint.
 #[pyfunction]
 pub fn join(
     py: Python<'_>,
@@ -94,8 +94,8 @@ struct Shown {
 
 static TOKEN: Mutex<Option<Shown>> = Mutex::new(None);
 
-/// This program and a process of the cluster do not believe each other: the token was changed. Takes what is in its file,
-/// or says what to do, once.
+/// This program and a process of the cluster do not believe each other: the token was changed. Takes what is
+/// in its file, or says what to do, once.
 pub fn follow(failure: &TlsFailure) -> Option<String> {
     let mut token = TOKEN.lock();
     let shown = token.as_mut()?;

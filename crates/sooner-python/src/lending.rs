@@ -1,17 +1,20 @@
 //! Lending the CPU of a worker that waits in a way that no thread can tell by itself.
 //!
-//! A task that waits in `get` lends its CPU at once ([`crate::waiting`]). But it may also wait for a future, in an event
-//! loop of its own, for a thread that is in `get`, or look again and again whether something is there. If everything that it
-//! waits for needs its CPU, it waits for ever. So a thread of each such worker looks: while the process waits for an object
-//! and none of its threads wants to run, its CPU is lent. So it is, with a warning, when nothing says that it waits, but
-//! it has not run for a second, and tasks that it has submitted are queued all the while.
+//! A task that waits in `get` lends its CPU at once ([`crate::waiting`]). But it may also wait for a future,
+//! in an event loop of its own, for a thread that is in `get`, or look again and again whether something is
+//! there. If everything that it waits for needs its CPU, it waits for ever. So a thread of each such worker
+//! looks: while the process waits for an object and none of its threads wants to run, its CPU is lent. So it
+//! is, with a warning, when nothing says that it waits, but it has not run for a second, and tasks that it
+//! has submitted are queued all the while.
 //!
-//! Whoever looks again and again may be busy with that. If its own tasks are queued meanwhile, its CPU is lent all the same: soon
-//! if it asks for objects that are not there, late if it only has futures of some.
+//! Whoever looks again and again may be busy with that. If its own tasks are queued meanwhile, its CPU is
+//! lent all the same: soon if it asks for objects that are not there, late if it only has futures of some.
 //!
-//! What a task leaves behind, a thread in `get` or a future, is none of the next one's: only what began in the task that runs counts.
+//! What a task leaves behind, a thread in `get` or a future, is none of the next one's: only what began in
+//! the task that runs counts.
 //!
-//! The thread runs while there is something to look at, and for a second after that. It never calls Python but to warn.
+//! The thread runs while there is something to look at, and for a second after that. It never calls Python
+//! but to warn.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock};
@@ -31,33 +34,37 @@ use crate::hooks;
 
 /// Time between two looks.
 const LOOK: Duration = Duration::from_millis(10);
-/// So many looks in a row must have found the process idle: of a task, and of an actor that runs several calls at once and so waits
-/// for something most of the time.
+/// So many looks in a row must have found the process idle: of a task, and of an actor that runs several
+/// calls at once and so waits for something most of the time.
 const IDLE_LOOKS: u32 = 2;
 const IDLE_LOOKS_OF_MANY: u32 = 20;
 /// The same where nothing says that the process waits for an object.
 const IDLE_LOOKS_UNKNOWN: u32 = 100;
 /// Who has asked in vain within so many looks asks again and again.
 const ASKS_WITHIN: u32 = 20;
-/// For so many looks it has done that, or had futures, while tasks of its own were queued: then it need not be idle.
+/// For so many looks it has done that, or had futures, while tasks of its own were queued: then it need not
+/// be idle.
 const VAIN_LOOKS: u32 = 10;
 const VAIN_LOOKS_UNKNOWN: u32 = 300;
 /// Looks without anything to look at before the thread sleeps.
 const LOOKS_BEFORE_SLEEP: u32 = 100;
-/// A process that ran for less than one in so many nanoseconds is idle; one that ran for more than every second is not.
+/// A process that ran for less than one in so many nanoseconds is idle; one that ran for more than every
+/// second is not.
 const IDLE_SHARE: u64 = 10;
 
 static CLIENT: OnceLock<Arc<Client>> = OnceLock::new();
 static THREAD: OnceLock<Thread> = OnceLock::new();
-/// The thread is not there yet, or sleeps: who begins something must wake it. It says so, and looks then whether something
-/// has begun; whoever begins something does that, and looks then at this. So one of the two sees the other, because these
-/// are sequentially consistent, or what begins does so under a lock under which the thread looks.
+/// The thread is not there yet, or sleeps: who begins something must wake it. It says so, and looks then
+/// whether something has begun; whoever begins something does that, and looks then at this. So one of the two
+/// sees the other, because these are sequentially consistent, or what begins does so under a lock under which
+/// the thread looks.
 static SLEEPS: AtomicBool = AtomicBool::new(false);
 /// Threads without a task of their own that wait for objects.
 static WAITS: Here = Here::new();
 /// Futures and event loops that wait for objects.
 static WATCHES: Here = Here::new();
-/// Threads that were there when the last task ended, by what Python calls them; and whether there are any but the main one.
+/// Threads that were there when the last task ended, by what Python calls them; and whether there are any but
+/// the main one.
 static OTHERS: LazyLock<Mutex<FxHashSet<usize>>> = LazyLock::new(Mutex::default);
 static HAS_OTHERS: AtomicBool = AtomicBool::new(false);
 /// Whether somebody has asked for an object that was not there.
@@ -68,7 +75,8 @@ static LENDERS: AtomicU32 = AtomicU32::new(0);
 static LENT: Mutex<bool> = Mutex::new(false);
 static IS_LENT: AtomicBool = AtomicBool::new(false);
 
-/// How many of something there are that began in the task that runs: above is the number of that task, below the count.
+/// How many of something there are that began in the task that runs: above is the number of that task, below
+/// the count.
 struct Here(AtomicU64);
 
 impl Here {

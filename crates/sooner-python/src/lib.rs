@@ -1,12 +1,13 @@
 //! The doorway: Python in front, the engine behind. Conversion and the GIL.
 //!
-//! Protocols are decided by the cores. Decided here is what only this side knows: when a submission waits because too many are
-//! pending ([`backlog`]), and when a worker that has had its calls retires ([`worker`]).
+//! Protocols are decided by the cores. Decided here is what only this side knows: when a submission waits
+//! because too many are pending ([`backlog`]), and when a worker that has had its calls retires ([`worker`]).
 //!
-//! The GIL is taken here only where Python code must run: executing tasks, delivering awaited results, signals,
-//! warnings, and showing log lines ([`hooks`]). No lock of the engine is held while it is taken.
+//! The GIL is taken here only where Python code must run: executing tasks, delivering awaited results,
+//! signals, warnings, and showing log lines ([`hooks`]). No lock of the engine is held while it is taken.
 
-// `println!` and `eprintln!` panic where nobody can read them, and a thread that panics takes a node or a program with it.
+// `println!` and `eprintln!` panic where nobody can read them, and a thread that panics takes a node or a
+// program with it.
 #![cfg_attr(not(test), warn(clippy::print_stderr, clippy::print_stdout))]
 
 mod advice;

@@ -1,18 +1,19 @@
 //! Local mode: tasks and actors run in the process that submits them, on the thread that submits them.
 //!
-//! A task runs inside `.remote()`. A generator is advanced when its reader wants an item, so that one without an end
-//! works. Calls of asyncio actors run in an event loop on a thread of their own (`sooner._engine.local`), because they wait for
-//! each other. Arguments and results are pickled as if they went to another process.
+//! A task runs inside `.remote()`. A generator is advanced when its reader wants an item, so that one without
+//! an end works. Calls of asyncio actors run in an event loop on a thread of their own
+//! (`sooner._engine.local`), because they wait for each other. Arguments and results are pickled as if they
+//! went to another process.
 //!
-//! Whoever waits does what can be done meanwhile: runs what waited for its arguments, and advances generators. Who awaits
-//! a reference, or has a future of it, has no thread that waits: one more thread does it for all of them
-//! ([`serve_watchers`]).
+//! Whoever waits does what can be done meanwhile: runs what waited for its arguments, and advances
+//! generators. Who awaits a reference, or has a future of it, has no thread that waits: one more thread does
+//! it for all of them ([`serve_watchers`]).
 //!
 //! A `KeyboardInterrupt` is the program's, whose call runs the task: it goes on to whoever made that call.
 //!
-//! Several threads may use it: an actor runs on one thread at a time, and calls that others make meanwhile wait in
-//! [`BUSY`]. Code of the user may run in every call into Python or into the client, so no lock of this file is held
-//! across one.
+//! Several threads may use it: an actor runs on one thread at a time, and calls that others make meanwhile
+//! wait in [`BUSY`]. Code of the user may run in every call into Python or into the client, so no lock of
+//! this file is held across one.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -389,8 +390,8 @@ pub fn can_advance(client: &Arc<Client>) -> bool {
     client.step(|core, _| core.execution().can_take()) || candidates(client).iter().any(may_go_on)
 }
 
-/// Advances the generator of this task by one item. For who waits for anything else: runs what can run now, or else advances
-/// the first generator that may go on. False if there is nothing to do.
+/// Advances the generator of this task by one item. For who waits for anything else: runs what can run now,
+/// or else advances the first generator that may go on. False if there is nothing to do.
 ///
 /// A signal that was meanwhile is there still, for who looks for signals next.
 pub fn advance_stream(py: Python<'_>, client: &Arc<Client>, task: Option<TaskId>) -> bool {
@@ -420,7 +421,8 @@ fn advance(py: Python<'_>, client: &Arc<Client>, which: impl Fn(MayYield) -> boo
     Ok(false)
 }
 
-/// Advances a generator by one item, and runs what waited for its end. False if another thread is at it, or at its actor.
+/// Advances a generator by one item, and runs what waited for its end. False if another thread is at it, or
+/// at its actor.
 fn advance_one(py: Python<'_>, client: &Arc<Client>, candidate: &Candidate) -> PyResult<bool> {
     let entry = candidate.actor.map(|actor| (actor, enter(actor)));
     if matches!(entry, Some((_, Entry::Taken))) {
@@ -532,8 +534,8 @@ pub fn on_actor_end(py: Python<'_>, actor: TaskId, in_order: bool) {
     }
 }
 
-/// An actor ended on a thread of the engine, which reads for everyone who waits. The code of the actor may wait itself,
-/// so it gets a thread of its own.
+/// An actor ended on a thread of the engine, which reads for everyone who waits. The code of the actor may
+/// wait itself, so it gets a thread of its own.
 pub fn end_actor_soon(actor: TaskId, in_order: bool) {
     let work = move || Python::attach(|py| on_actor_end(py, actor, in_order));
     // Without a thread it stays until the session ends.

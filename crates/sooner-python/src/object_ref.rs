@@ -1,9 +1,9 @@
 //! `ObjectRef`: a handle on an object, and how it travels inside pickles.
 //!
-//! While a value is being serialised for sooner, a reference inside it is written as an index into the message's list of
-//! references ([`serialising`]); while one is being read, the index is looked up ([`deserialising`]). Outside of both a
-//! reference is pickled by its id, and the object is pinned for the rest of the session, because nobody can know who
-//! holds the pickle.
+//! While a value is being serialised for sooner, a reference inside it is written as an index into the
+//! message's list of references ([`serialising`]); while one is being read, the index is looked up
+//! ([`deserialising`]). Outside of both a reference is pickled by its id, and the object is pinned for the
+//! rest of the session, because nobody can know who holds the pickle.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -36,8 +36,8 @@ impl ObjectRef {
         Self { id, slot, client }
     }
 
-    /// The Python object. It refers to no other one, so the cycle collector need not visit it: a million references would
-    /// hold it up for long.
+    /// The Python object. It refers to no other one, so the cycle collector need not visit it: a million
+    /// references would hold it up for long.
     pub fn into_bound(self, py: Python<'_>) -> PyResult<Bound<'_, Self>> {
         let reference = Bound::new(py, self)?;
         // SAFETY: a fresh object of a type with collector support; it is untracked once, under the GIL.
@@ -208,7 +208,8 @@ impl ObjectRef {
         Ok(Self::nameless(ObjectId::default(), session::client(py)?))
     }
 
-    /// Where the object's task was submitted, or where it was put: empty unless that is recorded, and known to its owner.
+    /// Where the object's task was submitted, or where it was put: empty unless that is recorded, and known
+    /// to its owner.
     fn call_site(&self) -> String {
         let site = self.client.step(|core, _| core.ownership().site(self.id).cloned());
         site.map(|site| site.as_str().to_owned()).unwrap_or_default()

@@ -42,8 +42,8 @@ pub fn pack(
     }
 }
 
-/// Several values. Together they are one message, and lie in the memory of their owner, as a single one does; what is stored of them is
-/// encoded in batches, so that the node is asked for the memory of many at a time.
+/// Several values. Together they are one message, and lie in the memory of their owner, as a single one does;
+/// what is stored of them is encoded in batches, so that the node is asked for the memory of many at a time.
 fn pack_several(
     py: Python<'_>,
     client: &Arc<Client>,

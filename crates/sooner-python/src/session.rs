@@ -30,8 +30,8 @@ pub struct Session {
 
 /// The thread that ends the interpreter.
 static EXITING: OnceLock<ThreadId> = OnceLock::new();
-/// There is one. Sequentially consistent, as [`INSIDE`] is: a thread that comes back counts itself and looks at this, the end
-/// sets this and looks at the count, and one of the two sees the other.
+/// There is one. Sequentially consistent, as [`INSIDE`] is: a thread that comes back counts itself and looks
+/// at this, the end sets this and looks at the count, and one of the two sees the other.
 static EXITS: AtomicBool = AtomicBool::new(false);
 
 /// How many threads are inside a call of ours and may execute Python in it.
@@ -66,9 +66,9 @@ fn stays_here() -> bool {
 
 /// A call of ours that may execute Python, for as long as this lives.
 ///
-/// The interpreter ends daemon threads when they take the GIL again, by unwinding them. In a call of ours that would go
-/// through our frames, which aborts the process. So no daemon thread begins a call once the interpreter begins to end,
-/// and the end waits for the calls that had begun.
+/// The interpreter ends daemon threads when they take the GIL again, by unwinding them. In a call of ours
+/// that would go through our frames, which aborts the process. So no daemon thread begins a call once the
+/// interpreter begins to end, and the end waits for the calls that had begun.
 pub struct Inside(());
 
 impl Inside {
@@ -177,7 +177,8 @@ pub fn lost(py: Python<'_>, reason: &str) -> PyErr {
     crate::verbs::exception(py, &python_side::LOCAL_NODE_DIED_ERROR, &text)
 }
 
-/// Raises when there was a session that ended by itself: a program must not go on in another one without knowing it.
+/// Raises when there was a session that ended by itself: a program must not go on in another one without
+/// knowing it.
 #[pyfunction]
 pub fn check_not_lost(py: Python<'_>) -> PyResult<()> {
     match current() {

@@ -1,4 +1,5 @@
-//! Where values go for which there is no room, as Python says it, and what Python hears when that cannot be used.
+//! Where values go for which there is no room, as Python says it, and what Python hears when that cannot be
+//! used.
 
 use pyo3::exceptions::{PyConnectionError, PyFileNotFoundError, PyOSError, PyPermissionError, PyValueError};
 use pyo3::prelude::*;
@@ -10,8 +11,8 @@ pub fn check_store_url(url: &str) -> PyResult<()> {
     StoreUrl::parse(url).map(drop).map_err(|error| of_store(&error))
 }
 
-/// Directories, none of them for nowhere, and a limit (bytes). A URL among them is where values go; directories beside it are for
-/// what cannot go there.
+/// Directories, none of them for nowhere, and a limit (bytes). A URL among them is where values go;
+/// directories beside it are for what cannot go there.
 pub fn options((places, max_bytes): (Vec<String>, Option<u64>)) -> Option<SpillOptions> {
     let (mut urls, directories): (Vec<_>, Vec<_>) =
         places.into_iter().partition(|place| StoreUrl::is_meant(place));

@@ -1,5 +1,5 @@
-//! What a worker's process is to others, and stays between tasks: its title in `ps` and `top`, its standard streams,
-//! `sys.flags`.
+//! What a worker's process is to others, and stays between tasks: its title in `ps` and `top`, its standard
+//! streams, `sys.flags`.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::OnceLock;
@@ -43,8 +43,9 @@ pub fn title_begins() -> PyResult<()> {
     if start == 0 || end.saturating_sub(start) != command.len() {
         return Err(unknown());
     }
-    // SAFETY: the kernel has put the command line there, in memory of this process that can be written to and is never given back. The
-    // interpreter has copied what it needs of it, and nobody writes there but this module, one byte at a time.
+    // SAFETY: the kernel has put the command line there, in memory of this process that can be written to and
+    // is never given back. The interpreter has copied what it needs of it, and nobody writes there but this
+    // module, one byte at a time.
     let area = unsafe { std::slice::from_raw_parts(start as *const AtomicU8, end - start) };
     if let Some((last, rest)) = area.split_last()
         && area.iter().map(|byte| byte.load(Ordering::Relaxed)).eq(command)
@@ -57,7 +58,8 @@ pub fn title_begins() -> PyResult<()> {
     Ok(())
 }
 
-/// Sets the title of this process, and the name of its main thread, which calls this. `is_fixed`: what runs does not change it.
+/// Sets the title of this process, and the name of its main thread, which calls this. `is_fixed`: what runs
+/// does not change it.
 #[pyfunction]
 pub fn set_title(title: &str, is_fixed: bool) {
     IS_FIXED.store(is_fixed, Ordering::Relaxed);
@@ -197,7 +199,8 @@ pub fn mend_streams() {
         return;
     }
     for (number, kept) in (0..).zip(STREAMS.lock().iter().flatten()) {
-        // SAFETY: the number is that of a standard stream, which this process has and does not give away: it is not closed here.
+        // SAFETY: the number is that of a standard stream, which this process has and does not give away: it
+        // is not closed here.
         let mut place = std::mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(number) });
         let _ = rustix::io::dup2(kept.copy.as_fd(), &mut place);
         debug_assert_eq!(place.as_raw_fd(), number);
@@ -219,8 +222,8 @@ pub fn set_flags(py: Python<'_>, flags: &Bound<'_, PyTuple>) -> PyResult<()> {
     if own.len()? != flags.len() {
         return Ok(());
     }
-    // SAFETY: the type is that of a structure sequence; a new one gets all of its visible values, each with a reference of its own, and
-    // those that only have names are copied from the one that was there.
+    // SAFETY: the type is that of a structure sequence; a new one gets all of its visible values, each with a
+    // reference of its own, and those that only have names are copied from the one that was there.
     unsafe {
         let kind = ffi::Py_TYPE(own.as_ptr());
         let made = Bound::from_owned_ptr_or_err(py, ffi::PyStructSequence_New(kind))?;

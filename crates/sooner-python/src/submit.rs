@@ -40,7 +40,8 @@ pub struct Arity {
 pub struct Exported {
     target: Py<PyAny>,
     name: Name,
-    /// Of a function: the exception classes its options want retried. Of a class: the options its handles know.
+    /// Of a function: the exception classes its options want retried. Of a class: the options its handles
+    /// know.
     extra: Py<PyAny>,
     /// Whether arrays among the arguments of a call are its own, to be changed.
     copies: bool,
@@ -340,8 +341,8 @@ fn submit<'py>(
     Ok(PyList::new(py, refs)?.into_any())
 }
 
-/// What is the same for all calls of a method with fixed options. `CallTraits` of `sooner._options.traits` has the
-/// same names.
+/// What is the same for all calls of a method with fixed options. `CallTraits` of `sooner._options.traits`
+/// has the same names.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct CallTraits {

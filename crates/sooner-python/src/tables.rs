@@ -1,4 +1,5 @@
-//! Tables that engine and Python share: what the numbers in messages mean. Python reads them and has no copies.
+//! Tables that engine and Python share: what the numbers in messages mean. Python reads them and has no
+//! copies.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -6,8 +7,8 @@ use sooner_runtime::protocol::worker::tasks::{RECORD_BYTES, Record};
 use sooner_runtime::wire::message::FailureCode;
 use sooner_runtime::wire::message::state::{about, hold};
 
-/// A table of all kinds of a Rust enum or of constants, in the order of their numbers. One in another order does
-/// not compile, nor does an enum with a kind that has no row.
+/// A table of all kinds of a Rust enum or of constants, in the order of their numbers. One in another order
+/// does not compile, nor does an enum with a kind that has no row.
 macro_rules! table {
     ($(#[$doc:meta])* $table:ident of $enum:ident { $($kind:ident $name:literal,)* }) => {
         $(#[$doc])*
@@ -108,8 +109,8 @@ const ABOUT: &[(&str, u32)] = &[
     ("FILES", about::FILES),
 ];
 
-/// The fields of a [`Record`] in the order in which they are told, each with the letter that Python's `struct` has
-/// for its type.
+/// The fields of a [`Record`] in the order in which they are told, each with the letter that Python's
+/// `struct` has for its type.
 macro_rules! record {
     ($($field:ident $letter:literal $type:ty,)*) => {
         const RECORD: &[(&str, &str)] = &[$((stringify!($field), $letter)),*];

@@ -1,8 +1,9 @@
 //! Values to bytes and back.
 //!
-//! Scalars and small tuples of them have a compact form of their own. Everything else is pickled with protocol 5 and
-//! out-of-band buffers: plain data by the C pickler alone, and whatever may run code of the program while it is pickled
-//! once, by `sooner._values.pickling`. Buffers lie 64-byte aligned behind the pickle and are read in place.
+//! Scalars and small tuples of them have a compact form of their own. Everything else is pickled with
+//! protocol 5 and out-of-band buffers: plain data by the C pickler alone, and whatever may run code of the
+//! program while it is pickled once, by `sooner._values.pickling`. Buffers lie 64-byte aligned behind the
+//! pickle and are read in place.
 
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
@@ -222,8 +223,8 @@ fn pickled<'py>(
     Ok(dumps.bind(py).call((value,), Some(&options))?.cast_into::<PyBytes>()?)
 }
 
-/// Whether a value is plain data, not too much of it: pickling it runs no code of the program, and names nothing of it. It may
-/// be pickled twice then.
+/// Whether a value is plain data, not too much of it: pickling it runs no code of the program, and names
+/// nothing of it. It may be pickled twice then.
 fn is_data(value: &Bound<'_, PyAny>, left: &mut usize, depth: usize) -> bool {
     if *left == 0 || depth > DATA_DEPTH_MAX {
         return false;
@@ -330,8 +331,9 @@ impl Encoded {
                     let start = at.next_multiple_of(BUFFER_ALIGNMENT);
                     to[at..start].fill(0);
                     at = start + buffer.len_bytes();
-                    // SAFETY: `raw()` gave a contiguous buffer, which is held for as long as `self`. Another thread may
-                    // write to it while it is copied, as with any memoryview; the bytes are then those of some moment.
+                    // SAFETY: `raw()` gave a contiguous buffer, which is held for as long as `self`. Another
+                    // thread may write to it while it is copied, as with any memoryview; the bytes are then
+                    // those of some moment.
                     let from = unsafe {
                         std::slice::from_raw_parts(buffer.buf_ptr().cast::<u8>(), buffer.len_bytes())
                     };
@@ -486,8 +488,8 @@ fn make_private(client: &Client, at: Location, private: &OnceLock<PrivateCopy>) 
     Ok(())
 }
 
-/// Memory with the contents of a buffer that the caller may write to: the buffer itself if it may be written to, else a copy, of which
-/// pages take memory when they are written to if it is one of a stored value.
+/// Memory with the contents of a buffer that the caller may write to: the buffer itself if it may be written
+/// to, else a copy, of which pages take memory when they are written to if it is one of a stored value.
 ///
 /// # Errors
 /// A `MemoryError`, and a `TypeError` for what is no buffer.
@@ -544,7 +546,8 @@ unsafe fn fill(
     if result < 0 { Err(PyErr::fetch(owner.py())) } else { Ok(()) }
 }
 
-/// Memory that may only be read, passed on as memory that may be written to: it arrives as a copy of the receiver's own.
+/// Memory that may only be read, passed on as memory that may be written to: it arrives as a copy of the
+/// receiver's own.
 #[pyclass(frozen, module = "sooner._sooner")]
 pub struct Copied(PyBuffer<u8>);
 

@@ -110,7 +110,8 @@ fn value_in<'py>(
     Source { client, object: reference.id, slot, outcome, met: Rc::new(met), access }.decode(py)
 }
 
-/// The outcome of an object. What cannot be read here now, because it was lost or is at another node, comes, or says why not.
+/// The outcome of an object. What cannot be read here now, because it was lost or is at another node, comes,
+/// or says why not.
 fn local_outcome<'a>(py: Python<'_>, reference: &'a ObjectRef) -> PyResult<Cow<'a, Outcome>> {
     let slot = &reference.slot;
     loop {
@@ -186,7 +187,8 @@ pub fn get<'py>(
 /// take(ref, *, timeout=None)
 /// --
 ///
-/// Waits for a reference and gives its value to change: in place when nobody else knows the object. See `sooner.take`.
+/// Waits for a reference and gives its value to change: in place when nobody else knows the object. See
+/// `sooner.take`.
 #[pyfunction]
 #[pyo3(signature = (r#ref, *, timeout=None))]
 pub fn take<'py>(
@@ -206,8 +208,8 @@ pub fn take<'py>(
     if !is_sole {
         return value_of(py, this, Access::Private);
     }
-    // Views of the value may be written to from now on: nobody may find them through the reference, also not while they
-    // are made.
+    // Views of the value may be written to from now on: nobody may find them through the reference, also not
+    // while they are made.
     this.slot.set_taken(true);
     let value = value_of(py, this, Access::Sole);
     if this.slot.handles() == 1 {
@@ -251,7 +253,8 @@ fn wait_all(
     let mut end = end;
     let mut is_late = false;
     let mut next = 0;
-    // One object that has failed is ready, and its value is looked at next. Many are looked at when another one failed.
+    // One object that has failed is ready, and its value is looked at next. Many are looked at when another
+    // one failed.
     let is_many = wanted.len() > 1;
     let mut failures = client.failures();
     let mut has_failed = is_many && wanted.iter().any(|one| one.slot.has_failed());
@@ -297,7 +300,8 @@ fn wait_all(
     ))
 }
 
-/// Raises the error of the first reference in the list that has failed: whoever waits for all of them need not wait for the others.
+/// Raises the error of the first reference in the list that has failed: whoever waits for all of them need
+/// not wait for the others.
 fn raise_first_failure(py: Python<'_>, refs: &[Bound<'_, ObjectRef>], wanted: &[Wanted]) -> PyResult<()> {
     for (reference, _) in refs.iter().zip(wanted).filter(|(_, one)| one.slot.has_failed()) {
         value_of(py, reference.get(), Access::Shared)?;
@@ -507,8 +511,8 @@ pub fn free_objects(refs: Vec<Bound<'_, ObjectRef>>) -> PyResult<()> {
     Ok(())
 }
 
-/// Has the node treat the memory of objects as lost, and waits until this process has heard of it. Gives how many of
-/// them lay in shared memory.
+/// Has the node treat the memory of objects as lost, and waits until this process has heard of it. Gives how
+/// many of them lay in shared memory.
 #[pyfunction]
 pub fn lose_objects(py: Python<'_>, refs: Vec<Bound<'_, ObjectRef>>) -> PyResult<usize> {
     let mut waiting = Vec::new();
@@ -537,8 +541,8 @@ pub fn lose_objects(py: Python<'_>, refs: Vec<Bound<'_, ObjectRef>>) -> PyResult
     Ok(count)
 }
 
-/// The size of an object (bytes), the nodes whose object stores have it, and whether it is on the disk of its node, as far as this
-/// process knows; `None` when it is not there or has failed.
+/// The size of an object (bytes), the nodes whose object stores have it, and whether it is on the disk of its
+/// node, as far as this process knows; `None` when it is not there or has failed.
 #[pyfunction]
 pub fn object_places(reference: &Bound<'_, ObjectRef>) -> Option<(u64, Vec<String>, bool)> {
     let this = reference.get();
@@ -579,14 +583,15 @@ pub fn has_failed(reference: &Bound<'_, ObjectRef>) -> bool {
     reference.get().slot.has_failed()
 }
 
-/// Whether the outcome of a reference is there, or on the disk of this node, from where it comes when it is wanted.
+/// Whether the outcome of a reference is there, or on the disk of this node, from where it comes when it is
+/// wanted.
 #[pyfunction]
 pub fn is_at_node(reference: &Bound<'_, ObjectRef>) -> bool {
     Near::Node.is_ready(&reference.get().slot)
 }
 
-/// Calls `sooner._engine.aio.deliver([token, ...])` once the outcome is there and can be read; false if it can
-/// already.
+/// Calls `sooner._engine.aio.deliver([token, ...])` once the outcome is there and can be read; false if it
+/// can already.
 #[pyfunction]
 pub fn watch(reference: &Bound<'_, ObjectRef>, token: Bound<'_, PyAny>) -> PyResult<bool> {
     let this = reference.get();

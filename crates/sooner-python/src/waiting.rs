@@ -1,4 +1,5 @@
-//! Waiting: until something is so, with signals and lent CPUs; and until objects are ready, which are asked for and brought.
+//! Waiting: until something is so, with signals and lent CPUs; and until objects are ready, which are asked
+//! for and brought.
 
 use std::sync::Arc;
 
@@ -68,8 +69,8 @@ pub fn wait_for(
     waited_as(py, client, waited)
 }
 
-/// A wait in local mode: nobody else advances the generators of this process. Another thread may be at one at the moment
-/// and leave it where it is, so this one takes it up again whenever it can.
+/// A wait in local mode: nobody else advances the generators of this process. Another thread may be at one at
+/// the moment and leave it where it is, so this one takes it up again whenever it can.
 fn wait_locally(
     py: Python<'_>,
     client: &Arc<Client>,
@@ -123,7 +124,8 @@ pub struct Wanted {
 pub enum Near {
     /// In memory here: it is to be read.
     Here,
-    /// In the memory of this node, or on its disk: from there it comes when it is read, and all of them may not fit.
+    /// In the memory of this node, or on its disk: from there it comes when it is read, and all of them may
+    /// not fit.
     Node,
     /// It is enough that it is somewhere.
     Anywhere,
@@ -175,8 +177,8 @@ impl Wanted {
     }
 }
 
-/// Asks owners for the values of borrowed references, for those of ours that were lost, and the node for values of other
-/// nodes that are wanted here.
+/// Asks owners for the values of borrowed references, for those of ours that were lost, and the node for
+/// values of other nodes that are wanted here.
 pub fn need(client: &Arc<Client>, wanted: &[Wanted], priority: Priority) {
     let me = client.me();
     let must_ask = |one: &&Wanted| match one.slot.place() {
@@ -195,7 +197,8 @@ pub fn need(client: &Arc<Client>, wanted: &[Wanted], priority: Priority) {
     }
 }
 
-/// Waits until so many of the objects are ready, whichever they are. `asks`: somebody must be asked for one of them.
+/// Waits until so many of the objects are ready, whichever they are. `asks`: somebody must be asked for one
+/// of them.
 ///
 /// # Errors
 /// What a signal handler raised, or that the session ended.

@@ -237,8 +237,8 @@ pub fn worker_flush(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// The last task of this process has ended: its reply leaves, queued tasks go back. True if others need what this process owns:
-/// it goes on until its node ends it.
+/// The last task of this process has ended: its reply leaves, queued tasks go back. True if others need what
+/// this process owns: it goes on until its node ends it.
 fn retire(py: Python<'_>, client: &Arc<Client>, ended: Ended, caller: Peer) -> bool {
     let Ended { task, returns, retry, ran, .. } = ended;
     let is_needed = client.step(|core, out| {
@@ -249,8 +249,8 @@ fn retire(py: Python<'_>, client: &Arc<Client>, ended: Ended, caller: Peer) -> b
     is_needed
 }
 
-/// The actor in this process ends by its own wish: the node hears it and ends the process. Calls that are open, also
-/// the one that said so, share its fate.
+/// The actor in this process ends by its own wish: the node hears it and ends the process. Calls that are
+/// open, also the one that said so, share its fate.
 pub fn leave_actor(py: Python<'_>, client: &Client, task: TaskId, kind: TaskKind, why: &str) {
     let TaskKind::Method(actor) = kind else { return };
     if client.is_local() {
@@ -268,7 +268,8 @@ pub fn wait_for_end(py: Python<'_>, client: &Arc<Client>) {
     py.detach(|| client.wait_until(|| false, None, false));
 }
 
-/// Runs calls of the actor on a further thread until the session ends; with `group` those of one concurrency group only.
+/// Runs calls of the actor on a further thread until the session ends; with `group` those of one concurrency
+/// group only.
 #[pyfunction]
 #[pyo3(signature = (group=None))]
 pub fn worker_thread(py: Python<'_>, group: Option<usize>) -> PyResult<()> {
@@ -425,8 +426,8 @@ pub fn loop_calls(py: Python<'_>, count: usize) -> PyResult<Option<Vec<LoopItem<
 /// Calls that were taken for the event loop of their concurrency group, which has not come to them.
 static GROUP_CALLS: Mutex<Vec<VecDeque<Incoming>>> = Mutex::new(Vec::new());
 
-/// The event loops of an asyncio actor with concurrency groups run in threads from now on, and another one feeds them. Gives the
-/// places of each group, the default one first; nothing without groups.
+/// The event loops of an asyncio actor with concurrency groups run in threads from now on, and another one
+/// feeds them. Gives the places of each group, the default one first; nothing without groups.
 #[pyfunction]
 pub fn group_places() -> PyResult<Vec<u32>> {
     let places = client()?.step(|core, _| core.execution().free_places().to_vec());
@@ -434,8 +435,8 @@ pub fn group_places() -> PyResult<Vec<u32>> {
     Ok(places)
 }
 
-/// Waits for calls to an asyncio actor with concurrency groups, and takes those for which their groups have room. Gives the groups that
-/// have such now; `None` when the session is over.
+/// Waits for calls to an asyncio actor with concurrency groups, and takes those for which their groups have
+/// room. Gives the groups that have such now; `None` when the session is over.
 #[pyfunction]
 pub fn feed_groups(py: Python<'_>) -> PyResult<Option<Vec<usize>>> {
     let client = client()?;
@@ -472,7 +473,8 @@ pub fn group_calls(py: Python<'_>, group: usize) -> PyResult<Vec<LoopItem<'_>>> 
     Ok(items)
 }
 
-/// A call of a concurrency group has ended: its answer leaves, and who feeds the groups looks for the next one.
+/// A call of a concurrency group has ended: its answer leaves, and who feeds the groups looks for the next
+/// one.
 fn note_group_end(client: &Client) {
     client.flush_now();
     client.notify();
@@ -632,8 +634,8 @@ pub fn interrupt_comes() {
     IS_INTERRUPT_SENT.store(true, Ordering::Release);
 }
 
-/// What the signal that came is for: to stop the task that runs on this thread (true), or one that has ended (false). `None`: something
-/// else has sent it, the task itself for one.
+/// What the signal that came is for: to stop the task that runs on this thread (true), or one that has ended
+/// (false). `None`: something else has sent it, the task itself for one.
 #[pyfunction]
 pub fn should_interrupt() -> Option<bool> {
     let was_sent = IS_INTERRUPT_SENT.swap(false, Ordering::AcqRel);
@@ -672,7 +674,8 @@ pub fn clear_interrupt(task: TaskId) {
     }
 }
 
-/// A thread of this process sleeps. If it is the one for tasks, and none of them waits there, this worker has nothing to do.
+/// A thread of this process sleeps. If it is the one for tasks, and none of them waits there, this worker has
+/// nothing to do.
 pub fn on_sleep() {
     if !IS_BUSY.load(Ordering::Acquire) {
         crate::standing::show_idle();
@@ -691,7 +694,8 @@ pub fn current_name() -> Option<String> {
     session::task().map(|current| current.name.as_str().to_owned())
 }
 
-/// What the task on this thread calls, unless that is a method, and what that is called, whatever the call is called.
+/// What the task on this thread calls, unless that is a method, and what that is called, whatever the call is
+/// called.
 #[pyfunction]
 pub fn current_function(py: Python<'_>) -> Option<(Option<Py<PyAny>>, String)> {
     let current = session::task()?;
@@ -760,7 +764,8 @@ pub fn on_session_end() {
     if ACTOR.lock().is_none() || is_in_call {
         end_process();
     }
-    // The threads or the event loop of an actor may be idle: they leave by themselves, and the clean-up hook runs.
+    // The threads or the event loop of an actor may be idle: they leave by themselves, and the clean-up hook
+    // runs.
     let later = || {
         std::thread::sleep(ACTOR_GRACE);
         end_process();

@@ -1,8 +1,8 @@
 //! A node as a process of its own: what `sooner start` runs.
 //!
-//! It says through a pipe that it is ready, or in one sentence why it is not, and then obeys signals: the first one drains
-//! the node, the second one ends it at once. Nothing of it survives it: workers and templates see the end of their sockets,
-//! and the last template removes the directory.
+//! It says through a pipe that it is ready, or in one sentence why it is not, and then obeys signals: the
+//! first one drains the node, the second one ends it at once. Nothing of it survives it: workers and
+//! templates see the end of their sockets, and the last template removes the directory.
 //!
 //! It is ready when it is a part of its cluster ([`Membership`]).
 
@@ -35,7 +35,8 @@ use sooner_wire::resources::UNIT;
 
 /// The node ended as it was told.
 pub const ENDED: i32 = 0;
-/// The node could not start, failed, or was told by its cluster to end. Statuses above 2 say why it could not join.
+/// The node could not start, failed, or was told by its cluster to end. Statuses above 2 say why it could not
+/// join.
 pub const FAILED: i32 = 1;
 /// How long joining may take in all: each address of the head is given its time, and this is longer.
 const JOIN_PATIENCE: Duration = Duration::from_secs(60);
@@ -53,9 +54,11 @@ const LOCAL_NODE: &str = "node:127.0.0.1";
 pub struct Surroundings {
     /// Whether this node is the head: there is one below each runtime directory.
     pub is_head: bool,
-    /// Where it says that it is ready. Without it the process is in the foreground, and says so on standard output.
+    /// Where it says that it is ready. Without it the process is in the foreground, and says so on standard
+    /// output.
     pub ready: Option<OwnedFd>,
-    /// A byte comes for each signal, its number: SIGUSR1 has the node read its token file again, all others ask it to end.
+    /// A byte comes for each signal, its number: SIGUSR1 has the node read its token file again, all others
+    /// ask it to end.
     pub signals: OwnedFd,
     /// To which cluster the node belongs.
     pub membership: Membership,
@@ -94,7 +97,8 @@ pub fn run(node: NodeOptions, surroundings: Surroundings) -> i32 {
     }
 }
 
-/// Why a node does not start, for people. The kernel does not say which directory is full or may not be written to.
+/// Why a node does not start, for people. The kernel does not say which directory is full or may not be
+/// written to.
 fn told_with_place(error: &StartError, place: &Path) -> String {
     match error {
         StartError::Io(io) if Errno::from_io_error(io).is_some_and(|errno| OF_PLACES.contains(&errno)) => {
@@ -117,7 +121,8 @@ struct Started {
     renewal: Renewal,
     joined: Joined,
     token_file: PathBuf,
-    /// Of the memory of the machine: logical memory, and the object store (bytes). Nodes that start here later offer what is left.
+    /// Of the memory of the machine: logical memory, and the object store (bytes). Nodes that start here
+    /// later offer what is left.
     offers: [u64; 2],
     _lock: Option<HeadLock>,
 }
@@ -238,7 +243,8 @@ fn wait_for_end(started: &mut Started, signals: &OwnedFd) {
         // An error is a signal, whose byte is there at the next look.
         let count = poll(&mut events, Some(&LOOK));
         if count == Ok(0) {
-            // Whoever removed it wants no node here, and no command finds this one: it ends as if it had been told to.
+            // Whoever removed it wants no node here, and no command finds this one: it ends as if it had been
+            // told to.
             if asked == 0 && !SessionDirectory::is_there(started.handle.directory()) {
                 tell("the node's directory was removed: it ends");
                 asked += 1;
@@ -265,7 +271,8 @@ fn wait_for_end(started: &mut Started, signals: &OwnedFd) {
     }
 }
 
-/// The right to be the head below a runtime directory. The kernel takes it back with the process, however that ends.
+/// The right to be the head below a runtime directory. The kernel takes it back with the process, however
+/// that ends.
 #[derive(Debug)]
 struct HeadLock {
     directory: Directory,

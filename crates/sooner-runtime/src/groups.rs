@@ -1,12 +1,15 @@
-//! Control groups of single workers, whose kernel ends one that takes more memory than it may (`docs/adr/0051`).
+//! Control groups of single workers, whose kernel ends one that takes more memory than it may
+//! (`docs/adr/0051`).
 //!
-//! The groups of a node are in one of its own, `sooner-NODE/worker-ID`. Where that one is depends on what the machine allows
-//! ([`place_of`]): a program is never moved, and nothing leaves a limit that it is under. It is made when the first worker is to have a
-//! limit. Its name is written down in the session's directory before, so that whoever removes that directory can remove the
-//! groups: the node, the template that is left when the node was killed, or a later start.
+//! The groups of a node are in one of its own, `sooner-NODE/worker-ID`. Where that one is depends on what the
+//! machine allows ([`place_of`]): a program is never moved, and nothing leaves a limit that it is under. It
+//! is made when the first worker is to have a limit. Its name is written down in the session's directory
+//! before, so that whoever removes that directory can remove the groups: the node, the template that is left
+//! when the node was killed, or a later start.
 //!
-//! A group is removed when the processes in it are gone, which takes the kernel a moment after their end: that is tried again for a
-//! while. What a worker has started and left running joins the group of the node then.
+//! A group is removed when the processes in it are gone, which takes the kernel a moment after their end:
+//! that is tried again for a while. What a worker has started and left running joins the group of the node
+//! then.
 //!
 //! It never decides who has a limit, nor ends a process.
 
@@ -33,10 +36,10 @@ pub const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Where the groups of workers can be, if anywhere.
 ///
-/// In version 1 that is the group of the node itself: its limit is theirs, too. In version 2 a group with processes can have none
-/// below it whose memory is counted (only the root can), so they would be beside it, and free of its limits. That is for a
-/// place that was handed over to this program (the mark of systemd's `Delegate=`, or all that a container sees), and only where the
-/// node's own group limits nothing.
+/// In version 1 that is the group of the node itself: its limit is theirs, too. In version 2 a group with
+/// processes can have none below it whose memory is counted (only the root can), so they would be beside it,
+/// and free of its limits. That is for a place that was handed over to this program (the mark of systemd's
+/// `Delegate=`, or all that a container sees), and only where the node's own group limits nothing.
 #[must_use]
 pub fn place_of(home: &Home) -> Option<Group> {
     let own = &home.own;
@@ -113,8 +116,8 @@ impl Groups {
         Self { directory, name, place: None, workers: HashMap::new(), leaving: Vec::new() }
     }
 
-    /// A worker with this process may take so much more than it holds, and an allowance; of shared memory (bytes) it pays for
-    /// tables alone. Gives the limit.
+    /// A worker with this process may take so much more than it holds, and an allowance; of shared memory
+    /// (bytes) it pays for tables alone. Gives the limit.
     ///
     /// # Errors
     /// Where no groups can be made, or this process is gone.
@@ -240,7 +243,8 @@ impl Groups {
 fn fill(group: &Group, bytes: u64, pid: u32) -> io::Result<()> {
     write(group, group.name(LIMIT), &bytes.to_string())?;
     if group.is_unified() {
-        // A task whose helper was ended instead of it would go on without: all of them end, and it is tried again.
+        // A task whose helper was ended instead of it would go on without: all of them end, and it is tried
+        // again.
         let _ = write(group, "memory.oom.group", "1");
     }
     write(group, PROCESSES, &pid.to_string())
@@ -272,8 +276,8 @@ fn empty(directory: &Path, home: &Path) {
     }
 }
 
-/// Removes the groups of the node that had this directory, if there are any. Waits so long for processes that are ending;
-/// false if some are left.
+/// Removes the groups of the node that had this directory, if there are any. Waits so long for processes that
+/// are ending; false if some are left.
 pub fn clear(directory: &Path, patience: Duration) -> bool {
     let Ok(record) = fs::read_to_string(directory.join(RECORD)) else { return true };
     let mut lines = record.lines().map(Path::new);

@@ -1,8 +1,9 @@
 //! Locks of files that last as long as their process, and say whose they are.
 //!
-//! The kernel ends such a lock with the last descriptor of the open file. A process that is being started has copies of all of its
-//! parent's until it runs its program, also when the parent is killed meanwhile. So for a moment a lock may be that of a process
-//! which has ended: whoever starts a daemon again at once must not be refused for that. Nothing is written here.
+//! The kernel ends such a lock with the last descriptor of the open file. A process that is being started has
+//! copies of all of its parent's until it runs its program, also when the parent is killed meanwhile. So for
+//! a moment a lock may be that of a process which has ended: whoever starts a daemon again at once must not
+//! be refused for that. Nothing is written here.
 
 use std::fs::File;
 use std::io::{Read, Seek};
@@ -17,8 +18,8 @@ const ENDING: Duration = Duration::from_secs(2);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Takes the lock of a file in which the number of the process that has it comes first. Gives what the file says if a process
-/// has it that lives, or that has not said who it is.
+/// Takes the lock of a file in which the number of the process that has it comes first. Gives what the file
+/// says if a process has it that lives, or that has not said who it is.
 ///
 /// # Errors
 /// What the kernel says when it cannot be locked.

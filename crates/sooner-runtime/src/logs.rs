@@ -1,8 +1,9 @@
 //! What workers print: from their pipes to files in the session's directory and to their job's driver.
 //!
-//! A thread of its own reads the pipes, because writing to the driver's terminal may take as long as it likes and
-//! must never hold up scheduling. The pipes are the bound: a worker that prints faster than the driver shows waits in
-//! its `write`. Lines of different workers are never mixed; nothing is dropped and nothing merged.
+//! A thread of its own reads the pipes, because writing to the driver's terminal may take as long as it likes
+//! and must never hold up scheduling. The pipes are the bound: a worker that prints faster than the driver
+//! shows waits in its `write`. Lines of different workers are never mixed; nothing is dropped and nothing
+//! merged.
 //!
 //! A worker announces the function whose output follows by a line of its own, [`MARK`] and the name.
 
@@ -102,8 +103,8 @@ impl Logs {
         Ok(Self { shared, wake, thread: Some(thread) })
     }
 
-    /// Reads from a worker's pipes from now on. Lines go to `sink`, if there is one, and say that they are from `place`, if
-    /// that is not the driver's node.
+    /// Reads from a worker's pipes from now on. Lines go to `sink`, if there is one, and say that they are
+    /// from `place`, if that is not the driver's node.
     pub fn add(
         &self,
         worker: WorkerId,
@@ -171,7 +172,8 @@ impl Reader {
         let data = epoll::EventData::new_u64(0);
         let _ = epoll::add(&self.epoll, &*self.wake, data, epoll::EventFlags::IN);
         let mut buffer = vec![0; READ_BYTES];
-        // After closing, a grandchild that keeps a pipe open must not hold the driver: half a second of silence ends.
+        // After closing, a grandchild that keeps a pipe open must not hold the driver: half a second of
+        // silence ends.
         let silence = rustix::event::Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
         loop {
             let closing = self.take_new();

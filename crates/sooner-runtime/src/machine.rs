@@ -1,9 +1,9 @@
-//! How much memory there is for this process, how full it is, and how often the kernel ended somebody because it was too
-//! full: of the machine, and of the control groups this process is in.
+//! How much memory there is for this process, how full it is, and how often the kernel ended somebody because
+//! it was too full: of the machine, and of the control groups this process is in.
 //!
-//! Groups are those of version 1 and 2, at any depth: each one from this process's up to the root may have a limit, and the
-//! smallest counts, or the one that is fullest. It never decides what the memory is for, and what cannot be read is not
-//! known, which is no error.
+//! Groups are those of version 1 and 2, at any depth: each one from this process's up to the root may have a
+//! limit, and the smallest counts, or the one that is fullest. It never decides what the memory is for, and
+//! what cannot be read is not known, which is no error.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -97,10 +97,11 @@ impl Machine {
         self.groups.iter().filter_map(Group::left).fold(machine, u64::min)
     }
 
-    /// The machine and the control groups that limit it further, each with what it is for people; none that cannot be read.
+    /// The machine and the control groups that limit it further, each with what it is for people; none that
+    /// cannot be read.
     ///
-    /// In use is of the machine all but what is available; of a control group its charge without the pages of files that
-    /// were not used lately.
+    /// In use is of the machine all but what is available; of a control group its charge without the pages of
+    /// files that were not used lately.
     fn places(&self) -> Vec<(Level, String)> {
         let machine = level_of(&self.read("proc/meminfo"));
         let limit = machine.map_or(u64::MAX, |level| level.total);
@@ -124,8 +125,8 @@ impl Machine {
         self.places().into_iter().min_by_key(|(level, _)| level.total.saturating_sub(level.used))
     }
 
-    /// How many processes the kernel has ended for want of memory: in the control group of this one, or, where that cannot
-    /// be read, on the machine.
+    /// How many processes the kernel has ended for want of memory: in the control group of this one, or,
+    /// where that cannot be read, on the machine.
     #[must_use]
     pub fn kills(&self) -> u64 {
         let machine = || field(&self.read("proc/vmstat"), "oom_kill");
@@ -173,7 +174,8 @@ impl Group {
         if self.is_unified { second } else { first }
     }
 
-    /// `None`: there is no limit here, for which version 2 says "max" and version 1 a number beyond every machine.
+    /// `None`: there is no limit here, for which version 2 says "max" and version 1 a number beyond every
+    /// machine.
     #[must_use]
     pub fn limit(&self) -> Option<u64> {
         self.number(LIMIT).filter(|limit| *limit > 0)
@@ -261,7 +263,8 @@ impl<'a> Mount<'a> {
         Some(Self { root, point, is_unified })
     }
 
-    /// The path of the group of this mount, if a line of `/proc/self/cgroup` says it: `4:memory:PATH` or `0::PATH`.
+    /// The path of the group of this mount, if a line of `/proc/self/cgroup` says it: `4:memory:PATH` or
+    /// `0::PATH`.
     fn path_of(&self, line: &'a str) -> Option<&'a str> {
         let mut fields = line.splitn(3, ':').skip(1);
         let (controllers, path) = (fields.next()?, fields.next()?);

@@ -1,8 +1,8 @@
 //! What user code measures in this process, until the node has been told of it.
 //!
-//! Counters and histograms are kept as what was added since the last report, so reports of several processes add up
-//! and a session that begins later starts from there. The lock is held for one addition, and never while anything
-//! else is done.
+//! Counters and histograms are kept as what was added since the last report, so reports of several processes
+//! add up and a session that begins later starts from there. The lock is held for one addition, and never
+//! while anything else is done.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

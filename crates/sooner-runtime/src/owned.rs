@@ -1,9 +1,10 @@
-//! Files of this user's in directories of this user's: what a head keeps from one start to the next, and its locks.
+//! Files of this user's in directories of this user's: what a head keeps from one start to the next, and its
+//! locks.
 //!
-//! What is read there decides what runs as this user. So a directory is opened once, and what is in it is reached from
-//! there, whatever has its name by then ([`crate::private`] says what directories count). A file counts if what was opened
-//! is a file, is this user's, and nobody else may write to it. No link is followed, and nobody is waited for: a pipe may
-//! have its name.
+//! What is read there decides what runs as this user. So a directory is opened once, and what is in it is
+//! reached from there, whatever has its name by then ([`crate::private`] says what directories count). A file
+//! counts if what was opened is a file, is this user's, and nobody else may write to it. No link is followed,
+//! and nobody is waited for: a pipe may have its name.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -56,11 +57,12 @@ impl Directory {
         Ok(Self { path: path.to_owned(), opened: private::open_directory(path)? })
     }
 
-    /// Opens a directory that anybody could have named, and makes it and those above it if they are not there.
+    /// Opens a directory that anybody could have named, and makes it and those above it if they are not
+    /// there.
     ///
-    /// Those above are looked at, too: who may put another one in the place of what is in them decides which one this is.
-    /// The way is gone step by step, each from what the one before opened, so nobody changes it meanwhile. It begins at
-    /// `trusted`, a directory that is this user's alone, if that is above.
+    /// Those above are looked at, too: who may put another one in the place of what is in them decides which
+    /// one this is. The way is gone step by step, each from what the one before opened, so nobody changes it
+    /// meanwhile. It begins at `trusted`, a directory that is this user's alone, if that is above.
     ///
     /// # Errors
     /// A [`Fault`] inside of an `io::Error`; otherwise the system's word.
@@ -94,8 +96,8 @@ impl Directory {
         }
     }
 
-    /// Opens a file to be read and written, if it is this user's, and nobody else can change it. `flags` say what else:
-    /// `CREATE` makes it if it is not there.
+    /// Opens a file to be read and written, if it is this user's, and nobody else can change it. `flags` say
+    /// what else: `CREATE` makes it if it is not there.
     ///
     /// # Errors
     /// A [`Fault`] inside of an `io::Error` when it is not; otherwise the system's word.
@@ -217,7 +219,8 @@ fn walk(from: OwnedFd, begin: &Path, rest: &Path) -> io::Result<OwnedFd> {
                 left.push(PathBuf::from(OsStr::from_bytes(target.as_bytes())));
                 here = above;
             }
-            // In a directory like /tmp others may make something, but not put it in the place of what is another's.
+            // In a directory like /tmp others may make something, but not put it in the place of what is
+            // another's.
             FileType::Directory if about.st_mode & 0o1002 == 0o002 => {
                 return Err(Fault::error(format!(
                     "everybody may write to {0}, and put another directory in its place (chmod +t {0} ends that)",

@@ -1,8 +1,10 @@
-//! What belongs to this user: directories and sockets that another user of this machine may have made in our stead.
+//! What belongs to this user: directories and sockets that another user of this machine may have made in our
+//! stead.
 //!
-//! Whoever makes `/tmp/sooner-<uid>` first chooses what is in it. So nothing is believed because of its name: a directory is
-//! opened without following a link, its owner and mode are those of what was opened, and all further steps begin at that
-//! descriptor. The process behind a socket is who the kernel says it is, before a byte of it is read.
+//! Whoever makes `/tmp/sooner-<uid>` first chooses what is in it. So nothing is believed because of its name:
+//! a directory is opened without following a link, its owner and mode are those of what was opened, and all
+//! further steps begin at that descriptor. The process behind a socket is who the kernel says it is, before a
+//! byte of it is read.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -68,8 +70,8 @@ fn why_not(path: &Path, error: Errno) -> io::Error {
 /// Connects to a socket in a directory that is this user's alone, if a process of this user listens there.
 ///
 /// # Errors
-/// [`Untrusted`] inside of an `io::Error` when the directory, the socket or its process is another's; otherwise the system's
-/// word.
+/// [`Untrusted`] inside of an `io::Error` when the directory, the socket or its process is another's;
+/// otherwise the system's word.
 pub fn connect(path: &Path) -> io::Result<UnixStream> {
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::ErrorKind::NotFound.into());
@@ -104,8 +106,9 @@ pub fn check_peer(socket: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
 /// Links that are followed on the way to a place, as the kernel does.
 const LINKS_MAX: usize = 40;
 
-/// Why somebody other than this user and the administrator decides what is at a place, if so: the place, a directory on the way
-/// to it or a link is another's, or others may write there. A place that is not absolute begins where this process is.
+/// Why somebody other than this user and the administrator decides what is at a place, if so: the place, a
+/// directory on the way to it or a link is another's, or others may write there. A place that is not absolute
+/// begins where this process is.
 ///
 /// # Errors
 /// The system's word: nothing is there, for one.
@@ -175,7 +178,8 @@ fn has_access_list(path: &Path) -> bool {
     !matches!(length, Err(Errno::NODATA | Errno::OPNOTSUPP))
 }
 
-/// Whether a group is this user's own: many systems make one for each user, by the same name, and let it write by default.
+/// Whether a group is this user's own: many systems make one for each user, by the same name, and let it
+/// write by default.
 fn is_group_of_one(gid: u32) -> bool {
     let own = rustix::process::getuid().as_raw();
     let (users, groups) = (table("/etc/passwd"), table("/etc/group"));
@@ -184,7 +188,8 @@ fn is_group_of_one(gid: u32) -> bool {
     are_whole && has_only(&users, &groups, own, gid)
 }
 
-/// Whether a group is named like a user, and nobody else is in it, according to the tables of users and groups.
+/// Whether a group is named like a user, and nobody else is in it, according to the tables of users and
+/// groups.
 fn has_only(users: &str, groups: &str, user: u32, gid: u32) -> bool {
     let Some(name) = name_in(users, user) else { return false };
     let number = |line: &str, at: usize| line.split(':').nth(at).and_then(|id| id.parse::<u32>().ok());

@@ -1,8 +1,8 @@
-//! A node's directory: `<base>/sooner-<uid>/session-<pid>-<node>` of one that a driver hosts, `node-<pid>-<node>` of one that
-//! `sooner start` started; mode 0700, locked while the node's process lives.
+//! A node's directory: `<base>/sooner-<uid>/session-<pid>-<node>` of one that a driver hosts,
+//! `node-<pid>-<node>` of one that `sooner start` started; mode 0700, locked while the node's process lives.
 //!
-//! The lock's file says which process has it: `<pid> <when it began>`, as `/proc/<pid>/stat` does.
-//! The lock is how a later start knows that a directory is stale: the kernel drops it with the process, however that
+//! The lock's file says which process has it: `<pid> <when it began>`, as `/proc/<pid>/stat` does. The lock
+//! is how a later start knows that a directory is stale: the kernel drops it with the process, however that
 //! ended. A directory of another user is never touched or trusted.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -37,7 +37,8 @@ impl Kind {
     }
 }
 
-/// Where all nodes of this user on this machine have their directories: `<base>/sooner-<uid>`, made if it is not there.
+/// Where all nodes of this user on this machine have their directories: `<base>/sooner-<uid>`, made if it is
+/// not there.
 ///
 /// # Errors
 /// When it cannot be made, or what stands there belongs to someone else or is open to others.
@@ -66,7 +67,8 @@ impl SessionDirectory {
         reap(&parent);
         let name = format!("{}{}-{:016x}", kind.prefix(), std::process::id(), node.0);
         let path = parent.join(&name);
-        // Another start may look here between any two lines: it must find the name of a session only once it is locked.
+        // Another start may look here between any two lines: it must find the name of a session only once it
+        // is locked.
         let unfinished = parent.join(format!("{UNFINISHED}{name}"));
         DirBuilder::new().mode(0o700).create(&unfinished)?;
         let made = furnish(&unfinished).and_then(|lock| fs::rename(&unfinished, &path).map(|()| lock));
@@ -109,7 +111,8 @@ fn furnish(unfinished: &Path) -> io::Result<File> {
     Ok(lock)
 }
 
-/// When this process began, in the kernel's ticks since the machine did: with its id it names one process, and no later one.
+/// When this process began, in the kernel's ticks since the machine did: with its id it names one process,
+/// and no later one.
 fn started() -> Option<u64> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
     // The name in parentheses may have any bytes in it; the twentieth field behind it is the start.

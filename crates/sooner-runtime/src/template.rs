@@ -1,8 +1,8 @@
 //! The fork server's loop: takes fork requests from the node, reports process ids and ends of workers.
 //!
-//! It runs in the template process, which has one thread. The fork itself is Python's (`os.fork`), between two calls
-//! of [`Template::next_request`]. When the node is gone the template removes the session's directory and ends: it is the
-//! one that is left when the process of the node is killed.
+//! It runs in the template process, which has one thread. The fork itself is Python's (`os.fork`), between
+//! two calls of [`Template::next_request`]. When the node is gone the template removes the session's
+//! directory and ends: it is the one that is left when the process of the node is killed.
 
 use std::collections::HashMap;
 use std::io;
@@ -170,7 +170,8 @@ impl Template {
     fn reap(&mut self, token: u64) {
         let Some(Child { worker, pid, pidfd }) = self.children.remove(&token) else { return };
         let _ = epoll::delete(&self.epoll, &pidfd);
-        // Whatever the worker started and left running goes with it. Until it is reaped its id is nobody else's.
+        // Whatever the worker started and left running goes with it. Until it is reaped its id is nobody
+        // else's.
         let _ = rustix::process::kill_process_group(pid, Signal::KILL);
         use std::os::fd::AsFd;
         let status = rustix::process::waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED);
@@ -187,9 +188,9 @@ impl Template {
         self.send(&Exited { worker, reason, killed }.into());
     }
 
-    /// The node is gone, and workers end by themselves when they see that: also one that is stopped. Whatever they started
-    /// goes with each, and after a while so do those that have not ended. The node's process may have been killed; that
-    /// its sockets are closed can be seen before its end.
+    /// The node is gone, and workers end by themselves when they see that: also one that is stopped. Whatever
+    /// they started goes with each, and after a while so do those that have not ended. The node's process may
+    /// have been killed; that its sockets are closed can be seen before its end.
     fn see_children_off(&mut self) {
         let _ = epoll::delete(&self.epoll, &self.socket);
         if let Some(node) = &self.node {

@@ -1,7 +1,7 @@
 //! A tool: asks a running session about itself over a connection of its own, or that a node leaves, and goes.
 //!
-//! The driver asks the same way as another program does, so an answer never depends on who waits for what in the
-//! asking process.
+//! The driver asks the same way as another program does, so an answer never depends on who waits for what in
+//! the asking process.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -30,18 +30,20 @@ pub struct Answer {
 /// Asks the session whose node listens at `path`.
 ///
 /// # Errors
-/// `ConnectionRefused` or `NotFound` when no session is there; otherwise the node's word, or that it does not answer.
+/// `ConnectionRefused` or `NotFound` when no session is there; otherwise the node's word, or that it does not
+/// answer.
 pub fn ask(path: &Path, mut question: Inspect, patience_nanos: u64) -> io::Result<Answer> {
     question.request = 1;
     let socket = connect(path, &question.into())?;
     receive(&socket, now().plus(patience_nanos))
 }
 
-/// Asks the node that listens at `path` that a node of its cluster leaves, within so many nanoseconds. Returns when the head
-/// has been told.
+/// Asks the node that listens at `path` that a node of its cluster leaves, within so many nanoseconds.
+/// Returns when the head has been told.
 ///
 /// # Errors
-/// `ConnectionRefused` or `NotFound` when no session is there; otherwise the node's word, or that it does not answer.
+/// `ConnectionRefused` or `NotFound` when no session is there; otherwise the node's word, or that it does not
+/// answer.
 pub fn drain(path: &Path, drain: Drain, patience_nanos: u64) -> io::Result<()> {
     let socket = connect(path, &drain.into())?;
     let deadline = now().plus(patience_nanos);

@@ -1,4 +1,5 @@
-//! Which limit of this process an error of the kernel comes from, for messages: the kernel's own words do not say that.
+//! Which limit of this process an error of the kernel comes from, for messages: the kernel's own words do not
+//! say that.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,8 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use sooner_store::MappingError;
 
-/// The least and the most descriptors that are kept for connections when workers are started ([`keeps_reserve`]).
+/// The least and the most descriptors that are kept for connections when workers are started
+/// ([`keeps_reserve`]).
 const RESERVE_MIN: u64 = 8;
 const RESERVE_MAX: u64 = 64;
 
@@ -54,8 +56,8 @@ pub fn told(error: &io::Error) -> String {
     }
 }
 
-/// Whether descriptors are left for connections and files after one with this number was opened: the kernel gives out the
-/// lowest that is free, so all below it are taken.
+/// Whether descriptors are left for connections and files after one with this number was opened: the kernel
+/// gives out the lowest that is free, so all below it are taken.
 #[must_use]
 pub fn keeps_reserve(descriptor: i32) -> bool {
     let Some(most) = getrlimit(Resource::Nofile).current else { return true };
@@ -96,7 +98,8 @@ fn is_used_up((resource, place, ..): &(Resource, usize, &str, &str)) -> bool {
     used * rustix::param::page_size() as u64 + MEMORY_MARGIN > most
 }
 
-/// The control group of this process, or one that it is in, that may have no more processes, and how many it may have.
+/// The control group of this process, or one that it is in, that may have no more processes, and how many it
+/// may have.
 fn full_group() -> Option<(PathBuf, u64)> {
     let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
     let roots = own.lines().filter_map(|line| {
@@ -113,7 +116,8 @@ fn full_group() -> Option<(PathBuf, u64)> {
         let read = |name: &str| std::fs::read_to_string(group.join(name)).ok();
         let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
         let (most, there) = (number("pids.max")?, number("pids.current")?);
-        // Those that were one too many may have ended since: the kernel counts how often it has refused one, too.
+        // Those that were one too many may have ended since: the kernel counts how often it has refused one,
+        // too.
         let has_refused = || read("pids.events").is_some_and(|text| refusals(&text) > 0);
         (there + 2 >= most || has_refused()).then_some((group, most))
     })

@@ -1,5 +1,5 @@
-//! The control store when things break: processes killed at any write, writes that are torn or lost, full and broken disks,
-//! files of another format, a directory that somebody else has.
+//! The control store when things break: processes killed at any write, writes that are torn or lost, full and
+//! broken disks, files of another format, a directory that somebody else has.
 
 mod disk;
 

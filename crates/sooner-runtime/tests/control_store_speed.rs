@@ -1,4 +1,5 @@
-//! How fast the control store writes: not a test, but what `docs/adr/0021` quotes. Run with `--ignored --nocapture`.
+//! How fast the control store writes: not a test, but what `docs/adr/0021` quotes. Run with
+//! `--ignored --nocapture`.
 
 use std::io::Write;
 use std::path::PathBuf;

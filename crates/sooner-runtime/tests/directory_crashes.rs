@@ -22,7 +22,8 @@ const NOW: Instant = Instant(1_000);
 const NODE: NodeId = NodeId(1 << 24);
 const DRIVER: WorkerId = WorkerId(NODE.0 + 1);
 
-/// What was told so far: names that are given, takeovers that a node was asked for, and actors that were ended.
+/// What was told so far: names that are given, takeovers that a node was asked for, and actors that were
+/// ended.
 #[derive(Debug, Clone, Default)]
 struct Told {
     names: BTreeSet<String>,

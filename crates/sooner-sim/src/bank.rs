@@ -1,5 +1,5 @@
-//! The bug bank: defects that can be switched on in the cores, each modelled on one that really happened elsewhere. A
-//! test that does not find them proves nothing.
+//! The bug bank: defects that can be switched on in the cores, each modelled on one that really happened
+//! elsewhere. A test that does not find them proves nothing.
 
 use sooner_protocol::probes::{Bug, switch};
 
@@ -123,8 +123,8 @@ const OF_SESSIONS: &[Bug] = &[
 /// Those between the parts of the control service: found where nodes join it and are watched.
 const OF_CLUSTERS: &[Bug] = &[Bug::JoinedUntold, Bug::GoneUntold, Bug::CompleteTooEarly];
 
-/// Those for which something must end, or be late, at one moment. Seeds meet that too rarely: every state of a small world is
-/// looked at.
+/// Those for which something must end, or be late, at one moment. Seeds meet that too rarely: every state of
+/// a small world is looked at.
 const OF_SMALL_WORLDS: &[(Bug, &str)] =
     &[(Bug::KeptWhileLent, "actor-shared"), (Bug::ReturnedIsTold, "actor-returned")];
 
@@ -144,7 +144,8 @@ pub fn look_for(bug: Bug, jobs: usize) -> Option<(u64, Violation)> {
         return found;
     }
     if bug == Bug::SettledAlone {
-        // Two deaths at once on two nodes, and words lost with both: too rare for seeds, and found by looking at every state.
+        // Two deaths at once on two nodes, and words lost with both: too rare for seeds, and found by looking
+        // at every state.
         let found = settle_nodes::search(&settle_nodes::two_deaths(), Some(bug), u64::MAX);
         return found.violation.map(|(text, _)| (0, Violation { invariant: "I5".to_owned(), text }));
     }
@@ -156,7 +157,8 @@ pub fn look_for(bug: Bug, jobs: usize) -> Option<(u64, Violation)> {
         return found.violation.map(|(text, _)| (0, Violation { invariant: "I5".to_owned(), text }));
     }
     let orders = match bug {
-        // Values move, and have copies, where there are several nodes; without what makes other findings there.
+        // Values move, and have copies, where there are several nodes; without what makes other findings
+        // there.
         Bug::PlaceLeftWhileRead | Bug::ForgottenCopyKept => {
             let without = ["head", "lost-blocks"].map(str::to_owned).to_vec();
             Orders { nodes: Some(2), without, ..Orders::new(0, SEEDS_MAX) }

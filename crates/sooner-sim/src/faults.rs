@@ -1,8 +1,8 @@
 //! What goes wrong around a program, one file for each kind.
 //!
-//! Production connects processes of one machine by sockets: messages between two of them come once and in order, or not
-//! at all once one of them is gone. So the faults here are ends, pauses, delays and losses with a process. Between machines
-//! connections are cut, too: what is lost then is in [`crate::lines`].
+//! Production connects processes of one machine by sockets: messages between two of them come once and in
+//! order, or not at all once one of them is gone. So the faults here are ends, pauses, delays and losses with
+//! a process. Between machines connections are cut, too: what is lost then is in [`crate::lines`].
 
 mod cuts;
 mod full;

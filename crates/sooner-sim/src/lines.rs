@@ -1,8 +1,8 @@
 //! A session as its two shells hold it: both ends with what they retain, and the connections between them.
 //!
-//! The machine is the one that runs in production ([`Link`]). What is modelled is what a shell does for it, and TCP: a connection
-//! keeps order; when it is cut, each direction loses all that is on its way or none of it. That a part arrives and the rest is lost
-//! is the same as a cut a little later.
+//! The machine is the one that runs in production ([`Link`]). What is modelled is what a shell does for it,
+//! and TCP: a connection keeps order; when it is cut, each direction loses all that is on its way or none of
+//! it. That a part arrives and the rest is lost is the same as a cut a little later.
 
 use std::collections::VecDeque;
 
@@ -215,7 +215,8 @@ impl<T: Clone> Line<T> {
             if is_on(Bug::AckBeforeProcessed)
                 && let Some(Item::Frame(_, bytes)) = lost.front()
             {
-                // It was counted when it was read from the socket; the connection ended before it was handed up.
+                // It was counted when it was read from the socket; the connection ended before it was handed
+                // up.
                 let link = &mut self.ends[to].link;
                 link.on_frame(connection(number), *bytes, false, now, &mut LinkActions::new());
             }

@@ -1,8 +1,8 @@
 //! What may come of every task, actor and object: the facts that a god's view of the run has, against which
 //! [`crate::invariants`] holds what processes see.
 //!
-//! Payloads are unique: a task's is a hash of its code and of the payloads that its arguments have, so a value says where
-//! it comes from, and an execution that is repeated must give the same.
+//! Payloads are unique: a task's is a hash of its code and of the payloads that its arguments have, so a
+//! value says where it comes from, and an execution that is repeated must give the same.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use sooner_wire::{ActorId, ObjectId, TaskId};

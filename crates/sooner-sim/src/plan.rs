@@ -1,8 +1,8 @@
 //! What a seed decides before a run begins: the shape of its program and its mix of faults.
 //!
-//! Each seed leaves out some of both (swarm testing): a defect that only shows when nothing interrupts a long chain of
-//! calls is as likely to be met as one that needs five kinds of faults. A plan can be narrowed, which is how a failing
-//! run is made smaller.
+//! Each seed leaves out some of both (swarm testing): a defect that only shows when nothing interrupts a long
+//! chain of calls is as likely to be met as one that needs five kinds of faults. A plan can be narrowed,
+//! which is how a failing run is made smaller.
 
 use crate::random::Random;
 
@@ -106,8 +106,8 @@ kinds! {
     }
 }
 
-/// Kinds of faults and operations with findings that are open (docs/findings.md): the tests, `make sim` and the bug bank
-/// leave them out, and `--without open` does. The one place to switch them on.
+/// Kinds of faults and operations with findings that are open (docs/findings.md): the tests, `make sim` and
+/// the bug bank leave them out, and `--without open` does. The one place to switch them on.
 pub const OPEN: &[&str] = &[NODES];
 
 /// The word for several nodes.

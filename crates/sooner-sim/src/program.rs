@@ -1,13 +1,14 @@
 //! The programs that run in every process of the simulated world.
 //!
-//! A frame is one running function: the driver's program, a task, a call of an actor. Its next operation is drawn when it
-//! has its turn ([`operations`]); it may wait for objects, time, a reader, or an answer of the node. What its values are
-//! made of depends on its code and arguments only, so that the oracle knows them; all else is chance.
+//! A frame is one running function: the driver's program, a task, a call of an actor. Its next operation is
+//! drawn when it has its turn ([`operations`]); it may wait for objects, time, a reader, or an answer of the
+//! node. What its values are made of depends on its code and arguments only, so that the oracle knows them;
+//! all else is chance.
 //!
-//! No program waits for itself: a task waits for what it submitted and for what it was given, which existed before it;
-//! calls of an actor wait for tasks without arguments only; references that come out of an actor's state, which may be of
-//! any age, stay with the driver; a task that finds an actor by its name waits for its calls only if the constructor needs
-//! nothing.
+//! No program waits for itself: a task waits for what it submitted and for what it was given, which existed
+//! before it; calls of an actor wait for tasks without arguments only; references that come out of an actor's
+//! state, which may be of any age, stay with the driver; a task that finds an actor by its name waits for its
+//! calls only if the constructor needs nothing.
 
 use std::sync::Arc;
 
@@ -174,7 +175,8 @@ impl Frame {
         )
     }
 
-    /// The concurrency group of the actor call that it is. One that has ended the actor takes no place any more.
+    /// The concurrency group of the actor call that it is. One that has ended the actor takes no place any
+    /// more.
     #[must_use]
     pub fn call_group(&self) -> Option<Option<u32>> {
         if matches!(self.wait, Wait::End) {

@@ -1,7 +1,9 @@
-//! The rare states that runs count: the one list of their names, and those that are seen in messages and ends.
+//! The rare states that runs count: the one list of their names, and those that are seen in messages and
+//! ends.
 //!
-//! A test compares the list with the marks in the sources of the cores and of the simulator, and with the table in
-//! `docs/rare-states.md`. Names that begin with `OPEN` are findings, not states to be reached, and are not listed.
+//! A test compares the list with the marks in the sources of the cores and of the simulator, and with the
+//! table in `docs/rare-states.md`. Names that begin with `OPEN` are findings, not states to be reached, and
+//! are not listed.
 
 use sooner_protocol::probes::hit;
 use sooner_wire::message::{Message, TaskKind};

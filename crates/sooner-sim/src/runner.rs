@@ -16,8 +16,8 @@ use crate::world::World;
 /// One seed in so many runs twice.
 const TWICE_ONE_IN: u64 = 100;
 
-/// A seed that takes longer makes no progress: others take a twentieth of a second. Inside the world, steps and events are
-/// bounded as well; this is for a core that never comes back from one of them.
+/// A seed that takes longer makes no progress: others take a twentieth of a second. Inside the world, steps
+/// and events are bounded as well; this is for a core that never comes back from one of them.
 const STUCK_SECONDS: u64 = 90;
 
 /// What a run came to.
@@ -158,8 +158,8 @@ struct Shared {
     running: Vec<Mutex<Option<(u64, Instant)>>>,
 }
 
-/// Runs seeds until all have run, one fails, or the time is over. A seed that makes no progress is a violation of I1; its
-/// thread is left behind.
+/// Runs seeds until all have run, one fails, or the time is over. A seed that makes no progress is a
+/// violation of I1; its thread is left behind.
 #[must_use]
 pub fn run_many(orders: &Orders) -> Totals {
     let jobs = orders.jobs.max(1);
@@ -259,8 +259,8 @@ fn run_one(orders: &Orders, seed: u64, totals: &Mutex<Totals>) -> bool {
     true
 }
 
-/// The smallest plan found that fails in the same way: without the kinds of faults and operations that are not needed,
-/// and with the shortest program.
+/// The smallest plan found that fails in the same way: without the kinds of faults and operations that are
+/// not needed, and with the shortest program.
 #[must_use]
 pub fn minimise(plan: &Plan, violation: &Violation, bug: Option<Bug>) -> (Plan, Vec<String>) {
     let mut smallest = plan.clone();

@@ -1,7 +1,8 @@
-//! Worlds in virtual time that a seed decides, and programs that run many of them: what [`crate::cluster`] and [`crate::scale`]
-//! share.
+//! Worlds in virtual time that a seed decides, and programs that run many of them: what [`crate::cluster`]
+//! and [`crate::scale`] share.
 //!
-//! It knows nothing of what happens in a world, and never decides the order of what happens at different times.
+//! It knows nothing of what happens in a world, and never decides the order of what happens at different
+//! times.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -128,8 +129,8 @@ pub fn number(option: &str, text: &str) -> Result<u64, String> {
 }
 
 impl<P: std::fmt::Debug> Program<'_, P> {
-    /// Reads the command line of this process over the defaults. `own` takes the program's own options, with what gives their
-    /// values, and says whether the word was one.
+    /// Reads the command line of this process over the defaults. `own` takes the program's own options, with
+    /// what gives their values, and says whether the word was one.
     ///
     /// # Errors
     /// The exit code after what is wrong was said.

@@ -1,5 +1,6 @@
-//! Broadcasts in virtual time: the directory of copies that runs in production ([`Chains`]), over a network with an exact
-//! bandwidth and latency. Every node has one uplink, which its streams share in turn; nothing else costs time.
+//! Broadcasts in virtual time: the directory of copies that runs in production ([`Chains`]), over a network
+//! with an exact bandwidth and latency. Every node has one uplink, which its streams share in turn; nothing
+//! else costs time.
 //!
 //! Bytes go in chunks. A node forwards a chunk when it has it whole.
 
@@ -38,7 +39,8 @@ impl Setup {
         bytes * 8 * 1000 / (self.bandwidth / 1_000_000)
     }
 
-    /// No broadcast that begins with the first question ends sooner: the last receiver asks, and has the bytes sent to it.
+    /// No broadcast that begins with the first question ends sooner: the last receiver asks, and has the
+    /// bytes sent to it.
     #[must_use]
     pub fn optimum(&self) -> u64 {
         self.gap * (self.receivers as u64 - 1) + self.send_time(self.bytes)

@@ -55,8 +55,8 @@ pub fn fail(invariant: &str, text: impl Into<String>) -> ! {
     std::panic::panic_any(Violation { invariant: invariant.to_owned(), text: text.into() })
 }
 
-/// Does `work`, and hands a panic in it out as a result without printing it. Panics of everything else, a test's own
-/// assertions above all, are printed as ever.
+/// Does `work`, and hands a panic in it out as a result without printing it. Panics of everything else, a
+/// test's own assertions above all, are printed as ever.
 ///
 /// # Errors
 /// What `work` panicked with.

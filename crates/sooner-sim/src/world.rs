@@ -1,11 +1,12 @@
-//! The simulated world: nodes with their memory, drivers and workers, the channels between them, and a virtual clock.
+//! The simulated world: nodes with their memory, drivers and workers, the channels between them, and a
+//! virtual clock.
 //!
-//! What may happen next lies in one list, of which a seeded generator picks: a message that has arrived, a process that
-//! has something to do, the node's turn to place. What is to happen at a time lies in a heap. Nothing else moves the
-//! world, so a seed repeats a run exactly.
+//! What may happen next lies in one list, of which a seeded generator picks: a message that has arrived, a
+//! process that has something to do, the node's turn to place. What is to happen at a time lies in a heap.
+//! Nothing else moves the world, so a seed repeats a run exactly.
 //!
-//! What a fault may do is in [`crate::faults`], what the processes run in [`crate::program`], and what must hold in
-//! [`crate::invariants`].
+//! What a fault may do is in [`crate::faults`], what the processes run in [`crate::program`], and what must
+//! hold in [`crate::invariants`].
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};

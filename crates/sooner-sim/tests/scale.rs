@@ -75,7 +75,8 @@ fn the_head_hears_of_no_task_and_of_few_leases() {
     let (_, leases) = LOADS[1];
     let row = count(10, 2, leases);
     assert!(row.served > 100, "{}", row.served);
-    // At most twenty reports a second from each node, and twenty views to it; the rest are heartbeats and ends of idle workers.
+    // At most twenty reports a second from each node, and twenty views to it; the rest are heartbeats and
+    // ends of idle workers.
     let most = 10 * 2 * (20 + 20 + 2 + 18);
     assert!(row.at_head().messages <= most, "{} messages: {:?}", row.at_head().messages, row.kinds);
 }

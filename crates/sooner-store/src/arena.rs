@@ -1,7 +1,7 @@
 //! Which part of a node's shared memory is in use: a best-fit allocator over byte ranges.
 //!
-//! Among equally good gaps the lowest is taken, so that a program which frees and creates values of one size gets
-//! the same warm pages again. Freed neighbours are joined at once.
+//! Among equally good gaps the lowest is taken, so that a program which frees and creates values of one size
+//! gets the same warm pages again. Freed neighbours are joined at once.
 //!
 //! Invariants (checked by the property test):
 //! - AR1: gaps and blocks cover the arena without overlap.

@@ -1,7 +1,8 @@
-//! Blocks that a process keeps after freeing them, to create the next value in warm pages without asking the node.
+//! Blocks that a process keeps after freeing them, to create the next value in warm pages without asking the
+//! node.
 //!
-//! Bounded by [`BLOCK_CACHE_BYTES`]; the oldest blocks go first. A block serves a value that needs at least half of
-//! it, so that at most half of the cached memory is wasted by reuse.
+//! Bounded by [`BLOCK_CACHE_BYTES`]; the oldest blocks go first. A block serves a value that needs at least
+//! half of it, so that at most half of the cached memory is wasted by reuse.
 
 use std::collections::VecDeque;
 

@@ -1,5 +1,6 @@
-//! Copying large values: with several threads, because one core does not fill the memory bus and page faults of
-//! fresh memory cost more than the copy (measured: 6.7 GB/s with one thread and warm pages, 9 to 12 with two).
+//! Copying large values: with several threads, because one core does not fill the memory bus and page faults
+//! of fresh memory cost more than the copy (measured: 6.7 GB/s with one thread and warm pages, 9 to 12 with
+//! two).
 
 use std::sync::LazyLock;
 

@@ -1,12 +1,13 @@
-//! Memory in a file: for a value that is larger than the store, and for what is wanted while all of the store is in use and
-//! nothing of it can go to disk.
+//! Memory in a file: for a value that is larger than the store, and for what is wanted while all of the store
+//! is in use and nothing of it can go to disk.
 //!
-//! The file has no name and lies behind the memory of a node ([`crate::Mapping`]), in the first of the spill directories. The
-//! kernel brings its pages to the disk and back as it sees fit. So it is slower than the store and takes no memory that the machine
-//! cannot have back; it is the last resort before an error.
+//! The file has no name and lies behind the memory of a node ([`crate::Mapping`]), in the first of the spill
+//! directories. The kernel brings its pages to the disk and back as it sees fit. So it is slower than the
+//! store and takes no memory that the machine cannot have back; it is the last resort before an error.
 //!
-//! The disk's bytes of a block are reserved when it is allocated and given back when it is freed. Invariant F1: every byte of every
-//! block is reserved, so that no process meets SIGBUS for want of a disk. It never looks into a block.
+//! The disk's bytes of a block are reserved when it is allocated and given back when it is freed. Invariant
+//! F1: every byte of every block is reserved, so that no process meets SIGBUS for want of a disk. It never
+//! looks into a block.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -31,8 +32,8 @@ pub struct FallbackFile {
 }
 
 impl FallbackFile {
-    /// Makes the file, as long as there is room on its disk, or as `max_bytes` says. `None` if its file system cannot reserve bytes and
-    /// give them back, or has no room.
+    /// Makes the file, as long as there is room on its disk, or as `max_bytes` says. `None` if its file
+    /// system cannot reserve bytes and give them back, or has no room.
     ///
     /// # Errors
     /// [`SpillError`] when no file can be made there.

@@ -1,9 +1,10 @@
 //! The memory of another node of this machine, to be read only.
 //!
-//! A value goes from one node to another here by one copy, without a socket between. The other node lends the bytes: it
-//! keeps them until it hears that they were taken. One that gives up waiting, because this process stood still for too long,
-//! says so in a cell of its memory before it changes anything. So what was copied counts only if the cell says afterwards what it
-//! said before, and a node that is gone changes nothing any more.
+//! A value goes from one node to another here by one copy, without a socket between. The other node lends the
+//! bytes: it keeps them until it hears that they were taken. One that gives up waiting, because this process
+//! stood still for too long, says so in a cell of its memory before it changes anything. So what was copied
+//! counts only if the cell says afterwards what it said before, and a node that is gone changes nothing any
+//! more.
 //!
 //! Nothing of the other node's is ever written, and nothing of it is read as anything but bytes.
 
@@ -65,8 +66,8 @@ impl ForeignMemory {
     /// Maps it.
     ///
     /// # Errors
-    /// The kernel's word; [`Errno::STALE`] if there is something else than what was told. The kernel opens it to the same user
-    /// only.
+    /// The kernel's word; [`Errno::STALE`] if there is something else than what was told. The kernel opens it
+    /// to the same user only.
     pub fn open(at: &Whereabouts) -> Result<Self, Errno> {
         let path = format!("/proc/{}/fd/{}", at.process, at.descriptor);
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
@@ -84,8 +85,8 @@ impl ForeignMemory {
         Ok(Self { start, length })
     }
 
-    /// Copies bytes to the whole of `to`. False if they are not within the memory, or were not lent any more when the copy was
-    /// made: then what is in `to` means nothing.
+    /// Copies bytes to the whole of `to`. False if they are not within the memory, or were not lent any more
+    /// when the copy was made: then what is in `to` means nothing.
     #[must_use]
     pub fn read(&self, offset: u64, to: &mut [u8], cell: u32, lender: u64) -> bool {
         let end = offset.checked_add(to.len() as u64);
@@ -93,7 +94,8 @@ impl ForeignMemory {
         if !is_within || !self.is_lent(cell, lender) {
             return false;
         }
-        // SAFETY: the range is inside the mapping. If its owner writes to it meanwhile, what was copied is not used.
+        // SAFETY: the range is inside the mapping. If its owner writes to it meanwhile, what was copied is
+        // not used.
         let from = unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(offset as usize), to.len()) };
         copy::copy(to, from);
         fence(Ordering::SeqCst);

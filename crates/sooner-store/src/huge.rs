@@ -1,11 +1,13 @@
 //! Huge pages for a node's shared memory.
 //!
-//! A page of 2 MiB instead of 512 of 4 KiB: reserving, touching and giving back a large value take a fraction of the time, and whoever
-//! jumps about in one misses fewer translations of addresses. Kernels give shared memory no huge pages by default
-//! (`/sys/kernel/mm/transparent_hugepage/shmem_enabled`), but make them of pages that are there when a process asks for it
-//! (`MADV_COLLAPSE`, Linux 6.1). So one page of each is reserved first, and the kernel adds the rest.
+//! A page of 2 MiB instead of 512 of 4 KiB: reserving, touching and giving back a large value take a fraction
+//! of the time, and whoever jumps about in one misses fewer translations of addresses. Kernels give shared
+//! memory no huge pages by default (`/sys/kernel/mm/transparent_hugepage/shmem_enabled`), but make them of
+//! pages that are there when a process asks for it (`MADV_COLLAPSE`, Linux 6.1). So one page of each is
+//! reserved first, and the kernel adds the rest.
 //!
-//! It never waits for huge pages: where the kernel has none, pages stay small, and it is left alone for a while.
+//! It never waits for huge pages: where the kernel has none, pages stay small, and it is left alone for a
+//! while.
 
 use std::os::fd::AsFd;
 use std::ptr::NonNull;

@@ -1,9 +1,11 @@
 //! Where bytes lie: one node's shared-memory objects.
 //!
-//! [`Mapping`] is the memory of a node as one process sees it, [`Arena`] decides which part is whose and [`Room`] that its
-//! pages are there (both in the node only), [`copy`] moves large values with several threads, [`Progress`] says how much of a value is there that
-//! is written part by part, [`ForeignMemory`] reads that of another node on this machine, [`BlockCache`] keeps blocks for reuse while their pages
-//! are warm, [`spill`] has the files for what has no room in memory, and [`FallbackFile`] is memory in a file. This room never sends a message and does not know what an object is.
+//! [`Mapping`] is the memory of a node as one process sees it, [`Arena`] decides which part is whose and
+//! [`Room`] that its pages are there (both in the node only), [`copy`] moves large values with several
+//! threads, [`Progress`] says how much of a value is there that is written part by part, [`ForeignMemory`]
+//! reads that of another node on this machine, [`BlockCache`] keeps blocks for reuse while their pages are
+//! warm, [`spill`] has the files for what has no room in memory, and [`FallbackFile`] is memory in a file.
+//! This room never sends a message and does not know what an object is.
 
 mod arena;
 mod cache;

@@ -1,16 +1,17 @@
 //! A node's shared memory, mapped into this process. The only place of the engine that hands out raw memory.
 //!
-//! The memory is a memfd: it has no name to leak or guess and is gone with its last holder. It is sealed against
-//! shrinking, so that no reader can meet SIGBUS by truncation. Every process of the node maps all of it; who may
-//! read or write which part follows from the protocol: a block is written by its creator before anyone hears of it
-//! and never after.
+//! The memory is a memfd: it has no name to leak or guess and is gone with its last holder. It is sealed
+//! against shrinking, so that no reader can meet SIGBUS by truncation. Every process of the node maps all of
+//! it; who may read or write which part follows from the protocol: a block is written by its creator before
+//! anyone hears of it and never after.
 //!
-//! The first bytes are progress cells: one per process, in which it notes the task it began last. After a crash the
-//! node reads there which tasks were not begun, and while it lives what it runs ([`Begun`]). Behind them are lending cells, in which other nodes of this machine read whether
-//! what they are lent is still as it was ([`crate::ForeignMemory`]).
+//! The first bytes are progress cells: one per process, in which it notes the task it began last. After a
+//! crash the node reads there which tasks were not begun, and while it lives what it runs ([`Begun`]). Behind
+//! them are lending cells, in which other nodes of this machine read whether what they are lent is still as
+//! it was ([`crate::ForeignMemory`]).
 //!
-//! Behind the memory there may be a file without a name ([`crate::FallbackFile`]): offsets go on there, so that a value in it is a
-//! value like any other for whoever reads it. No block lies in both.
+//! Behind the memory there may be a file without a name ([`crate::FallbackFile`]): offsets go on there, so
+//! that a value in it is a value like any other for whoever reads it. No block lies in both.
 
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
@@ -31,7 +32,8 @@ use crate::huge;
 const CELL_NAME_BYTES: usize = 96;
 /// Bits before the length of the name: the task is executed again, and it is one of an actor.
 const ABOUT_BITS: u32 = 2;
-/// Words of one progress cell: owner and number of a task, its function, what is to be known of it, and its name.
+/// Words of one progress cell: owner and number of a task, its function, what is to be known of it, and its
+/// name.
 const CELL_WORDS: usize = 4 + CELL_NAME_BYTES / 8;
 /// Bytes of one progress cell.
 const CELL_BYTES: usize = CELL_WORDS * 8;
@@ -92,8 +94,8 @@ struct Region {
     descriptor: Mutex<Option<Arc<OwnedFd>>>,
 }
 
-/// A value's bytes as memory of this process alone: pages are copied when they are first written to. The block must
-/// not be freed meanwhile, because pages that were not written to are still those of the block.
+/// A value's bytes as memory of this process alone: pages are copied when they are first written to. The
+/// block must not be freed meanwhile, because pages that were not written to are still those of the block.
 #[derive(Debug)]
 pub struct PrivateCopy {
     start: NonNull<u8>,
@@ -101,7 +103,8 @@ pub struct PrivateCopy {
     skip: usize,
 }
 
-// SAFETY: plain memory that stays mapped until drop; whoever writes to it is the user's code, as for any array.
+// SAFETY: plain memory that stays mapped until drop; whoever writes to it is the user's code, as for any
+// array.
 unsafe impl Send for PrivateCopy {}
 // SAFETY: as above.
 unsafe impl Sync for PrivateCopy {}
@@ -330,7 +333,8 @@ impl Mapping {
         unsafe { &*self.memory.at(at).cast() }
     }
 
-    /// Notes that a task begins: a few stores to this process's own lines of memory, and no call of the system.
+    /// Notes that a task begins: a few stores to this process's own lines of memory, and no call of the
+    /// system.
     #[inline]
     pub fn note_task(&self, cell: u32, spec: &TaskSpec) {
         let [_, _, function, about, name @ ..] = self.cell(cell);
@@ -391,7 +395,8 @@ impl Mapping {
         unsafe { &*self.memory.at(at).cast::<AtomicU64>() }
     }
 
-    /// Begins to lend under a number that was never used before, not zero: gives the cell that says so, if one is free.
+    /// Begins to lend under a number that was never used before, not zero: gives the cell that says so, if
+    /// one is free.
     #[must_use]
     pub fn begin_lending(&self, lender: u64) -> Option<u32> {
         (0..LENDING_CELLS as u32).find(|cell| {
@@ -402,7 +407,8 @@ impl Mapping {
 
     /// What was lent under the number of this cell may change from now on.
     pub fn end_lending(&self, cell: u32) {
-        // Whoever reads a later byte must also see that this was said: nothing that follows may be seen before it.
+        // Whoever reads a later byte must also see that this was said: nothing that follows may be seen
+        // before it.
         self.lending_cell(cell).store(0, Ordering::SeqCst);
         std::sync::atomic::fence(Ordering::SeqCst);
     }

@@ -1,9 +1,10 @@
 //! Which pages of a node's shared memory are there: reserved from the machine, and not given back since.
 //!
-//! Pages stay when a block is freed, so that the next value is written to warm ones. It only keeps the books: what reserves
-//! and gives back is [`crate::Room`]. It never touches memory.
+//! Pages stay when a block is freed, so that the next value is written to warm ones. It only keeps the books:
+//! what reserves and gives back is [`crate::Room`]. It never touches memory.
 //!
-//! Invariant PG1: ranges do not overlap and do not touch, and their lengths sum up to the bytes that are counted.
+//! Invariant PG1: ranges do not overlap and do not touch, and their lengths sum up to the bytes that are
+//! counted.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,9 @@
 //! A value that is written part by part, by somebody who may have to stop at any time, and read meanwhile.
 //!
-//! Bytes below the mark are there and never change; the mark never goes back. Parts may come in any order: the mark counts
-//! those that follow each other from the beginning. After [`Progress::close`] not a byte is written any more, so that the
-//! block can be freed at once: whoever closes waits for one copy of one part at most, never for a socket.
+//! Bytes below the mark are there and never change; the mark never goes back. Parts may come in any order:
+//! the mark counts those that follow each other from the beginning. After [`Progress::close`] not a byte is
+//! written any more, so that the block can be freed at once: whoever closes waits for one copy of one part at
+//! most, never for a socket.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -49,8 +50,9 @@ impl Progress {
         self.mark.load(Ordering::Acquire)
     }
 
-    /// Where the bytes end that are there from `at` on without a gap, also behind the mark; `at` if there are none. Like those
-    /// below the mark they never change, but only until [`Self::close`]: what lies behind it may be written again by another.
+    /// Where the bytes end that are there from `at` on without a gap, also behind the mark; `at` if there are
+    /// none. Like those below the mark they never change, but only until [`Self::close`]: what lies behind it
+    /// may be written again by another.
     #[must_use]
     pub fn reached_from(&self, at: u64) -> u64 {
         let mark = self.mark();
@@ -83,7 +85,8 @@ impl Progress {
         })
     }
 
-    /// Has a part written. It does not count if `fill` says that it is not what it should be; otherwise as [`Self::write`].
+    /// Has a part written. It does not count if `fill` says that it is not what it should be; otherwise as
+    /// [`Self::write`].
     #[must_use]
     pub fn write_with(&self, at: u64, length: u64, fill: impl FnOnce(&mut [u8]) -> bool) -> bool {
         let Some(end) = at.checked_add(length).filter(|end| *end <= self.length) else { return false };
@@ -93,8 +96,8 @@ impl Progress {
         if state.is_closed || is_there {
             return false;
         }
-        // SAFETY: the block is this value's alone until it is closed, the lock lets one write at a time, and readers stay
-        // within what was written.
+        // SAFETY: the block is this value's alone until it is closed, the lock lets one write at a time, and
+        // readers stay within what was written.
         if !fill(unsafe { self.mapping.bytes_mut(self.block + at, length) }) {
             return false;
         }

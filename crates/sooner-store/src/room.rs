@@ -1,22 +1,26 @@
 //! The memory of a node's store: who has which block, and which pages are there for it.
 //!
-//! The limit counts here and nowhere else: a block is taken from it, in whole pages, when it is allocated, and given back when
-//! it is freed. Pages are reserved from the machine when the block they belong to is allocated, after a look at how much the
-//! machine has left: the kernel kills processes when it runs out, also for `fallocate`, so that its answer would come too late.
-//! Whoever is refused here gets an error; who has a block never meets SIGBUS. The kernel takes 0.1 to 0.4 s for a GiB, so that the
-//! pages of a large block are reserved in several rounds ([`STORE_RESERVE_BYTES`]), between which whoever wants it asks again.
+//! The limit counts here and nowhere else: a block is taken from it, in whole pages, when it is allocated,
+//! and given back when it is freed. Pages are reserved from the machine when the block they belong to is
+//! allocated, after a look at how much the machine has left: the kernel kills processes when it runs out,
+//! also for `fallocate`, so that its answer would come too late. Whoever is refused here gets an error; who
+//! has a block never meets SIGBUS. The kernel takes 0.1 to 0.4 s for a GiB, so that the pages of a large
+//! block are reserved in several rounds ([`STORE_RESERVE_BYTES`]), between which whoever wants it asks again.
 //!
-//! Large blocks have huge pages where the kernel gives them ([`crate::huge`]), which takes a third of that time; so the rest of a
-//! block's last huge page is reserved with it.
+//! Large blocks have huge pages where the kernel gives them ([`crate::huge`]), which takes a third of that
+//! time; so the rest of a block's last huge page is reserved with it.
 //!
-//! Pages of freed blocks stay, because warm ones are several times as fast as fresh ones. What has not been in use for
-//! [`STORE_IDLE_NANOS`] goes back to the machine, but for [`STORE_WARM_BYTES`], and all of it at once when the machine is short of
-//! memory: a part at a time ([`STORE_RELEASE_BYTES`]), so that the node's loop is not held up.
+//! Pages of freed blocks stay, because warm ones are several times as fast as fresh ones. What has not been
+//! in use for [`STORE_IDLE_NANOS`] goes back to the machine, but for [`STORE_WARM_BYTES`], and all of it at
+//! once when the machine is short of memory: a part at a time ([`STORE_RELEASE_BYTES`]), so that the node's
+//! loop is not held up.
 //!
-//! Behind the memory there may be a file ([`FallbackFile`]), for what there is no room for; what is in it does not count here.
+//! Behind the memory there may be a file ([`FallbackFile`]), for what there is no room for; what is in it
+//! does not count here.
 //!
-//! Between the two there may be spare memory, which takes pages only while a value is in it: for values that are read back while the disk is
-//! full, when nothing can make room for them. It is for one value of any size, or several that have a quarter of the capacity.
+//! Between the two there may be spare memory, which takes pages only while a value is in it: for values that
+//! are read back while the disk is full, when nothing can make room for them. It is for one value of any
+//! size, or several that have a quarter of the capacity.
 //!
 //! Invariant RM1: every page of every block is there. It never looks into a block.
 
@@ -101,7 +105,8 @@ impl Room {
         Self { spare: (bytes > 0).then(|| Arena::new(start, bytes)), ..self }
     }
 
-    /// Takes a block of the spare memory. `None` if there is none, too much of it is in use, or the machine has no memory.
+    /// Takes a block of the spare memory. `None` if there is none, too much of it is in use, or the machine
+    /// has no memory.
     pub fn allocate_spare(&mut self, bytes: u64) -> Option<u64> {
         let capacity = self.capacity();
         let rounded = Arena::rounded(bytes);
@@ -136,8 +141,8 @@ impl Room {
         self.spare.is_some() && offset >= start && offset < self.mapping.total_bytes()
     }
 
-    /// Takes a block with all its pages, or `None` when no gap is large enough, the machine has no memory for it
-    /// ([`Self::shortage`]), or more of its pages are to be reserved ([`Self::is_reserving`]).
+    /// Takes a block with all its pages, or `None` when no gap is large enough, the machine has no memory for
+    /// it ([`Self::shortage`]), or more of its pages are to be reserved ([`Self::is_reserving`]).
     pub fn allocate(&mut self, bytes: u64) -> Option<u64> {
         self.shortage = None;
         self.is_reserving = false;
@@ -298,8 +303,8 @@ impl Room {
         missing.saturating_add(STORE_SPARE_BYTES) <= available
     }
 
-    /// What is reserved behind a range, if it is free: small values are many, and a look at the machine reads several files; and the rest
-    /// of the last huge page of a large one.
+    /// What is reserved behind a range, if it is free: small values are many, and a look at the machine reads
+    /// several files; and the rest of the last huge page of a large one.
     fn ahead(&self, start: u64, end: u64) -> u64 {
         let for_others = (start + STORE_EXTENT_BYTES).saturating_sub(end);
         let whole = if end - start < HUGE_BYTES { 0 } else { end.next_multiple_of(HUGE_BYTES) - end };
@@ -346,8 +351,8 @@ impl Room {
         answer.inspect_err(|error| self.huge.refused(*error)).is_ok()
     }
 
-    /// Gives pages of gaps back, at most so many bytes: the last ones first, because blocks are taken from the front. How many
-    /// it were.
+    /// Gives pages of gaps back, at most so many bytes: the last ones first, because blocks are taken from
+    /// the front. How many it were.
     fn release(&mut self, bytes: u64) -> u64 {
         let mut left = bytes;
         let gaps: Vec<(u64, u64)> = self.arena.gaps().rev().collect();
@@ -383,7 +388,8 @@ impl Room {
     }
 }
 
-/// Of a range that begins there: what lies before its first whole huge page, or all its whole ones; or all, if it has none.
+/// Of a range that begins there: what lies before its first whole huge page, or all its whole ones; or all,
+/// if it has none.
 fn up_to_huge_pages(start: u64, length: u64) -> u64 {
     let first = start.next_multiple_of(HUGE_BYTES);
     let last = (start + length) / HUGE_BYTES * HUGE_BYTES;

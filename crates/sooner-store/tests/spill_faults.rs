@@ -1,5 +1,5 @@
-//! Spill directories as they should not be: each fault gives an error that names the directory and says what to do, and what was spilled
-//! before is still there.
+//! Spill directories as they should not be: each fault gives an error that names the directory and says what
+//! to do, and what was spilled before is still there.
 
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
@@ -165,7 +165,8 @@ fn a_file_ends_with_its_descriptor_and_gives_its_room_back() {
     }
 }
 
-/// Other tests of this process start programs: until such a child has become its program, it has all descriptors of this one.
+/// Other tests of this process start programs: until such a child has become its program, it has all
+/// descriptors of this one.
 fn when_there_is_room<T>(mut attempt: impl FnMut() -> Result<T, SpillError>) -> T {
     let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
     loop {
@@ -190,7 +191,8 @@ fn nothing_is_left_by_a_process_that_is_killed() {
         return;
     }
     let here = Here::new("killed");
-    // As left by one that was killed between making a file and unlinking it, where files cannot be made without a name.
+    // As left by one that was killed between making a file and unlinking it, where files cannot be made
+    // without a name.
     std::fs::write(here.0.join(".sooner-spill-0123456789abcdef"), "").expect("room");
     std::fs::write(here.0.join("of somebody else"), "").expect("room");
     let mut child = Command::new(std::env::current_exe().expect("this program"))

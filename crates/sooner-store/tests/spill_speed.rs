@@ -1,10 +1,11 @@
-//! How fast objects are spilled and restored, beside `dd` on the same disk in the same run: printed, never judged.
+//! How fast objects are spilled and restored, beside `dd` on the same disk in the same run: printed, never
+//! judged.
 //!
 //!     cargo test --release -p sooner-store --test spill_speed -- --ignored --nocapture
 //!
-//! The disk is that of the build directory, or of SPILL_DIRECTORY. Objects lie where the blocks of a node lie, at the start of a page.
-//! Each round writes and reads 2 GB each way, one way after the other, so that all ways meet the same neighbours; the best of each
-//! is compared.
+//! The disk is that of the build directory, or of SPILL_DIRECTORY. Objects lie where the blocks of a node
+//! lie, at the start of a page. Each round writes and reads 2 GB each way, one way after the other, so that
+//! all ways meet the same neighbours; the best of each is compared.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -97,7 +98,8 @@ fn dd_direct(directory: &Path) -> [f64; 2] {
     [write, read]
 }
 
-/// What `dd` does by itself, with what it wrote on the disk at its end; what it reads is not in the page cache.
+/// What `dd` does by itself, with what it wrote on the disk at its end; what it reads is not in the page
+/// cache.
 fn dd_cached(directory: &Path) -> [f64; 2] {
     let file = directory.join("spill-speed");
     let count = format!("count={}", TOTAL / MIB);

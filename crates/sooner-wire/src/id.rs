@@ -1,9 +1,10 @@
 //! Ids. Each is a newtype, so that a task cannot be passed where an object is meant.
 //!
-//! A task id is the id of the process that submitted it (its owner) and a counter of that process; an object id
-//! adds the index of the return value. The owner of any object is therefore read from its id and never looked
-//! up (`docs/adr/0004`). So is its node: the upper 40 bits of a process's id are those of its node, the lower 24 count the
-//! node's processes. Ids are minted by the owner alone; nothing here draws random numbers.
+//! A task id is the id of the process that submitted it (its owner) and a counter of that process; an object
+//! id adds the index of the return value. The owner of any object is therefore read from its id and never
+//! looked up (`docs/adr/0004`). So is its node: the upper 40 bits of a process's id are those of its node,
+//! the lower 24 count the node's processes. Ids are minted by the owner alone; nothing here draws random
+//! numbers.
 
 use minicbor::{Decode, Encode};
 
@@ -21,7 +22,8 @@ number_id!(
     WorkerId, u64
 );
 number_id!(
-    /// A node: one machine's scheduler, store and worker pool, from its start to its end. The lower 24 bits are zero.
+    /// A node: one machine's scheduler, store and worker pool, from its start to its end. The lower 24 bits
+    /// are zero.
     NodeId, u64
 );
 number_id!(

@@ -1,9 +1,9 @@
 //! What the control service writes to disk: the layout of keys, and records (`docs/adr/0021`).
 //!
-//! Keys are text, `<table>/<name>`, in the order of which a table is one range. Numbers in keys are hexadecimal with all
-//! their digits. A record is CBOR with numbered fields, as messages are, and outlives the process that wrote it: a field
-//! is added at the end and is optional, never changed. What cannot be read so comes with a new [`FORMAT`]. There is no
-//! time in any record: no clock is the same after a restart.
+//! Keys are text, `<table>/<name>`, in the order of which a table is one range. Numbers in keys are
+//! hexadecimal with all their digits. A record is CBOR with numbered fields, as messages are, and outlives
+//! the process that wrote it: a field is added at the end and is optional, never changed. What cannot be read
+//! so comes with a new [`FORMAT`]. There is no time in any record: no clock is the same after a restart.
 
 use minicbor::{Decode, Encode};
 
@@ -180,7 +180,8 @@ pub struct NameRecord {
     pub description: Blob,
 }
 
-/// An actor with a name, or a detached one: where its process is, or may be. Written before a node is asked for a process.
+/// An actor with a name, or a detached one: where its process is, or may be. Written before a node is asked
+/// for a process.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(array)]
 pub struct ActorRecord {
@@ -271,7 +272,8 @@ mod tests {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Bytes that stand on somebody's disk. If one of these changes, raise [`FORMAT`] and read the old form too.
+    /// Bytes that stand on somebody's disk. If one of these changes, raise [`FORMAT`] and read the old form
+    /// too.
     #[test]
     fn what_is_written_stays_readable() {
         assert_eq!(FORMAT, 2);

@@ -61,8 +61,9 @@ impl ResourceSet {
         }
     }
 
-    /// Takes away `other`. What is not there is taken from nothing: the shortfall is returned and must be paid
-    /// back by the caller (a worker that goes on after it was blocked may exceed what is free for a while).
+    /// Takes away `other`. What is not there is taken from nothing: the shortfall is returned and must be
+    /// paid back by the caller (a worker that goes on after it was blocked may exceed what is free for a
+    /// while).
     #[must_use]
     pub fn subtract(&mut self, other: &Self) -> Self {
         let mut shortfall = Self::default();

@@ -1,7 +1,7 @@
 //! Where work may run: scheduling strategies, label expressions, and names that were checked.
 //!
-//! Work without a strategy runs wherever its resources are free; a message says nothing then. Nothing here decides:
-//! what a strategy means for a set of nodes is in `sooner-protocol`, `scheduling::policy`.
+//! Work without a strategy runs wherever its resources are free; a message says nothing then. Nothing here
+//! decides: what a strategy means for a set of nodes is in `sooner-protocol`, `scheduling::policy`.
 
 use minicbor::{Decode, Encode};
 

@@ -1,12 +1,13 @@
 //! How a value's bytes begin: one format byte that says how to read the rest.
 //!
-//! The byte is language-neutral, so that a later front end can read what Python wrote where the format allows.
-//! Formats are read and written in the bindings; here are their numbers, and where the parts of a value lie. What is read came
-//! from another process, so no length in it is believed.
+//! The byte is language-neutral, so that a later front end can read what Python wrote where the format
+//! allows. Formats are read and written in the bindings; here are their numbers, and where the parts of a
+//! value lie. What is read came from another process, so no length in it is believed.
 
 use std::ops::Range;
 
-/// A scalar or small container in sooner's own compact form (None, bool, int, float, str, bytes, tuple, list).
+/// A scalar or small container in sooner's own compact form (None, bool, int, float, str, bytes, tuple,
+/// list).
 pub const FORMAT_PLAIN: u8 = 1;
 /// Pickle protocol 5 with out-of-band buffers.
 pub const FORMAT_PICKLE5: u8 = 2;
@@ -19,8 +20,9 @@ pub const BUFFER_ALIGNMENT: usize = 64;
 /// Bytes before the data of a value of [`FORMAT_BYTES`].
 pub const BYTES_HEAD: usize = 8;
 
-/// Bytes before the pickle of a value of [`FORMAT_PICKLE5`] with so many buffers: the format, the number of buffers at 4
-/// (4 bytes), the length of the pickle at 8, and that of each buffer (8 bytes each), all little endian.
+/// Bytes before the pickle of a value of [`FORMAT_PICKLE5`] with so many buffers: the format, the number of
+/// buffers at 4 (4 bytes), the length of the pickle at 8, and that of each buffer (8 bytes each), all little
+/// endian.
 #[must_use]
 pub const fn pickle_head_bytes(buffers: usize) -> usize {
     16 + 8 * buffers

@@ -10,8 +10,8 @@ pub const PROTOCOL_MINOR: u16 = 0;
 pub const MINOR_SKEW_MAX: u16 = 1;
 /// Over a connection for values: nodes of one machine read each other's memory (`MemoryHere`).
 pub const READS_MEMORY: u64 = 1 << 0;
-/// Feature bits of this build. A bit is a way of speaking that is used where both peers have it; whatever a minor
-/// version must not break gets one.
+/// Feature bits of this build. A bit is a way of speaking that is used where both peers have it; whatever a
+/// minor version must not break gets one.
 pub const FEATURES: u64 = READS_MEMORY;
 
 /// Checks a peer's version.

@@ -1,4 +1,5 @@
-"""The `sooner` command: starts and ends nodes of this user on this machine, and looks at them and at running programs.
+"""The `sooner` command: starts and ends nodes of this user on this machine, and looks at them and at running
+programs.
 
 Exit status: 0, 1 (not found, or failed), 2 (wrong usage), 3 (nothing runs, or several to choose from).
 """

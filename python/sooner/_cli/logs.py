@@ -107,7 +107,9 @@ class _Reader:
         self._decoders: dict[_Log, Any] = {log: decoder("replace") for log in chosen}
 
     def rest(self) -> Iterator[tuple[_Log, str]]:
-        """What there was when the files were looked for, and perhaps more: it ends although more is printed."""
+        """What there was when the files were looked for, and perhaps more: it ends although more is
+        printed.
+        """
         while True:
             behind = [log for log, offset in self._offsets.items() if offset < log.size]
             pieces = self.more()

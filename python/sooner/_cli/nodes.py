@@ -75,8 +75,8 @@ def stop(options: argparse.Namespace) -> int:
 class NodeProcess:
     """The process of a node, and what it has started.
 
-    A name is no proof: nothing gets a signal that is not the process which wrote the lock of a directory of this user,
-    and, as far as it can be asked, listens there.
+    A name is no proof: nothing gets a signal that is not the process which wrote the lock of a directory of
+    this user, and, as far as it can be asked, listens there.
 
     Attributes:
         fault: Why the process that the directory names is not taken for the node; None if it is.

@@ -1,7 +1,7 @@
 """`sooner start`: checks what was asked for, and starts a node as a process of its own.
 
-Exit status 1 with one sentence: the node did not start. 2: wrong usage, as everywhere. 3 to 8: it could not join its
-cluster; the engine says which (`docs/cluster.md`).
+Exit status 1 with one sentence: the node did not start. 2: wrong usage, as everywhere. 3 to 8: it could
+not join its cluster; the engine says which (`docs/cluster.md`).
 """
 
 from __future__ import annotations
@@ -140,8 +140,8 @@ def configuration(options: argparse.Namespace) -> dict[str, Any]:
     """What the node is started with.
 
     Returns:
-        Arguments of the engine, and "offer": the descriptor by which the node's process keeps its entry in the table
-        of what nodes offer, which `begin` takes over.
+        Arguments of the engine, and "offer": the descriptor by which the node's process keeps its entry in
+        the table of what nodes offer, which `begin` takes over.
 
     Raises:
         ValueError: An option has a wrong value.

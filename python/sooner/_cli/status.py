@@ -13,7 +13,8 @@ from sooner._state import snapshot as _snapshot
 from sooner._state import text
 from sooner._state.snapshot import Row, Snapshot
 
-# How long a node may take that is asked instead of one that is stopped (seconds): it waits 0.75 s for that one itself.
+# How long a node may take that is asked instead of one that is stopped (seconds): it waits 0.75 s for that
+# one itself.
 _STANDS_IN_S = 2.0
 
 
@@ -40,7 +41,8 @@ class Stopped(NamedTuple):
 
 
 def ask(directory: str, timeout: float) -> tuple[Snapshot | None, Stopped | None]:
-    """What is known of a session: from its node, or if that is stopped from another one of its cluster on this machine.
+    """What is known of a session: from its node, or if that is stopped from another one of its cluster on
+        this machine.
 
     Args:
         directory: That of the session.

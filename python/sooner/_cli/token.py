@@ -1,6 +1,7 @@
 """`sooner token`: the secret of the cluster on this machine, and how it is changed while the cluster runs.
 
-`docs/adr/0062-changing-the-token.md` says why there are three steps. Each is done on every machine before the next one.
+`docs/adr/0062-changing-the-token.md` says why there are three steps. Each is done on every machine before
+the next one.
 """
 
 from __future__ import annotations

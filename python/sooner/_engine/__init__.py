@@ -1,7 +1,7 @@
 """What runs around user code in drivers and workers, most of it called by the engine.
 
-Below is all that the engine calls in this package, by import, so that the type checkers see it: the same names
-stand in `crates/sooner-python/src/python_side.rs`. Nothing is imported here when a program runs.
+Below is all that the engine calls in this package, by import, so that the type checkers see it: the same
+names stand in `crates/sooner-python/src/python_side.rs`. Nothing is imported here when a program runs.
 """
 
 TYPE_CHECKING = False

@@ -1,4 +1,5 @@
-"""References as futures: `await ref`, `ref.future()`, `ref.as_future()`; and `Arrivals`, which `sooner.aio` stands on.
+"""References as futures: `await ref`, `ref.future()`, `ref.as_future()`; and `Arrivals`, which `sooner.aio`
+    stands on.
 
 The engine reports finished references in batches; each event loop is woken once per batch.
 """
@@ -124,8 +125,8 @@ def deliver(waiters: list[_Waiter]) -> None:
 
 
 class _Futures:
-    """Resolves `concurrent.futures` on a thread of its own: their callbacks may wait for other results, and the
-    thread that reports results is the one that would bring them.
+    """Resolves `concurrent.futures` on a thread of its own: their callbacks may wait for other results,
+    and the thread that reports results is the one that would bring them.
     """
 
     def __init__(self) -> None:
@@ -210,8 +211,8 @@ def _fail(future: Any, error: BaseException) -> None:
 class Arrivals:
     """References of one wait in an event loop, taken in the order in which their outcomes come.
 
-    Values are not read. `close` must be called when the wait is over: what has not come is forgotten then, so that a
-    wait that was cancelled or timed out leaves nothing behind.
+    Values are not read. `close` must be called when the wait is over: what has not come is forgotten then,
+    so that a wait that was cancelled or timed out leaves nothing behind.
     """
 
     def __init__(self, refs: Iterable[_sooner.ObjectRef[Any]]) -> None:

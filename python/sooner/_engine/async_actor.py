@@ -1,10 +1,11 @@
 """Asyncio actors: one event loop on the main thread that reads the engine's sockets itself.
 
-The loop's selector looks at the sockets for a moment before it blocks, and sends what waits; so a single call has no
-hand-over between threads.
+The loop's selector looks at the sockets for a moment before it blocks, and sends what waits; so a single call
+has no hand-over between threads.
 
-An actor with concurrency groups has a loop and a thread for each of them instead, so that one that blocks leaves the
-others alone. One more thread waits for calls and hands them to the loops; the engine sees to the places of each group.
+An actor with concurrency groups has a loop and a thread for each of them instead, so that one that blocks
+leaves the others alone. One more thread waits for calls and hands them to the loops; the engine sees to
+the places of each group.
 """
 
 from __future__ import annotations

@@ -102,8 +102,8 @@ def check_call(class_name: str, method: str, streams: bool, retries_exceptions: 
 def restore(cls: type, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, state: Any) -> Any:
     """Make the instance that goes on from a checkpoint.
 
-    A class method or static method makes it from the state alone. A method of the instance gets the state after the
-    constructor has run, with the arguments of the first time.
+    A class method or static method makes it from the state alone. A method of the instance gets the state
+    after the constructor has run, with the arguments of the first time.
     """
     hook = inspect.getattr_static(cls, "__sooner_restore__")
     if not isinstance(hook, classmethod | staticmethod):

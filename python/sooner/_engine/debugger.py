@@ -1,8 +1,9 @@
 """`breakpoint()` in a task: the driver's terminal talks to a debugger in the worker.
 
-The worker listens on a Unix socket in its node's directory, where nobody else may come, and announces it with a marked
-line of its standard error. The driver connects, one worker after the other, and passes lines on. A driver without a
-terminal connects and leaves, and the task goes on; so it does if none comes, as from another machine.
+The worker listens on a Unix socket in its node's directory, where nobody else may come, and announces it
+with a marked line of its standard error. The driver connects, one worker after the other, and passes lines
+on. A driver without a terminal connects and leaves, and the task goes on; so it does if none comes, as
+from another machine.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ _ATTACH_SECONDS = 10
 _READ_BYTES = 65536
 
 
-# --- in the worker ----------------------------------------------------------------------------------------------------
+# --- in the
+# worker ----------------------------------------------------------------------------------------------------
 
 
 def stop_here(frame: FrameType, announce: Callable[[str], None]) -> None:
@@ -106,7 +108,9 @@ def _accept(listener: socket.socket) -> socket.socket:
 
 
 class _Debugger(pdb.Pdb):
-    """Reads commands from a socket. It lets go of the task when it continues without breakpoints, or returns."""
+    """Reads commands from a socket. It lets go of the task when it continues without breakpoints, or
+    returns.
+    """
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -139,7 +143,8 @@ class _Debugger(pdb.Pdb):
         self._connection.close()
 
 
-# --- in the driver ----------------------------------------------------------------------------------------------------
+# --- in the
+# driver ----------------------------------------------------------------------------------------------------
 
 
 def take(text: str) -> str:
@@ -214,7 +219,9 @@ def _say(text: str) -> None:
 
 
 def _pass_on(connection: socket.socket, terminal: TextIO) -> None:
-    """Passes lines on until the worker closes. Nothing is read ahead: the program's own input stays its own."""
+    """Passes lines on until the worker closes. Nothing is read ahead: the program's own input stays its
+    own.
+    """
     descriptor = terminal.fileno()
     while True:
         ready, _, _ = select.select([connection.fileno(), descriptor], [], [])

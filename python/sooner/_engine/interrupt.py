@@ -1,8 +1,8 @@
 """An interrupted wait cancels what it waited for: in notebooks, or where the user asks for it.
 
-In a program an interrupt usually ends the session, and the tasks with it. In a notebook the session goes on, and so
-would tasks that nobody waits for any more. `sooner.get` and `sooner.wait` are wrapped only where this is wanted, so
-that they cost nothing elsewhere.
+In a program an interrupt usually ends the session, and the tasks with it. In a notebook the session goes
+on, and so would tasks that nobody waits for any more. `sooner.get` and `sooner.wait` are wrapped only
+where this is wanted, so that they cost nothing elsewhere.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Local mode: the threads of its own.
 
-One has the event loop in which calls of asyncio actors run. Another one waits for those who have no thread that does:
-who awaits a reference in an event loop, or has a future of it. It runs the tasks and advances the generators that are
-waited for. It is a thread of `threading`, so that debuggers and coverage see it.
+One has the event loop in which calls of asyncio actors run. Another one waits for those who have no thread
+that does: who awaits a reference in an event loop, or has a future of it. It runs the tasks and advances
+the generators that are waited for. It is a thread of `threading`, so that debuggers and coverage see it.
 """
 
 from __future__ import annotations

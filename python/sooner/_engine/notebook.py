@@ -1,8 +1,9 @@
-"""What is different in an IPython kernel. Never imports IPython: where there is a kernel, it is there already.
+"""What is different in an IPython kernel. Never imports IPython: where there is a kernel, it is there
+    already.
 
-A kernel shows output in the cell whose context it is written from. Threads of the engine have no such context; what
-they write would end up in the cell that ran last, or nowhere (display updates in some kernels). So the context of the
-cell that runs, or ran last, is kept, and they write from it.
+A kernel shows output in the cell whose context it is written from. Threads of the engine have no such
+context; what they write would end up in the cell that ran last, or nowhere (display updates in some
+kernels). So the context of the cell that runs, or ran last, is kept, and they write from it.
 """
 
 from __future__ import annotations

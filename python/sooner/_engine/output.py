@@ -1,11 +1,11 @@
 """A worker's standard streams: whole lines to the node, with the name of the task they belong to.
 
-The name is announced only when it changes and something is printed, so that a silent task costs nothing. Each thread
-has an unfinished line of its own, so that calls at the same time do not tear each other's lines; the engine ends it
-with the task (`end_line`).
+The name is announced only when it changes and something is printed, so that a silent task costs nothing. Each
+thread has an unfinished line of its own, so that calls at the same time do not tear each other's lines; the
+engine ends it with the task (`end_line`).
 
-Programs that draw on one line with carriage returns, as tqdm does, print one line: the last. What it looks like
-meanwhile is sent as a progress bar.
+Programs that draw on one line with carriage returns, as tqdm does, print one line: the last. What it looks
+like meanwhile is sent as a progress bar.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from typing import Any
 from sooner import _sooner
 
 _MARK = b"\x1esooner:"
-# Begins what is meant for the driver's progress bars: a JSON object, which has no line ends and only ASCII in it.
+# Begins what is meant for the driver's progress bars: a JSON object, which has no line ends and only ASCII in
+# it.
 BAR_MARK = "\x1ebar:"
 # Begins the announcement of a debugger that waits.
 DEBUG_MARK = "\x1edebug:"
@@ -270,7 +271,9 @@ class TaskStream(io.TextIOBase):
                 other.flush()
 
     def forget_lines(self) -> None:
-        """In a process that a task forked: lines that are unfinished are its parent's, and so may the lock be."""
+        """In a process that a task forked: lines that are unfinished are its parent's, and so may the lock
+        be.
+        """
         self._lock = threading.RLock()
         self._lines.clear()
 

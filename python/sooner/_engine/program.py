@@ -1,8 +1,9 @@
-"""State of the program that its workers follow: environment, working directory, the mask for new files, `sys.path`,
-`sys.argv`, the key of `multiprocessing` (`docs/adr/0075`).
+"""State of the program that its workers follow: environment, working directory, the mask for new files,
+`sys.path`, `sys.argv`, the key of `multiprocessing` (`docs/adr/0075`).
 
-In the program: what differs from what workers begin with, as bytes that travel in front of code. In a worker: taking
-them over. That something has changed is noted where it is set; nothing is looked at with each call.
+In the program: what differs from what workers begin with, as bytes that travel in front of code. In a
+worker: taking them over. That something has changed is noted where it is set; nothing is looked at with
+each call.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ _base: _Base | None = None
 # Whether workers begin on a node of the program's, so that only changes must be told.
 _is_host = False
 _is_hooked = False
-# In a worker: what it has taken over. What modules have set since, while they were imported, stays as it is until the
-# program itself sets something else.
+# In a worker: what it has taken over. What modules have set since, while they were imported, stays as it is
+# until the program itself sets something else.
 _followed: dict[str, str | None] = {}
 _directory = ""
 _mask: int | None = None
@@ -117,7 +118,9 @@ def state() -> bytes:
 
 
 def follow(data: bytes) -> None:
-    """In a worker: takes over the state, also what it has had to take over before and the program has taken back."""
+    """In a worker: takes over the state, also what it has had to take over before and the program has
+    taken back.
+    """
     with tidying.paused():
         _follow(data)
 
@@ -145,7 +148,8 @@ def _follow(data: bytes) -> None:
             os.chdir(place if may_enter else worker.session_directory)
             _directory = place
     if is_guest and "path" in new:
-        # What the program names from where it is must not be something else when a task goes to another directory.
+        # What the program names from where it is must not be something else when a task goes to another
+        # directory.
         new["path"] = [[os.path.join(place, entry) for entry in entries] for entries in new["path"]]
     mask = new.get("umask", _base.umask)
     if mask is not None and mask != _mask:
@@ -189,7 +193,8 @@ def _follow_path(path: list[str], added: list[str]) -> None:
 
 
 def _is_safe(entry: str, is_directory: bool = False) -> bool:
-    """Whether modules may be looked for there. On another machine the name may belong to somebody else, or to nothing.
+    """Whether modules may be looked for there. On another machine the name may belong to somebody else, or to
+    nothing.
 
     The working directory is such a place, too: programs that a task starts may look there.
     """

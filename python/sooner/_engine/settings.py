@@ -1,7 +1,7 @@
 """What a call can set for its whole process, beside signal handlers, environment and working directory.
 
-A table of how each is read and set back, used by `tidying.py`. What cannot be set back raises `OSError` then, and
-the process takes no more tasks.
+A table of how each is read and set back, used by `tidying.py`. What cannot be set back raises `OSError`
+then, and the process takes no more tasks.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Setting(NamedTuple):
         key: From the arguments of a call which one it sets, where there are several: a resource, a timer.
         read: What it is now; takes the key.
         write: Sets it; takes the key and what was read.
-        is_timer: Whether it is set back before what is none: what it sends must meet the handler that the task has
-            set for it, or nobody.
+        is_timer: Whether it is set back before what is none: what it sends must meet the handler that the
+            task has set for it, or nobody.
     """
 
     module: ModuleType
@@ -81,7 +81,9 @@ def _signal_for_stacks(number: Any, *_: Any, **__: Any) -> Hashable:
 
 
 def umask(_: Any = None) -> int:
-    """The mask for the modes of new files. A call that reads it would set it, which other threads could notice."""
+    """The mask for the modes of new files. A call that reads it would set it, which other threads could
+    notice.
+    """
     with open("/proc/self/status", "rb") as status:  # noqa: PTH123  nothing is imported for it
         for line in status:
             if line.startswith(b"Umask:"):
@@ -153,8 +155,8 @@ def table() -> tuple[Setting, ...]:
     import _tracemalloc  # start-up: 0.1 ms
     import resource  # start-up: 0.4 ms
 
-    # Neither `sys.settrace` nor `sys.setprofile`: profilers count on the frames around them. Event loops set hooks of
-    # asynchronous generators back by themselves.
+    # Neither `sys.settrace` nor `sys.setprofile`: profilers count on the frames around them. Event loops set
+    # hooks of asynchronous generators back by themselves.
     return (
         Setting(signal, ("setitimer",), _first, signal.getitimer, _set_timer, True),
         Setting(signal, ("alarm",), lambda *_: signal.ITIMER_REAL, signal.getitimer, _set_timer, True),

@@ -40,10 +40,12 @@ def main(
         guest: Whether the driver is on another machine.
         flags: What `sys.flags` of the driver has, if it is on this machine.
         named: The same with names, NAME=VALUE,..., if it is on another one.
-        script: The file of the driver's `__main__`, if that is on this machine, and whether it was run as a script.
+        script: The file of the driver's `__main__`, if that is on this machine, and whether it was run as
+            a script.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # A program that waits for its signals blocks them. Here nobody would take them, and nothing could be cancelled.
+    # A program that waits for its signals blocks them. Here nobody would take them, and nothing could be
+    # cancelled.
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     _set_hashes_back()
     # Whatever the driver has open and inheritable is none of the workers' business.
@@ -151,7 +153,9 @@ def _set_hashes_back() -> None:
 
 
 def _be_like_a_program(flags: Sequence[int]) -> None:
-    """What interpreters have that are started with `site`, without the search for places that it begins with."""
+    """What interpreters have that are started with `site`, without the search for places that it begins
+    with.
+    """
     import site  # order: that it was not run first is what is meant
 
     from sooner import _sooner

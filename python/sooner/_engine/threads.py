@@ -1,8 +1,8 @@
 """How many threads numeric libraries use in a worker: as many as its task or actor has CPUs.
 
-BLAS, OpenMP and their like start a thread per core of the machine, each of k workers: k times what there is. So
-workers begin with one thread; a task or actor that asked for more CPUs has more. Who sets one of the variables
-decides it for all workers.
+BLAS, OpenMP and their like start a thread per core of the machine, each of k workers: k times what there
+is. So workers begin with one thread; a task or actor that asked for more CPUs has more. Who sets one of
+the variables decides it for all workers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from sooner._engine import tidying
 _GENERAL = "OMP_NUM_THREADS"
 _VARIABLES = (_GENERAL, "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
-# By how the file of a library begins, the functions that set its number of threads; the first that it has is called.
+# By how the file of a library begins, the functions that set its number of threads; the first that it has is
+# called.
 _FUNCTIONS = {
     "libopenblas": (
         "openblas_set_num_threads",
@@ -43,7 +44,9 @@ _written: dict[str, str] = {}
 
 
 def begin() -> None:
-    """In the template, before it imports anything of the user's: one thread, unless the user has said otherwise."""
+    """In the template, before it imports anything of the user's: one thread, unless the user has said
+    otherwise.
+    """
     if _GENERAL in os.environ:
         return
     for name in _VARIABLES:

@@ -1,8 +1,8 @@
-"""What a task does to its process and the next task does not find: signal handlers, environment, working directory, and
-what `settings.py` lists.
+"""What a task does to its process and the next task does not find: signal handlers, environment, working
+directory, and what `settings.py` lists.
 
-A task that does none of it pays nothing: what is to be set back is noted where it is set. What a module does while it
-is imported stays, as the module does; what an actor does is its own business.
+A task that does none of it pays nothing: what is to be set back is noted where it is set. What a module
+does while it is imported stays, as the module does; what an actor does is its own business.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ def is_importing(frame: Any) -> bool:
 
 
 def _stays(frame: Any) -> bool:
-    """Whether what is set here is for later tasks, too: by an import, or by the initializer of an executor."""
+    """Whether what is set here is for later tasks, too: by an import, or by the initializer of an
+    executor.
+    """
     return _led_here(frame, lambda one: _imports(one) or _initializes(one))
 
 
@@ -90,13 +92,17 @@ def begin() -> None:
 
 
 def end() -> None:
-    """The process becomes an actor, which keeps what it does to itself, or is none of the workers any more."""
+    """The process becomes an actor, which keeps what it does to itself, or is none of the workers any
+    more.
+    """
     global _is_noting
     _is_noting = False
 
 
 def keeps_streams() -> bool:
-    """Whether what became of standard output or standard error is for later tasks, too; the engine asks if it is."""
+    """Whether what became of standard output or standard error is for later tasks, too; the engine asks if
+    it is.
+    """
     executor: Any = sys.modules.get("sooner.util.executor")
     keeps = executor is not None and bool(executor.has_new_streams)
     if executor is not None:
@@ -116,7 +122,9 @@ def paused() -> Iterator[None]:
 
 
 class _Noted:
-    """A function of `os` or `signal`, and what is done before or after it. It binds nothing, as functions in C."""
+    """A function of `os` or `signal`, and what is done before or after it. It binds nothing, as functions
+    in C.
+    """
 
     def __init__(
         self,
@@ -154,7 +162,9 @@ def noted(
     after: Callable[[], None] | None = None,
     module: str = "os",
 ) -> Callable[..., Any]:
-    """The function of a module, with something that is done each time before (with its arguments) or after it."""
+    """The function of a module, with something that is done each time before (with its arguments) or after
+    it.
+    """
     made = _Noted(function, before, after, module)
     if function in os.supports_fd:
         os.supports_fd.add(made)

@@ -43,8 +43,8 @@ _main_thread = 0
 is_serving = False
 
 _TITLE_LENGTH_MAX = 200
-# How long the end waits for threads of the user's (seconds): before the rest of it, and in all. A worker whose node or
-# program ends lives for half a second more (`LEAVE_NANOS` of the engine).
+# How long the end waits for threads of the user's (seconds): before the rest of it, and in all. A worker
+# whose node or program ends lives for half a second more (`LEAVE_NANOS` of the engine).
 _THREADS_FIRST_SECONDS = 0.2
 _THREADS_SECONDS = 3.0
 # Files that keep what is written to them for a while.
@@ -113,7 +113,9 @@ def _prepare(stdout: int, stderr: int) -> None:
 
 
 def _measure() -> None:
-    """Coverage measures processes whose environment says so, by a file of `site`, which workers do without."""
+    """Coverage measures processes whose environment says so, by a file of `site`, which workers do
+    without.
+    """
     try:
         coverage = importlib.import_module("coverage")
     except ImportError:
@@ -135,8 +137,8 @@ def _serve() -> None:
 
         async_actor.run(count)
         return
-    # The group that each thread serves, so that what a call leaves in its thread the next ones of the group find; the
-    # main thread serves the default group.
+    # The group that each thread serves, so that what a call leaves in its thread the next ones of the group
+    # find; the main thread serves the default group.
     places = _sooner.group_places()
     groups = [group for group, threads in enumerate(places) for _ in range(threads)] if places else [None] * count
     for number, group in enumerate(groups[1:]):
@@ -156,7 +158,9 @@ def _leave(status: int) -> None:
 
 
 def _end_in_order() -> None:
-    """What the end of an interpreter runs of the user's code, as far as it can be told from what others still use."""
+    """What the end of an interpreter runs of the user's code, as far as it can be told from what others
+    still use.
+    """
     global _actor
     if actor_id is not None:
         clean_up(_actor)
@@ -175,8 +179,10 @@ def _end_in_order() -> None:
 
 
 def _wait_for_threads() -> threading.Thread | None:
-    """Begins to wait for what the end of an interpreter waits for: threads that are no daemons, and, before them, what
-    ends those of executors when their queues are empty. Nobody knows how long that takes: it is done in a thread.
+    """Begins to wait for what the end of an interpreter waits for: threads that are no daemons, and, before
+        them, what
+    ends those of executors when their queues are empty. Nobody knows how long that takes: it is done in a
+        thread.
     """
     registered = list(reversed(vars(threading).get("_threading_atexits", [])))
     if not _threads_left():
@@ -220,7 +226,9 @@ def _flush_files() -> None:
 
 
 def _after_fork() -> None:
-    """A process that a task forks takes no part in the session, and what its parent has begun to print is not its."""
+    """A process that a task forks takes no part in the session, and what its parent has begun to print is
+    not its.
+    """
     global is_serving
     is_serving = False
     tidying.end()
@@ -230,7 +238,9 @@ def _after_fork() -> None:
 
 
 def end_child(error: BaseException | None) -> NoReturn:
-    """Ends a process that a task has forked, where its code would go back to the worker: as a program ends."""
+    """Ends a process that a task has forked, where its code would go back to the worker: as a program
+    ends.
+    """
     status = 0
     try:
         if isinstance(error, SystemExit):
@@ -267,7 +277,9 @@ def clean_up(actor: Any) -> None:
 
 
 def _on_breakpoint(*args: Any, **kwargs: Any) -> Any:
-    """`breakpoint()` talks to the driver's terminal, unless PYTHONBREAKPOINT names another debugger or none."""
+    """`breakpoint()` talks to the driver's terminal, unless PYTHONBREAKPOINT names another debugger or
+    none.
+    """
     if os.environ.get("PYTHONBREAKPOINT"):
         return sys.__breakpointhook__(*args, **kwargs)  # noqa: T100  as the user asked
     from sooner._engine.debugger import stop_here  # start-up: 19.8 ms
@@ -378,7 +390,9 @@ def maker(cls: type) -> Any:
 
 
 def method_code(actor: Any, name: str) -> Any:
-    """What the class of an actor has under a name, to be compared with what is behind the attribute of the actor."""
+    """What the class of an actor has under a name, to be compared with what is behind the attribute of the
+    actor.
+    """
     raw = inspect.getattr_static(type(actor), name, None)
     return getattr(raw, "__func__", raw)
 
@@ -431,7 +445,9 @@ def tell_driver(message: dict[str, Any]) -> None:
 
 
 def end_line() -> None:
-    """The task on this thread is over, and so is the line it left unfinished, and what it did to its process."""
+    """The task on this thread is over, and so is the line it left unfinished, and what it did to its
+    process.
+    """
     for stream in _streams:
         stream.end_line()
     if actor_id is None:

@@ -1,8 +1,8 @@
 """Finds what inside a value cannot be pickled, and says where it is and what to do.
 
-The search walks down from the value: of the parts that pickle would visit it follows the first that cannot be
-pickled on its own, until no part of it is to blame. Only failing values are searched, so it may cost something;
-depth, number of attempts and time are bounded, and cycles are walked once.
+The search walks down from the value: of the parts that pickle would visit it follows the first that cannot
+be pickled on its own, until no part of it is to blame. Only failing values are searched, so it may cost
+something; depth, number of attempts and time are bounded, and cycles are walked once.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ _GENERAL_ADVICE = (
 def explain_pickle_failure(value: object, error: BaseException, what: str) -> BaseException:
     """Return a TypeError that names the part of `value` that cannot be pickled.
 
-    What the handler of a signal raised meanwhile, a time limit for instance, is no fault of the value: it is returned
-    as it is.
+    What the handler of a signal raised meanwhile, a time limit for instance, is no fault of the value: it is
+    returned as it is.
 
     Args:
         value: What was to be pickled.
@@ -223,7 +223,8 @@ class Search:
 
 
 def pickled_size(value: object) -> int:
-    """Return the size of a pickle of `value` in bytes, without making one. References inside stay as they are.
+    """Return the size of a pickle of `value` in bytes, without making one. References inside stay as they
+    are.
 
     Raises:
         Exception: What pickling it raised.
@@ -242,7 +243,9 @@ def _probe() -> Any:
     from sooner import _sooner
 
     class Probe(cloudpickle.Pickler):  # type: ignore[misc]
-        """Looks without touching: a reference that is pickled for good is kept for the rest of the session."""
+        """Looks without touching: a reference that is pickled for good is kept for the rest of the
+        session.
+        """
 
         def reducer_override(self, value: Any) -> Any:
             if type(value) is _sooner.ObjectRef and _is_of_this_session(value):

@@ -1,10 +1,12 @@
 """Dual error classes: a `TaskError` that is also an instance of the class of its cause.
 
-The cause's own `__new__` and `__init__` are never called, because their signatures are unknown. The instance is
-made by the C constructor both classes share, and then gets the fields of the error and copies of the cause's
-fields: C members (`errno`, `name`, ...), slots, and `__dict__`. What is still missing is looked up on the cause.
+The cause's own `__new__` and `__init__` are never called, because their signatures are unknown. The instance
+is made by the C constructor both classes share, and then gets the fields of the error and copies of the
+cause's fields: C members (`errno`, `name`, ...), slots, and `__dict__`. What is still missing is looked up on
+the cause.
 
-The fields of `TaskError` win over fields of the cause with the same name; the latter are found at `error.cause`.
+The fields of `TaskError` win over fields of the cause with the same name; the latter are found at
+`error.cause`.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ from sooner.exceptions import TaskError
 
 FIELDS = ("function_name", "traceback_str", "cause", "proctitle", "pid", "ip", "actor_repr", "actor_id")
 
-# Raised in the caller they would end a loop (`for x in map(get, refs)`), a generator, a thread or the program without a
-# word, although the task meant itself. A `CancelledError` would end a coroutine.
+# Raised in the caller they would end a loop (`for x in map(get, refs)`), a generator, a thread or the program
+# without a word, although the task meant itself. A `CancelledError` would end a coroutine.
 _SILENT = (StopIteration, StopAsyncIteration, GeneratorExit, KeyboardInterrupt, SystemExit)
 
 # Bound on classes that are kept alive by the cache. Programs that make classes on the fly exist.
@@ -98,7 +100,8 @@ def _make_class(cause_class: type[BaseException]) -> type[TaskError]:
         "_sooner_dual_of": cause_class,
         "__new__": new,
         "__getattr__": forward,
-        # The cause's class may be frozen, unhashable, or count accesses. None of that suits an error on its way.
+        # The cause's class may be frozen, unhashable, or count accesses. None of that suits an error on its
+        # way.
         "__getattribute__": object.__getattribute__,
         "__setattr__": object.__setattr__,
         "__delattr__": object.__delattr__,

@@ -1,13 +1,14 @@
 """Errors on their way between processes. The engine calls the functions of this module, users never do.
 
-A failing task: the worker packs the exception (`pack_task_error`), the caller unpacks it (`unpack_task_error`).
+A failing task: the worker packs the exception (`pack_task_error`), the caller unpacks it
+    (`unpack_task_error`).
 A failing system: the engine has a code and a text and asks for the instance (`system_error`).
 A value that cannot be pickled: `explain_pickle_failure` finds the culprit inside it.
 
 Invariants:
     1. `pack_task_error` and `unpack_task_error` never raise, whatever the exception's class does.
-    2. The packed form is a pickle of plain values; the cause is one byte string in it. So all but the cause can
-       be read everywhere, and the cause is loaded last and may fail alone.
+    2. The packed form is a pickle of plain values; the cause is one byte string in it. So all but the
+       cause can be read everywhere, and the cause is loaded last and may fail alone.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ __all__ = [
 
 _VERSION = 1
 
-# An exception that drags along more than this (bytes) is an accident; it must stay well below a frame's limit.
+# An exception that drags along more than this (bytes) is an accident; it must stay well below a frame's
+# limit.
 CAUSE_BYTES_MAX = 16 << 20
 
 # Errors inside errors inside errors, each packed on its own. A cycle among them ends here.
@@ -209,7 +211,8 @@ def actor_init_error(payload: bytes, class_name: str) -> ActorDiedError:
 
 
 def argument_error(code: int, message: str, task: bytes) -> BaseException:
-    """Return the error of a task that could not run because an argument of it is lost: of the task, and of the loss.
+    """Return the error of a task that could not run because an argument of it is lost: of the task, and of
+        the loss.
 
     Example:
         >>> error = argument_error(5, "its owner is gone", b"train")
@@ -400,7 +403,9 @@ def _unpack_cause(packed: PackedCause) -> BaseException:
 
 
 class _Rebuilt:
-    """Pickles as an exception that is made again from class, arguments and fields, without its constructor."""
+    """Pickles as an exception that is made again from class, arguments and fields, without its
+    constructor.
+    """
 
     def __init__(self, *parts: object) -> None:
         self._parts = parts
@@ -412,7 +417,9 @@ class _Rebuilt:
 
 
 def _is_plain(cls: type) -> bool:
-    """Tell whether a class leaves pickling to BaseException, so that arguments and fields are all there is."""
+    """Tell whether a class leaves pickling to BaseException, so that arguments and fields are all there
+    is.
+    """
     hooks = ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__")
     for base in cls.__mro__:
         if base.__module__ == "builtins":

@@ -1,8 +1,8 @@
 """Tracebacks of failed tasks, as text.
 
-The text is made where the exception was raised, because neither frames nor chains of exceptions travel. Frames of
-sooner itself are left out where they are noise: at the start (how the worker got to the user's function), and at
-the end of sooner's own errors (how `get` raised it).
+The text is made where the exception was raised, because neither frames nor chains of exceptions travel.
+Frames of sooner itself are left out where they are noise: at the start (how the worker got to the user's
+function), and at the end of sooner's own errors (how `get` raised it).
 """
 
 from __future__ import annotations
@@ -69,10 +69,11 @@ def _is_ours(filename: str) -> bool:
 
 
 def guard_sources(guest: bool) -> None:
-    """In a template: has what shows lines of source in its workers read files only, on another machine only the user's.
+    """In a template: has what shows lines of source in its workers read files only, on another machine only
+        the user's.
 
-    A file of source is known by its name. What has that name when a line is shown may be a pipe, which keeps its reader
-    for ever, and on another machine it may be somebody else's.
+    A file of source is known by its name. What has that name when a line is shown may be a pipe, which keeps
+    its reader for ever, and on another machine it may be somebody else's.
 
     Args:
         guest: Whether the driver is on another machine.
@@ -121,7 +122,9 @@ def _is_of_user(name: str) -> bool:
 
 
 def _is_below(name: str, place: str) -> bool:
-    """Whether it is in a place of others where whoever started the node has it look for modules all the same."""
+    """Whether it is in a place of others where whoever started the node has it look for modules all the
+    same.
+    """
     return name.startswith(f"{place}/") and not _is_of_user(place)
 
 

@@ -1,7 +1,7 @@
 """Checks for the values of options. Each takes an option's name and value and returns the normalised value.
 
-A refusal is a ValueError that names the option, what was given and what is allowed; of a value of a wrong type it is a
-TypeError as well. `bool` is no number here: `num_cpus=True` is a mistake.
+A refusal is a ValueError that names the option, what was given and what is allowed; of a value of a wrong
+type it is a TypeError as well. `bool` is no number here: `num_cpus=True` is a mistake.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ _OWN_OPTION = {
 
 
 class WrongTypeError(TypeError, ValueError):
-    """The value of an option has a wrong type: a TypeError, as in Ray, and as all refusals of values a ValueError."""
+    """The value of an option has a wrong type: a TypeError, as in Ray, and as all refusals of values a
+    ValueError.
+    """
 
 
 def fault(value: object, *types: type) -> type[ValueError]:

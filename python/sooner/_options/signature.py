@@ -59,8 +59,8 @@ _ANYTHING = (("args", 2, False), ("kwargs", 4, False))
 def describe(function: Callable[..., Any], name: str, skip_first: bool = False) -> Signature:
     """Describes a callable; one without a readable signature takes anything.
 
-    It is described as it is called: `functools.wraps` makes a wrapper look like what it wraps, which may take other
-    arguments. A cache hands on what it is given.
+    It is described as it is called: `functools.wraps` makes a wrapper look like what it wraps, which may
+    take other arguments. A cache hands on what it is given.
     """
     while isinstance(function, functools._lru_cache_wrapper):
         function = function.__wrapped__
@@ -101,12 +101,15 @@ def _takes_instance(raw: Any, found: Any) -> bool | None:
     if isinstance(raw, functools.partialmethod):
         # Of a class method or a static method it makes something that is called as it is.
         return inspect.isfunction(found)
-    # A descriptor that is written in Python may do anything. Those of the interpreter and of compilers are functions.
+    # A descriptor that is written in Python may do anything. Those of the interpreter and of compilers are
+    # functions.
     return None if inspect.isfunction(get) or found is not raw else True
 
 
 def code_of(method: Any) -> Any:
-    """What runs when a method is called: `functools.partialmethod` hides it behind a function that hands on."""
+    """What runs when a method is called: `functools.partialmethod` hides it behind a function that hands
+    on.
+    """
     while inspect.isfunction(method) and _PARTIAL in vars(method):
         method = vars(method)[_PARTIAL].func
     return method

@@ -1,10 +1,11 @@
 """The driver's progress bars: its own and those of its workers, in a terminal, a notebook or a plain stream.
 
-The bars of workers come with their standard error as marked lines (`sooner._engine.output`), because that way is
-there, keeps the order of bars and lines, and bounds itself. What the bars look like is decided here, so that a worker
-need not know where the driver runs.
+The bars of workers come with their standard error as marked lines (`sooner._engine.output`), because that way
+is there, keeps the order of bars and lines, and bounds itself. What the bars look like is decided here, so
+that a worker need not know where the driver runs.
 
-Invariant: whatever is printed while bars are shown goes through `Board.write`, which takes the bars away first.
+Invariant: whatever is printed while bars are shown goes through `Board.write`, which takes the bars away
+    first.
 """
 
 from __future__ import annotations
@@ -110,7 +111,9 @@ class Board:
             self._view = None
 
     def _forget_dead(self) -> bool:
-        """Forgets the bars of workers that died without closing them. Only how the screen looks depends on this."""
+        """Forgets the bars of workers that died without closing them. Only how the screen looks depends on
+        this.
+        """
         now = time.monotonic()
         if now - self._looked_for_dead < _DEAD_SECONDS:
             return False

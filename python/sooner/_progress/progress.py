@@ -27,15 +27,16 @@ _numbers = itertools.count()
 class tqdm(Generic[T]):  # noqa: N801  the name that programs know
     """A progress bar, with the most used part of tqdm's interface.
 
-    It works in the driver, in tasks and in actors. The driver draws the bars of all processes below each other;
-    what anybody prints goes above them. When the driver's standard error is no terminal, a bar prints a line for
-    every 10 % instead, at most one a second.
+    It works in the driver, in tasks and in actors. The driver draws the bars of all processes below each
+    other; what anybody prints goes above them. When the driver's standard error is no terminal, a bar prints
+    a line for every 10 % instead, at most one a second.
 
     Args:
         iterable: What to iterate over; without one, call `update`.
         desc: What is done.
         total: How much there is to do; by default the length of `iterable`, if it has one.
-        leave: Whether the bar stays when it is over; by default those of the driver do and those of workers do not.
+        leave: Whether the bar stays when it is over; by default those of the driver do and those of workers
+            do not.
         unit: What is counted.
         initial: What is done already.
         disable: Show nothing.
@@ -191,7 +192,8 @@ def progress(
     """Yield the results of references as they come, with a progress bar.
 
     Args:
-        refs: References, each at most once; or the generator of a streaming task, whose items come in their order.
+        refs: References, each at most once; or the generator of a streaming task, whose items come in their
+            order.
         description: What stands in front of the bar.
         total: How many results count as all; by default as many as there are references.
         unit: What is counted.
@@ -200,15 +202,16 @@ def progress(
         yield_obj_refs: Yield the references, which are ready, instead of their values.
 
     Yields:
-        Values, or references. A task that failed raises its error and ends the iteration; with `yield_obj_refs` the
-        caller decides.
+        Values, or references. A task that failed raises its error and ends the iteration; with
+        `yield_obj_refs` the caller decides.
 
     Raises:
         TypeError: `refs` is one reference, or holds something else; or `total` is no number.
         ValueError: A reference is there twice, or `total` is negative.
 
     Example:
-        >>> total = sum(sooner.progress([f.remote(i) for i in range(100)], description="squares"))  # doctest: +SKIP
+        >>> squares = [f.remote(i) for i in range(100)]  # doctest: +SKIP
+        >>> total = sum(sooner.progress(squares, description="squares"))  # doctest: +SKIP
     """
     given: Any = refs
     if isinstance(given, _sooner.ObjectRef) or not isinstance(given, Iterable):

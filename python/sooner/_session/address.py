@@ -68,7 +68,8 @@ def resolve(address: str | None, has_token: bool = False) -> str | Elsewhere | N
 
     Args:
         address: As for `sooner.init`. None asks the environment variable SOONER_ADDRESS.
-        has_token: Whether the program names a token itself: then nodes that it has started are to it as anybody's.
+        has_token: Whether the program names a token itself: then nodes that it has started are to it as
+            anybody's.
 
     Returns:
         For HOST:PORT the cluster there, if no node of this machine belongs to it.
@@ -139,7 +140,9 @@ def _only_node() -> str:
 
 
 def _node_of_cluster(address: str, own: set[str]) -> str | Elsewhere:
-    """The node of this machine that listens at an address, or else one that belongs to the cluster whose head does."""
+    """The node of this machine that listens at an address, or else one that belongs to the cluster whose
+    head does.
+    """
     from sooner._session import sessions  # start-up: 3.9 ms
 
     _check(address)
@@ -157,8 +160,8 @@ def token(token_file: str | None) -> tuple[str | None, str]:
     """The token of a cluster, if the environment has it, and else the file where it is.
 
     Args:
-        token_file: What the program says; it goes before SOONER_TOKEN, SOONER_TOKEN_FILE and the cluster directory of
-            this machine, in this order.
+        token_file: What the program says; it goes before SOONER_TOKEN, SOONER_TOKEN_FILE and the cluster
+            directory of this machine, in this order.
     """
     if token_file is not None:
         return None, token_file

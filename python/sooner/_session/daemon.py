@@ -1,4 +1,6 @@
-"""The process of a node that `sooner start` started. Once the node runs, no Python code does, but for `--http-port`."""
+"""The process of a node that `sooner start` started. Once the node runs, no Python code does, but for
+`--http-port`.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ OFFER = 5
 
 
 def command(config: dict[str, Any], in_foreground: bool) -> list[str]:
-    """Program and arguments of a node's process. It needs this package and the standard library, and nothing else."""
+    """Program and arguments of a node's process. It needs this package and the standard library, and
+    nothing else.
+    """
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     config = config | {"interpreter": launch.interpreter()}
     has_token = "SOONER_TOKEN" in os.environ

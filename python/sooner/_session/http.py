@@ -1,7 +1,7 @@
 """What a node tells over HTTP, for autoscalers, load balancers and Prometheus: `sooner start --http-port`.
 
-It is read-only, listens on loopback only, and tells no secrets; every user of the machine can read it. It never takes
-part in the node's work: it asks the node over the socket that the `sooner` command uses.
+It is read-only, listens on loopback only, and tells no secrets; every user of the machine can read it. It
+never takes part in the node's work: it asks the node over the socket that the `sooner` command uses.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from sooner._state import snapshot as _snapshot
 from sooner._state.snapshot import Snapshot
 
 _HOST = "127.0.0.1"
-# What browsers and tools call this machine. A page of another site that a name was bound to loopback for says its own.
+# What browsers and tools call this machine. A page of another site that a name was bound to loopback for says
+# its own.
 _NAMES = ("127.0.0.1", "localhost")
 # Bound of everything that a request waits for (seconds).
 _TIMEOUT = 5.0
 # How long a request may take to arrive as a whole, and its answer to leave (seconds).
 _TRANSFER_SECONDS = 2.0
-# When one more comes the oldest leaves that is still arriving or leaving. If all are being answered the new one is
-# refused.
+# When one more comes the oldest leaves that is still arriving or leaving. If all are being answered the new
+# one is refused.
 _REQUESTS_MAX = 16
 _FULL = f"{_REQUESTS_MAX} requests are being answered: try again\n"
 
@@ -52,14 +53,16 @@ def serve(port: int, base_directory: str) -> None:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = True
-    # Who comes while so many wait to be taken waits for a second or more: the library's 5 are there within moments.
+    # Who comes while so many wait to be taken waits for a second or more: the library's 5 are there within
+    # moments.
     request_queue_size = 128
 
     def __init__(self, port: int, nodes: str) -> None:
         super().__init__((_HOST, port), _Handler)
         # Where the directories of nodes are.
         self.nodes = nodes
-        # Since when (monotonic seconds) requests arrive, or their answers leave; None while the node is asked.
+        # Since when (monotonic seconds) requests arrive, or their answers leave; None while the node is
+        # asked.
         self._since: dict[socket.socket, float | None] = {}
         self._lock = threading.Lock()
 

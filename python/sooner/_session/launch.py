@@ -1,8 +1,8 @@
 """How workers of a driver are started: on its own machine, and by nodes on others.
 
-On its own machine a job's template is a program with the driver's interpreter and paths in it. A node elsewhere has
-neither: it is told where the driver looks for modules and what it wants imported, and starts its own interpreter
-(`docs/adr/0030`).
+On its own machine a job's template is a program with the driver's interpreter and paths in it. A node
+elsewhere has neither: it is told where the driver looks for modules and what it wants imported, and starts
+its own interpreter (`docs/adr/0030`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 
-# Where modules are looked for, what is imported, whether lines of submission are recorded, whether `site` is needed,
-# options of the interpreter, what `sys.flags` has.
+# Where modules are looked for, what is imported, whether lines of submission are recorded, whether `site` is
+# needed, options of the interpreter, what `sys.flags` has.
 Setup = tuple[list[str], list[str], bool, bool, list[str], list[tuple[str, int]]]
 # Program, code, the standard library, other places, whether `site` is needed.
 Interpreter = tuple[str, str, list[str], list[str], bool]
@@ -54,7 +54,9 @@ def template_command(preload: Sequence[str], record_call_sites: bool) -> list[st
 
 
 def _script() -> tuple[str | None, bool]:
-    """The file of the program's `__main__`, if it has one, and whether it was run as a script, and not as a module."""
+    """The file of the program's `__main__`, if it has one, and whether it was run as a script, and not as
+    a module.
+    """
     main = sys.modules.get("__main__")
     file = getattr(main, "__file__", None)
     if not isinstance(file, str) or not os.path.isfile(file):
@@ -121,7 +123,8 @@ def flag_names() -> tuple[str, ...]:
 def _as_arguments(text: str) -> tuple[str, list[str]]:
     """An expression that gives what a text stands for, and the arguments that it needs for that.
 
-    The kernel takes arguments of 128 KiB, and of some megabytes together. A `sys.path` may be longer than the former.
+    The kernel takes arguments of 128 KiB, and of some megabytes together. A `sys.path` may be longer than
+    the former.
     """
     if len(text.encode("utf-8", "surrogateescape")) <= _ARGUMENT_BYTES:
         return text, []
@@ -136,7 +139,9 @@ def _as_arguments(text: str) -> tuple[str, list[str]]:
 
 
 def template_setup(preload: Sequence[str], record_call_sites: bool) -> Setup:
-    """What a template on another machine is like. An empty place stands for the standard library, whosever it is."""
+    """What a template on another machine is like. An empty place stands for the standard library, whosever
+    it is.
+    """
     found: list[str] = []
     for entry in places():
         place = "" if _is_standard(entry) else entry
@@ -159,18 +164,24 @@ def interpreter() -> Interpreter:
 
 
 def arguments() -> list[str]:
-    """The program's arguments, for modules that read them when they are imported. Many of them come with the code."""
+    """The program's arguments, for modules that read them when they are imported. Many of them come with
+    the code.
+    """
     given = [str(argument) for argument in sys.argv]
     return given if sum(map(len, given)) <= _ARGUMENTS_LENGTH_MAX else given[:1]
 
 
 def entries(path: Iterable[object]) -> list[str]:
-    """What the import system looks at of a `sys.path`: it passes over whatever is no text, a `pathlib.Path` for one."""
+    """What the import system looks at of a `sys.path`: it passes over whatever is no text, a
+    `pathlib.Path` for one.
+    """
     return [str.__str__(entry) for entry in path if isinstance(entry, str)]
 
 
 def places() -> list[str]:
-    """Where this process looks for modules. An empty entry is the working directory, unless that was removed."""
+    """Where this process looks for modules. An empty entry is the working directory, unless that was
+    removed.
+    """
     there = directory()
     return [entry or there for entry in entries(sys.path) if entry or there]
 

@@ -9,7 +9,8 @@ import stat
 _SOCKET_PATH_BYTES = 107
 # The longest that nodes use below the directory of all.
 _LONGEST_NAME = "session-4194304-0123456789abcdef/node.sock"
-# Directories of this kind are removed when the user logs out, unless somebody has said that the user's programs stay.
+# Directories of this kind are removed when the user logs out, unless somebody has said that the user's
+# programs stay.
 _MADE_BY_LOGIN = "/run/user/"
 _LINGER = "/var/lib/systemd/linger"
 # Links that are followed on the way to a place, as the kernel does.
@@ -17,10 +18,12 @@ _LINKS_MAX = 40
 
 
 def parent_directory() -> str:
-    """Below which directory `sooner-<uid>` is: SOONER_TMPDIR, else XDG_RUNTIME_DIR if that is safe, else /tmp.
+    """Below which directory `sooner-<uid>` is: SOONER_TMPDIR, else XDG_RUNTIME_DIR if that is safe, else
+    /tmp.
 
     Raises:
-        UntrustedPathError: SOONER_TMPDIR is, or is below, a directory of another user, who decides what is there.
+        UntrustedPathError: SOONER_TMPDIR is, or is below, a directory of another user, who decides what is
+            there.
     """
     if given := os.environ.get("SOONER_TMPDIR"):
         # A program may have another working directory later.
@@ -50,7 +53,9 @@ def base_directory(parent: str | None = None) -> str:
 
 
 def _stranger_on_the_way(place: str) -> tuple[str, int] | None:
-    """What is somebody else's on the way to a place, or closed to the user: a directory or link, and its owner."""
+    """What is somebody else's on the way to a place, or closed to the user: a directory or link, and its
+    owner.
+    """
     # In a namespace of users the administrator may have a number that is nobody's.
     trusted = {0, os.getuid(), os.lstat("/").st_uid}
     left, here, links = place.split("/")[::-1], "/", 0
@@ -81,7 +86,9 @@ def _stranger_on_the_way(place: str) -> tuple[str, int] | None:
 
 
 def _is_safe(runtime: str) -> bool:
-    """Whether nobody else can make anything in a directory, it stays, and sockets in it have short enough names."""
+    """Whether nobody else can make anything in a directory, it stays, and sockets in it have short enough
+    names.
+    """
     try:
         about = os.lstat(runtime)
     except (OSError, ValueError):
@@ -106,9 +113,9 @@ def membership(directory: str) -> dict[str, str]:
     """What the node with this directory has written when it joined; nothing if it is no part of a cluster.
 
     Returns:
-        "address" and "head" (HOST:PORT: where the node and the head of its cluster listen), "fingerprint" (of the
-        cluster) and "token_file". The node of a program has neither address nor file. What nodes do not write counts as
-        nothing.
+        "address" and "head" (HOST:PORT: where the node and the head of its cluster listen), "fingerprint" (of
+        the cluster) and "token_file". The node of a program has neither address nor file. What nodes do not
+        write counts as nothing.
 
     Raises:
         UntrustedPathError: The directory is not this user's alone.
@@ -131,14 +138,15 @@ def membership(directory: str) -> dict[str, str]:
 
 
 def representative(directories: list[str]) -> str | None:
-    """The node that stands for all of these when nobody says which: the only one, or the head of the only cluster.
+    """The node that stands for all of these when nobody says which: the only one, or the head of the only
+        cluster.
 
     Args:
         directories: Those of the nodes of this machine, newest first.
 
     Returns:
-        Its directory, that of the newest if the head is on another machine; None if there is none, or they are not of
-        one cluster.
+        Its directory, that of the newest if the head is on another machine; None if there is none, or they
+        are not of one cluster.
     """
     if len(directories) == 1:
         return directories[0]
@@ -150,5 +158,7 @@ def representative(directories: list[str]) -> str | None:
 
 
 def cluster_directory(given: str | None) -> str:
-    """Where the head of a cluster on this machine keeps its token and what it must know when it starts again."""
+    """Where the head of a cluster on this machine keeps its token and what it must know when it starts
+    again.
+    """
     return os.path.abspath(given or os.environ.get("SOONER_CLUSTER_DIR") or f"{base_directory()}/cluster")

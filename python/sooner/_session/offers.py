@@ -1,7 +1,8 @@
-"""What nodes of this user offer of this machine's memory, in a table that those which start at the same moment share.
+"""What nodes of this user offer of this machine's memory, in a table that those which start at the same
+moment share.
 
-Each entry is locked by its node for as long as that lives: the kernel drops the lock with the process, however that
-ends. So an entry without a lock counts for nothing, and is the next one's.
+Each entry is locked by its node for as long as that lives: the kernel drops the lock with the process,
+however that ends. So an entry without a lock counts for nothing, and is the next one's.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ _NAME = "offers"
 _ENTRY_BYTES = 64
 # `struct flock`: kind, whence, start, length, process (none: the lock is that of an open file).
 _LOCK = struct.Struct("@hhqqi4x")
-# Whoever looks at the table has it for itself, for some microseconds; one that was stopped holds nobody up (seconds).
+# Whoever looks at the table has it for itself, for some microseconds; one that was stopped holds nobody up
+# (seconds).
 _PATIENCE = 5.0
 _POLL_SECONDS = 0.005
 

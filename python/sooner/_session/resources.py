@@ -105,7 +105,8 @@ def _left(offered: int) -> int:
 
 
 def memory_bytes() -> int:
-    """Memory of this machine, or of the smallest control group, of version 1 or 2, that this process is in (bytes).
+    """Memory of this machine, or of the smallest control group, of version 1 or 2, that this process is in
+    (bytes).
 
     Raises:
         OSError: Nobody knows: /proc cannot be read.
@@ -141,7 +142,8 @@ def memory_threshold(asked: float | None) -> float:
 
 
 def memory_limits(asked: str | None) -> str:
-    """Whose memory the node limits by control groups, where it can: nobody's, that of tasks that are retried, or all.
+    """Whose memory the node limits by control groups, where it can: nobody's, that of tasks that are retried,
+        or all.
 
     Raises:
         ValueError: What was said, here or in the environment, is none of these.
@@ -167,7 +169,8 @@ def memory(threshold: float | None, limits: str | None) -> tuple[float, int | No
 def stated_memory() -> int | None:
     """For tests: what all workers of a node may hold together (bytes), whatever the machine has.
 
-    The variable means something in a test that pytest runs, and in programs that such a test starts; nowhere else.
+    The variable means something in a test that pytest runs, and in programs that such a test starts;
+    nowhere else.
     """
     stated = os.environ.get("SOONER_TEST_WORKER_MEMORY")
     return int(stated) if stated and "PYTEST_CURRENT_TEST" in os.environ else None
@@ -176,9 +179,10 @@ def stated_memory() -> int | None:
 def store_bytes(asked: Any, offered: int = 0) -> int:
     """The limit on a node's shared memory for objects (bytes): whole pages, and no more than was asked for.
 
-    Other nodes of this machine offer so much of its memory (`offered`, bytes): the default is a share of the rest, and
-    small where nothing is left. A limit beyond what there is draws a warning: objects beyond the machine's memory get
-    errors then.
+    Other nodes of this machine offer so much of its memory (`offered`, bytes): the default is a share of the
+        rest, and
+    small where nothing is left. A limit beyond what there is draws a warning: objects beyond the machine's
+    memory get errors then.
 
     Raises:
         ValueError: It is too small, or no number.

@@ -1,7 +1,8 @@
 """Descriptors that are kept for modules of sooner which are imported when none is left.
 
-Much of sooner is imported when it is first used, errors and what explains them above all. A program that has used up
-its descriptors would get an `OSError` about a file of sooner instead of the error that it is about.
+Much of sooner is imported when it is first used, errors and what explains them above all. A program that
+has used up its descriptors would get an `OSError` about a file of sooner instead of the error that it is
+about.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Where values go for which there is no room in the object store. It decides nothing about which values these are."""
+"""Where values go for which there is no room in the object store. It decides nothing about which values
+these are.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,8 @@ from pathlib import Path
 
 from sooner._session import resources
 
-# How memory becomes free (Oakes 2020, table 5.1): pinning and explicit free, explicit free only, pinning and unpinning.
+# How memory becomes free (Oakes 2020, table 5.1): pinning and explicit free, explicit free only, pinning and
+# unpinning.
 EVICTIONS = ("spill", "recompute", "unpin")
 _IN_MEMORY = frozenset({"tmpfs", "ramfs", "devtmpfs", "hugetlbfs"})
 _ELSEWHERE = "/var/tmp"  # noqa: S108  files there have no name, so nobody else can open them
@@ -18,12 +21,13 @@ def directories(asked: Sequence[str | os.PathLike[str]] | None, base: str) -> li
     """The directories for spilled values, or the URL of an object store.
 
     Args:
-        asked: What the user says; an empty sequence: nowhere. None: the directory for sessions, or /var/tmp if that one
-            is in memory.
+        asked: What the user says; an empty sequence: nowhere. None: the directory for sessions, or /var/tmp
+            if that one is in memory.
         base: The directory for sessions.
 
     Returns:
-        Absolute paths. Or a URL, and a directory for what cannot be in an object store, if there is one on a disk.
+        Absolute paths. Or a URL, and a directory for what cannot be in an object store, if there is one on a
+        disk.
 
     Raises:
         ValueError: It is no sequence of paths, one of them is no directory, or a URL is wrong or not alone.

@@ -1,8 +1,9 @@
-"""What belongs to this user: directories and sockets that another user of this machine may have made in our stead.
+"""What belongs to this user: directories and sockets that another user of this machine may have made in our
+    stead.
 
-A directory is opened without following a link, and its owner and mode are those of what was opened; all further steps
-begin at that descriptor, since another directory may have its name by then. The process behind a socket is who the
-kernel says it is. (`sooner-runtime/src/private.rs` is the same for the engine.)
+A directory is opened without following a link, and its owner and mode are those of what was opened; all
+further steps begin at that descriptor, since another directory may have its name by then. The process
+behind a socket is who the kernel says it is. (`sooner-runtime/src/private.rs` is the same for the engine.)
 """
 
 from __future__ import annotations

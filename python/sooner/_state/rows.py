@@ -1,6 +1,7 @@
 """Rows of actors, workers, nodes, placement groups and programs, as a snapshot has them: plain dictionaries.
 
-`sooner.state` makes typed records of them, the `sooner` command prints them. Times are milliseconds since 1970.
+`sooner.state` makes typed records of them, the `sooner` command prints them. Times are milliseconds since
+1970.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What a running session tells about itself: one moment's answers of its node, its processes, and other nodes.
+"""What a running session tells about itself: one moment's answers of its node, its processes, and other
+    nodes.
 
 `rows.py` and `task_rows.py` make rows of them, `query.py` finds those that somebody looks for. Times are
 monotonic nanoseconds of the node that is asked, which is on this machine.
@@ -49,7 +50,8 @@ class Execution(NamedTuple):
 
 
 class Snapshot:
-    """Answers of one moment. Processes are asked at the same time, not stopped: rows of two may be a little apart.
+    """Answers of one moment. Processes are asked at the same time, not stopped: rows of two may be a little
+        apart.
 
     Args:
         directory: That of the session whose node is asked.
@@ -57,8 +59,10 @@ class Snapshot:
         rows: Rows per process and table at most.
         events: Events per process at most: the latest.
         timeout: How long the node may take (seconds).
-        everywhere: Whether the other nodes of its cluster are asked, too. All times are those of its own clock.
-        parts: Which parts of files are wanted: node, file and offset (bytes). Without any, `FILES` lists the logs.
+        everywhere: Whether the other nodes of its cluster are asked, too. All times are those of its own
+            clock.
+        parts: Which parts of files are wanted: node, file and offset (bytes). Without any, `FILES` lists the
+            logs.
 
     Raises:
         OSError: No node answers there.
@@ -147,7 +151,9 @@ class Snapshot:
         return "" if self.is_here(process) else f" on {self.name_of(self.node_of(process))}"
 
     def job(self, worker: str) -> str:
-        """The job of a process: the id of its driver. A process that is gone may have any, if there are several."""
+        """The job of a process: the id of its driver. A process that is gone may have any, if there are
+        several.
+        """
         if worker in self.drivers:
             return worker
         return self._jobs.get(worker) or next(iter(self.drivers), worker)
@@ -167,7 +173,9 @@ class Snapshot:
         }
 
     def peak(self, label: Row) -> int | None:
-        """The most memory that a worker was seen to hold while it ran such a task (bytes); None if nobody looked."""
+        """The most memory that a worker was seen to hold while it ran such a task (bytes); None if nobody
+        looked.
+        """
         return self._peaks.get(label["code"]) if label["code"] is not None else None
 
     def executions(self) -> Iterator[tuple[str, Row, Execution]]:

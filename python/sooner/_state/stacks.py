@@ -1,8 +1,9 @@
 """Python stacks of running processes, without their cooperation.
 
-Each process gives faulthandler a file in the session's directory and a signal that nothing else uses. When a tool asks,
-the process's own engine thread raises the signal; the kernel hands it to the main thread, whose handler (in C, without
-the GIL) appends the stacks of all threads. System calls that it interrupts are restarted.
+Each process gives faulthandler a file in the session's directory and a signal that nothing else uses. When
+a tool asks, the process's own engine thread raises the signal; the kernel hands it to the main thread,
+whose handler (in C, without the GIL) appends the stacks of all threads. System calls that it interrupts
+are restarted.
 """
 
 from __future__ import annotations
@@ -90,7 +91,9 @@ def read(snapshot: Snapshot) -> list[tuple[str, int, str]]:
 
 
 def _read_away(snapshot: Snapshot, deadline: float) -> dict[str, str]:
-    """Stacks of processes of other nodes, by worker: their nodes read the files. What did not come is empty."""
+    """Stacks of processes of other nodes, by worker: their nodes read the files. What did not come is
+    empty.
+    """
     from sooner._state.snapshot import FILES, Snapshot  # start-up: 4.0 ms
 
     parts: dict[tuple[str, str], tuple[str, int]] = {}

@@ -1,4 +1,6 @@
-"""Rows of tasks as a snapshot has them, and their counts: plain dictionaries. Times are milliseconds since 1970."""
+"""Rows of tasks as a snapshot has them, and their counts: plain dictionaries. Times are milliseconds since
+1970.
+"""
 
 from __future__ import annotations
 
@@ -126,7 +128,9 @@ def error_type(outcome: int) -> str | None:
 
 
 def phases(execution: Execution) -> Iterator[tuple[str, float]]:
-    """The phases of an execution and how long they took (nanoseconds); those that did not happen are left out."""
+    """The phases of an execution and how long they took (nanoseconds); those that did not happen are left
+    out.
+    """
     yield "queued", execution.ready
     if not execution.worker:
         return

@@ -161,7 +161,9 @@ def store_row(row: Row) -> Row:
 
 
 def memory_row(rows: Sequence[Row], place: Callable[[str], str]) -> Row:
-    """One object in a table: what all processes say of it, its owner first. `place` is put behind ids of processes."""
+    """One object in a table: what all processes say of it, its owner first. `place` is put behind ids of
+    processes.
+    """
     first = rows[0]
     kept = [_kept(first)] if first["holds"] else []
     kept += [f"{row['process']} {row['pid']}{place(row['worker_id'])}: {_kept(row)}" for row in rows[1:]]

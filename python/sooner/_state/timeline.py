@@ -1,7 +1,7 @@
 """The timeline: a trace of every task in the format of Chrome's and Perfetto's viewers.
 
-One track per worker (more where calls overlap) has what ran there: the whole task, and within it loading, the call and
-storing. What a task waited for before is on the track of the process that submitted it.
+One track per worker (more where calls overlap) has what ran there: the whole task, and within it loading,
+the call and storing. What a task waited for before is on the track of the process that submitted it.
 """
 
 from __future__ import annotations
@@ -50,11 +50,14 @@ class _Tracks:
         self._snapshot = snapshot
         self._ends: dict[str, list[tuple[int, float]]] = {}
         self._count = 0
-        # Each node is a process of the trace: the one that was asked is the first, and all that submit are one.
+        # Each node is a process of the trace: the one that was asked is the first, and all that submit are
+        # one.
         self._places = {node: _WORKERS if at == 0 else _OWNERS + at for at, node in enumerate(snapshot.told)}
 
     def place(self, node: str) -> int:
-        """The process of the trace that stands for a node; for one that was not asked, or is gone, the first."""
+        """The process of the trace that stands for a node; for one that was not asked, or is gone, the
+        first.
+        """
         return self._places.get(node, _WORKERS)
 
     def process(self, worker: str) -> int:

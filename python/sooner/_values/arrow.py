@@ -1,7 +1,8 @@
 """Arrow's tables and arrays on their way: a slice of a table does not take the table along.
 
-pyarrow pickles whole buffers, of which a slice is only a part. Where that is much more than the slice has, it is
-written in Arrow's stream format instead, which cuts buffers. Read again it is as before, without a copy.
+pyarrow pickles whole buffers, of which a slice is only a part. Where that is much more than the slice has,
+it is written in Arrow's stream format instead, which cuts buffers. Read again it is as before, without a
+copy.
 """
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ def _takes_more(value: Any) -> bool:
 
 
 def _is_extended(kind: Any) -> bool:
-    """Whether a type is one that users have defined, or holds one. The stream format needs those to be registered."""
+    """Whether a type is one that users have defined, or holds one. The stream format needs those to be
+    registered.
+    """
     if isinstance(kind, pa.BaseExtensionType):
         return True
     if pa.types.is_dictionary(kind):

@@ -1,18 +1,18 @@
-"""Classes and functions that travel with values: those of the main program and of functions, which no other process
-can import.
+"""Classes and functions that travel with values: those of the main program and of functions, which no other
+process can import.
 
-cloudpickle writes such a class into every value that has an instance of it, with the attributes that the class has at
-that moment, and sets all of them again wherever the value arrives. A counter in a class, a setting, a method that was
-replaced and the globals of its methods would go back with each value. Here a class gets its state once per process,
-when it is made; one that the process knows already stays as it is.
+cloudpickle writes such a class into every value that has an instance of it, with the attributes that the
+class has at that moment, and sets all of them again wherever the value arrives. A counter in a class, a
+setting, a method that was replaced and the globals of its methods would go back with each value. Here a class
+gets its state once per process, when it is made; one that the process knows already stays as it is.
 
-What a class does when it is defined (its metaclass, `__init_subclass__`, `__set_name__`, the `__init__` of members of
-an enumeration) was done where it was defined, with keywords that the class does not keep, and what came of it is part
-of the state. So a class is made as `type` makes it, and does nothing. Code of libraries runs all the same: what it
-registers, it registers in each process.
+What a class does when it is defined (its metaclass, `__init_subclass__`, `__set_name__`, the `__init__` of
+members of an enumeration) was done where it was defined, with keywords that the class does not keep, and what
+came of it is part of the state. So a class is made as `type` makes it, and does nothing. Code of libraries
+runs all the same: what it registers, it registers in each process.
 
-pickle, `multiprocessing` and others look for what says that it is of `__main__` in that module, by name. In workers it
-answers with what has come.
+pickle, `multiprocessing` and others look for what says that it is of `__main__` in that module, by name.
+In workers it answers with what has come.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ from cloudpickle.cloudpickle import _DYNAMIC_CLASS_TRACKER_BY_ID as _KNOWN
 from sooner._values import unfindable
 from sooner._values.unfindable import SCRIPT
 
-# cloudpickle writes what is of `__main__` into pickles, and would refer to what is of the script by its other name.
+# cloudpickle writes what is of `__main__` into pickles, and would refer to what is of the script by its other
+# name.
 cloudpickle.cloudpickle._PICKLE_BY_VALUE_MODULES.add("__mp_main__")
 # What cloudpickle calls the function that sets the attributes of a class.
 _CLASS_STATE = "_class_setstate"
@@ -47,14 +48,16 @@ _WITHOUT_EFFECT = frozenset({"builtins", "abc", "enum", "typing", "typing_extens
 # What every member of an enumeration has, and what a flag keeps until it is asked for again.
 _OF_MEMBERS = frozenset(("_name_", "_value_", "__objclass__", "_sort_order_", "_inverted_"))
 
-# Classes that were made here and have not been given all of their attributes: another thread may find one of them.
+# Classes that were made here and have not been given all of their attributes: another thread may find one of
+# them.
 _unfinished: weakref.WeakSet[type] = weakref.WeakSet()
 
 # Held while hooks are silent.
 _silencing = threading.RLock()
 os.register_at_fork(after_in_child=_silencing._at_fork_reinit)  # type: ignore[attr-defined]
 
-# In a worker: what is of the top level of the program's script, and no class, by name, in the order in which it came.
+# In a worker: what is of the top level of the program's script, and no class, by name, in the order in which
+# it came.
 _named: dict[str, weakref.WeakValueDictionary[int, Any]] = {}
 _arrivals = itertools.count()
 # In a worker: the file of the program's script if it is on this machine, and whether it was run as such.
@@ -88,7 +91,9 @@ def _plan(cls: Any, make: Any, args: Any, state: Any, setter: Any) -> tuple[Any,
 
 
 def _is_slot(cls: type, name: str, value: Any) -> bool:
-    """Whether an attribute is there because of `__slots__`: cloudpickle misses those whose names are private."""
+    """Whether an attribute is there because of `__slots__`: cloudpickle misses those whose names are
+    private.
+    """
     is_member = type(value) is types.MemberDescriptorType
     return is_member and value.__objclass__ is cls and value.__name__ == name
 
@@ -112,7 +117,9 @@ def _namespace(cls: type) -> dict[str, Any]:
 
 
 def _has_hooks_of_libraries(cls: Any) -> bool:
-    """Whether code runs when a class is defined that the receiver imports, and that may do something there."""
+    """Whether code runs when a class is defined that the receiver imports, and that may do something
+    there.
+    """
     meta = type(cls)
     if meta is type and all(type(base.__init_subclass__) is types.BuiltinMethodType for base in cls.__bases__):
         # Most have none.
@@ -144,9 +151,9 @@ def _travels_by_name(cls: type) -> bool:
 def _enumeration(cls: Any, attributes: dict[str, Any]) -> Any:
     """The members of an enumeration and what finds them, as arguments, and the rest as its state.
 
-    cloudpickle makes members anew from their values. What the class gives them in `__new__` and `__init__` is lost
-    then, or they cannot be made. Here they travel as they are: as what they were made of, which is needed to find
-    them, and what they have.
+    cloudpickle makes members anew from their values. What the class gives them in `__new__` and `__init__` is
+    lost then, or they cannot be made. Here they travel as they are: as what they were made of, which is
+    needed to find them, and what they have.
 
     Returns:
         None for members that hold other values, as lists do.
@@ -191,7 +198,9 @@ def _enumeration(cls: Any, attributes: dict[str, Any]) -> Any:
 
 
 def _is_of_enumerations(name: str, value: Any) -> bool:
-    """Whether an attribute is one of `enum`, like `_flag_mask_`, that is a plain value and other than `Enum` has it."""
+    """Whether an attribute is one of `enum`, like `_flag_mask_`, that is a plain value and other than
+    `Enum` has it.
+    """
     return (
         name[:1] == name[-1:] == "_"
         and name[:2] != "__"
@@ -201,7 +210,9 @@ def _is_of_enumerations(name: str, value: Any) -> bool:
 
 
 def _arguments(base: Any, member: Any) -> tuple[Any, ...] | None:
-    """What makes a member as it came from the type below it: enumerations of numbers, texts and dates have one."""
+    """What makes a member as it came from the type below it: enumerations of numbers, texts and dates have
+    one.
+    """
     if hasattr(base, "__getnewargs__"):
         return tuple(base.__getnewargs__(member))
     make, args, *_ = base.__reduce_ex__(member, 2)
@@ -275,7 +286,9 @@ def _make(meta: Any, name: str, bases: tuple[Any, ...], namespace: dict[str, Any
 
 
 def _hooks_of(bases: tuple[Any, ...]) -> Iterator[type]:
-    """The classes whose `__init_subclass__` may be called for a class with these bases. Those of `typing` may be."""
+    """The classes whose `__init_subclass__` may be called for a class with these bases. Those of `typing`
+    may be.
+    """
     for base in bases:
         for kind in base.__mro__[:-1]:
             hook = vars(kind).get("__init_subclass__")
@@ -380,14 +393,17 @@ def _finish(cls: type, parts: tuple[Callable[[type, Any], Any], Any, str, dict[s
         cls.__qualname__ = name
     _unfinished.discard(cls)
     if _is_of_worker():
-        # A worker's, which has nothing else. A later class of the same name, as notebooks have, takes its place.
+        # A worker's, which has nothing else. A later class of the same name, as notebooks have, takes its
+        # place.
         if cls.__module__ in SCRIPT and "." not in cls.__qualname__:
             names = {**names, cls.__name__: cls}
         vars(sys.modules["__main__"]).update(names)
 
 
 def of_function(function: types.FunctionType, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What cloudpickle says of a function that travels by value, so that workers find one of the script by its name."""
+    """What cloudpickle says of a function that travels by value, so that workers find one of the script by
+    its name.
+    """
     if function.__module__ not in SCRIPT or not function.__qualname__.isidentifier():
         return reduced
     return *reduced[:5], _finish_function
@@ -399,7 +415,9 @@ def _finish_function(function: types.FunctionType, state: Any) -> None:
 
 
 def remember(value: Any) -> None:
-    """In a worker: something of the script's top level that is no class has come. It is found while it is alive."""
+    """In a worker: something of the script's top level that is no class has come. It is found while it is
+    alive.
+    """
     if _is_of_worker() and value.__module__ in SCRIPT and value.__qualname__.isidentifier():
         _named.setdefault(value.__qualname__, weakref.WeakValueDictionary())[next(_arrivals)] = value
 
@@ -441,7 +459,9 @@ def of_script(name: str) -> Any:
 
 
 def _latest(name: str) -> Any:
-    """Each pickle brings functions of its own. Wanted is the one that the code uses that runs, else the latest."""
+    """Each pickle brings functions of its own. Wanted is the one that the code uses that runs, else the
+    latest.
+    """
     found = list(_named.get(name, {}).values())
     if len(found) < 2:
         return found[0] if found else None
@@ -470,8 +490,9 @@ def _class_of_script(name: str) -> Any:
 def _file_for(module: str) -> str | None:
     """The script's file, for whom it is of use.
 
-    `multiprocessing.spawn`, and libraries that have one of their own, run it again in the processes that they start.
-    A script that says nothing of that case would begin all over there, with a session of its own.
+    `multiprocessing.spawn`, and libraries that have one of their own, run it again in the processes that
+    they start. A script that says nothing of that case would begin all over there, with a session of its
+    own.
     """
     if _script is None:
         return None

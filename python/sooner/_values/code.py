@@ -18,8 +18,8 @@ _CODE_BYTES_MAX = 10 << 20
 class Code:
     """What the engine pickles in place of a function or class, once per session.
 
-    The pickle holds the pickled target, and the serializers that users have registered. They are read first. Only
-    here is it known how large the code is.
+    The pickle holds the pickled target, and the serializers that users have registered. They are read
+    first. Only here is it known how large the code is.
     """
 
     def __init__(self, target: Any, hides_gpus: bool = False) -> None:

@@ -1,8 +1,8 @@
 """Objects of `functools` and `typing` that a script makes at its top level, in pickles.
 
-pickle names them by module and name, which in a script is `__main__` and leads nowhere elsewhere, or it fails over the
-locks and weak references in them. Here they travel as what they were made of. Caches arrive empty. Types are one and
-the same in each process, as classes are.
+pickle names them by module and name, which in a script is `__main__` and leads nowhere elsewhere, or it
+fails over the locks and weak references in them. Here they travel as what they were made of. Caches arrive
+empty. Types are one and the same in each process, as classes are.
 """
 
 from __future__ import annotations

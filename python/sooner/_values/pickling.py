@@ -1,10 +1,12 @@
 """How values, functions and errors are pickled, and what sooner changes about pickle and cloudpickle.
 
-One pickler writes all that is more than plain data, in one pass: what a class does when it is pickled is done once,
-as with pickle itself. What other processes can import is written by name, the rest by value, as cloudpickle does.
+One pickler writes all that is more than plain data, in one pass: what a class does when it is pickled is done
+once, as with pickle itself. What other processes can import is written by name, the rest by value, as
+cloudpickle does.
 
-Tensors, Arrow data and arrays in files have reducers of their own (`tensors`, `arrow`, `memmaps`), which no
-other pickler of the process sees. The libraries are not imported for that: whoever has such values has imported them.
+Tensors, Arrow data and arrays in files have reducers of their own (`tensors`, `arrow`, `memmaps`), which
+no other pickler of the process sees. The libraries are not imported for that: whoever has such values has
+imported them.
 """
 
 from __future__ import annotations
@@ -67,8 +69,8 @@ class _Tensors:
 def _code_reducers() -> dict[type, Callable[[Any], Any]]:
     """Has code keep the name of its file in every version of cloudpickle.
 
-    From 3.1.3 on cloudpickle leaves it out, so that equal code gives equal bytes wherever it lies. Tracebacks of
-    workers could not show a line of the program then.
+    From 3.1.3 on cloudpickle leaves it out, so that equal code gives equal bytes wherever it lies.
+    Tracebacks of workers could not show a line of the program then.
     """
     theirs = CloudPickler.dispatch_table[types.CodeType]
     own = dumps.__code__
@@ -95,7 +97,8 @@ def _add_mentioned(function: types.FunctionType, reduced: Any) -> None:
         taken.setdefault(name, value)
 
 
-# Modules whose functions and classes travel by name, and what was registered with cloudpickle when that was found out.
+# Modules whose functions and classes travel by name, and what was registered with cloudpickle when that was
+# found out.
 _by_name: set[str] = set()
 _registered: set[str] = set()
 
@@ -117,7 +120,9 @@ def _look_at_registered() -> None:
 
 
 def _reduce_method(method: types.MethodType) -> Any:
-    """A method of a class that is found travels as its name, as with pickle, and not with the function's code."""
+    """A method of a class that is found travels as its name, as with pickle, and not with the function's
+    code.
+    """
     owner, name = method.__self__, getattr(method.__func__, "__name__", "")
     cls = owner if isinstance(owner, type) else type(owner)
     named = getattr(cls, name, None) if _is_found(cls) else None
@@ -136,7 +141,8 @@ def _reduce_array(array: Any) -> Any:
     reduced = array.__reduce_ex__(5)
     if array.flags.writeable or not (passing.by_file or _sooner.gives_away()):
         return reduced
-    # With the pools and executors of the standard library arrays arrive as the receiver's own, whatever they were.
+    # With the pools and executors of the standard library arrays arrive as the receiver's own, whatever they
+    # were.
     make, (memory, *rest) = reduced[:2]
     if type(memory) is not pickle.PickleBuffer:
         return reduced
@@ -158,7 +164,9 @@ def _make_memoryview(memory: Any, form: str, shape: tuple[int, ...]) -> memoryvi
 
 
 class _Table:
-    """Reducers by class, without those that users have registered with `copyreg`: nothing keeps theirs alive."""
+    """Reducers by class, without those that users have registered with `copyreg`: nothing keeps theirs
+    alive.
+    """
 
     def __init__(self, is_out_of_band: bool) -> None:
         self._reduce_memmap = functools.partial(_reduce_memmap, is_out_of_band)
@@ -167,7 +175,9 @@ class _Table:
         self._table: dict[type, Callable[[Any], Any]] = {}
 
     def now(self) -> dict[type, Callable[[Any], Any]]:
-        """The table, which nobody may change; made again when cloudpickle's has changed or a library was imported."""
+        """The table, which nobody may change; made again when cloudpickle's has changed or a library was
+        imported.
+        """
         libraries = "numpy" in sys.modules, "pyarrow" in sys.modules
         theirs: dict[type, Any] = CloudPickler.dispatch_table.maps[0]
         if self._theirs != theirs or self._libraries != libraries:
@@ -202,7 +212,8 @@ class ValuePickler(CloudPickler):  # type: ignore[misc]
     ) -> None:
         _look_at_registered()
         table = (_within if buffer_callback is None else _beside).now()
-        # A plain dictionary: pickle looks into it for every object. What users have registered comes before all else.
+        # A plain dictionary: pickle looks into it for every object. What users have registered comes before
+        # all else.
         self._tensors = _Tensors(buffer_callback) if "torch" in sys.modules else None
         if self._tensors is None:
             self.dispatch_table = {**table, **copyreg.dispatch_table}

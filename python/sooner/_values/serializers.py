@@ -1,9 +1,10 @@
 """Serializers that users register for their classes, and how they reach other processes.
 
-A registration stands in `copyreg.dispatch_table`, which every pickler asks, so that values, arguments, returns and
-closures are treated alike. It travels: with each value it has pickled, and with the code of functions and classes
-(`code.py`). The process that unpickles it registers it too, unless it has one of its own for the class or has
-deregistered it; so workers can return what they received, and make instances of their own.
+A registration stands in `copyreg.dispatch_table`, which every pickler asks, so that values, arguments,
+returns and closures are treated alike. It travels: with each value it has pickled, and with the code of
+functions and classes (`code.py`). The process that unpickles it registers it too, unless it has one of its
+own for the class or has deregistered it; so workers can return what they received, and make instances of
+their own.
 """
 
 from __future__ import annotations
@@ -46,9 +47,10 @@ class Registration:
 def register_serializer(cls: type[T], *, serializer: Callable[[T], Any], deserializer: Callable[[Any], T]) -> None:
     """Pickle instances of a class in a way of your own.
 
-    Holds in this process at once, for `put`, arguments, returned values and closures, and for `pickle` itself. Tasks
-    and actors learn it with the code of functions and classes that are first called after the registration, and with
-    every value that was pickled by it. Subclasses are not concerned: pickle looks for the exact class.
+    Holds in this process at once, for `put`, arguments, returned values and closures, and for `pickle`
+    itself. Tasks and actors learn it with the code of functions and classes that are first called after the
+    registration, and with every value that was pickled by it. Subclasses are not concerned: pickle looks for
+    the exact class.
 
     Args:
         cls: The class. One that is registered already gets the new functions.
@@ -57,7 +59,8 @@ def register_serializer(cls: type[T], *, serializer: Callable[[T], Any], deseria
 
     Raises:
         TypeError: `cls` is no class, or a function cannot be called.
-        ValueError: Pickle has its own way for `cls`, which cannot be changed: numbers, text, containers, functions.
+        ValueError: Pickle has its own way for `cls`, which cannot be changed: numbers, text, containers,
+            functions.
 
     Example:
         >>> import pickle, threading, sooner.util

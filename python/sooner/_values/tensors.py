@@ -1,11 +1,12 @@
-"""PyTorch's tensors on their way: the memory of CPU tensors travels out of band, as that of NumPy's arrays does.
+"""PyTorch's tensors on their way: the memory of CPU tensors travels out of band, as that of NumPy's arrays
+does.
 
-torch itself copies a tensor's whole storage into the pickle. And it knows no read-only tensors: a step in place on
-one over memory that must not be written to would end the process. So what arrives is a tensor over memory of its own:
-pages of the stored value that are copied when they are written to.
+torch itself copies a tensor's whole storage into the pickle. And it knows no read-only tensors: a step in
+place on one over memory that must not be written to would end the process. So what arrives is a tensor over
+memory of its own: pages of the stored value that are copied when they are written to.
 
-Tensors that share a storage share it afterwards, too. Of a storage only what lies between the first and the last byte
-that tensors of the value use is sent.
+Tensors that share a storage share it afterwards, too. Of a storage only what lies between the first and
+the last byte that tensors of the value use is sent.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ _ALIGNMENT = 64
 
 
 class _Storage:
-    """The memory of some tensors. One per storage and pickle, so that pickle refers to it when it comes again."""
+    """The memory of some tensors. One per storage and pickle, so that pickle refers to it when it comes
+    again.
+    """
 
     def __init__(self, storage: Any) -> None:
         self.storage = storage

@@ -1,7 +1,8 @@
 """Modules that no worker could import although this process has them.
 
-Whoever loaded them said from which file, as pytest does with `--import-mode=importlib`, and what loads plugins. What
-they define travels by value, like what a script defines. For a module that a worker finds nothing changes.
+Whoever loaded them said from which file, as pytest does with `--import-mode=importlib`, and what loads
+plugins. What they define travels by value, like what a script defines. For a module that a worker finds
+nothing changes.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import os
 import sys
 from typing import Any
 
-# The module of the program's script. The second is what multiprocessing calls it in processes that it starts afresh.
+# The module of the program's script. The second is what multiprocessing calls it in processes that it starts
+# afresh.
 SCRIPT = ("__main__", "__mp_main__")
 _known: dict[str, bool] = {}
 
@@ -32,7 +34,9 @@ def note(what: Any) -> None:
 
 
 def module_of(what: Any) -> Any:
-    """The module of a function, a class or the like, if others can import it, too. What None has travels by value."""
+    """The module of a function, a class or the like, if others can import it, too. What None has travels
+    by value.
+    """
     from cloudpickle.cloudpickle import _is_registered_pickle_by_value
 
     note(what)

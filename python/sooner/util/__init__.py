@@ -1,7 +1,7 @@
 """Helpers on top of sooner's public names.
 
-Nothing here knows more of the engine than a user's program does. The names are resolved on first use: workers import
-this package for one of its modules and need not load the others.
+Nothing here knows more of the engine than a user's program does. The names are resolved on first use:
+workers import this package for one of its modules and need not load the others.
 """
 
 # Without `from __future__ import annotations`: it would be `sooner.util.annotations`.

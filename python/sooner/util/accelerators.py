@@ -1,7 +1,7 @@
 """Names of kinds of accelerators, for the option `accelerator_type`.
 
-The names and values are those that programs written for Ray use. Any other string works as well: a node has the kinds
-that its `resources` declare as `accelerator_type:NAME`.
+The names and values are those that programs written for Ray use. Any other string works as well: a node has
+the kinds that its `resources` declare as `accelerator_type:NAME`.
 
 Example:
     >>> NVIDIA_H100

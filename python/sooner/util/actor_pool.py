@@ -41,7 +41,8 @@ class ActorPool(Generic[H]):
 
     def __init__(self, actors: Iterable[H]) -> None:
         self._idle: deque[H] = deque()
-        # Calls by submission number: those that wait for an actor, those on their way, and those that have ended.
+        # Calls by submission number: those that wait for an actor, those on their way, and those that have
+        # ended.
         self._waiting: deque[tuple[int, _Call, Any]] = deque()
         self._running: dict[sooner.ObjectRef[Any], tuple[int, H]] = {}
         # All references of calls with several returns, by the first.
@@ -143,7 +144,8 @@ class ActorPool(Generic[H]):
 
         Args:
             timeout: Seconds to wait; for ever by default.
-            ignore_if_timedout: Give the call up when the time is over, so that the next `get_next` takes the one after.
+            ignore_if_timedout: Give the call up when the time is over, so that the next `get_next` takes the
+                one after.
 
         Raises:
             StopIteration: Nothing is left.
@@ -167,7 +169,8 @@ class ActorPool(Generic[H]):
 
         Args:
             timeout: Seconds to wait; for ever by default.
-            ignore_if_timedout: Taken for compatibility: nothing in particular is given up when the time is over.
+            ignore_if_timedout: Taken for compatibility: nothing in particular is given up when the time is
+                over.
 
         Raises:
             StopIteration: Nothing is left.
@@ -226,7 +229,9 @@ class ActorPool(Generic[H]):
             self._running[ref] = (number, actor)
 
     def _collect(self, timeout: float | None) -> bool:
-        """Take the outcomes of calls that have ended and free their actors. False when none has ended in time."""
+        """Take the outcomes of calls that have ended and free their actors. False when none has ended in
+        time.
+        """
         if not self._running:
             if self._waiting and self._death is not None:
                 # Nobody is left who could take these calls.
@@ -266,7 +271,9 @@ class ActorPool(Generic[H]):
 
 
 def _is_death(error: BaseException | None) -> bool:
-    """Whether the actor that was called is dead. If it raised what the death of another one raised, it is not."""
+    """Whether the actor that was called is dead. If it raised what the death of another one raised, it is
+    not.
+    """
     return isinstance(error, ActorDiedError) and TaskError not in type(error).__mro__
 
 

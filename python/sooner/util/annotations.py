@@ -1,7 +1,7 @@
 """Marks of how stable a name is, as libraries on top of Ray's API put them on their functions and classes.
 
-A mark changes what the documentation says, never what the code does; only `Deprecated(warning=True)` warns when the
-name is used.
+A mark changes what the documentation says, never what the code does; only `Deprecated(warning=True)` warns
+when the name is used.
 """
 
 from __future__ import annotations
@@ -94,7 +94,8 @@ def Deprecated(*targets: Any, message: str = "", warning: bool = False) -> Any:
     Args:
         *targets: What is marked, when used without arguments.
         message: What to use instead.
-        warning: Also warn (`SoonerDeprecationWarning`) when the function is called or the class is instantiated.
+        warning: Also warn (`SoonerDeprecationWarning`) when the function is called or the class is
+            instantiated.
 
     Returns:
         What was marked, or a decorator.

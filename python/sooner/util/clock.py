@@ -1,7 +1,7 @@
 """The time that deadlines are measured with: one that tests which stop the clocks of a program leave alone.
 
-Such libraries put their own functions in the place of `time.monotonic` in every module that has it. A timeout that is
-measured with those never ends.
+Such libraries put their own functions in the place of `time.monotonic` in every module that has it. A
+timeout that is measured with those never ends.
 """
 
 from __future__ import annotations

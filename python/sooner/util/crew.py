@@ -1,18 +1,18 @@
 """The workers of a pool: one actor each, and which call goes to which of them.
 
-Every call is a call of its own to the engine. Each worker has a few of them queued, more when they turn out to be
-short, so that it never waits for the next one. What is queued behind a call that turns out long is taken back when
-another worker has nothing to do.
+Every call is a call of its own to the engine. Each worker has a few of them queued, more when they turn out
+to be short, so that it never waits for the next one. What is queued behind a call that turns out long is
+taken back when another worker has nothing to do.
 
-Whoever waits for a result drives the crew: it takes what has come and hands over what waits. When work is left and
-nobody waits, a thread of the crew (the minder) does.
+Whoever waits for a result drives the crew: it takes what has come and hands over what waits. When work is
+left and nobody waits, a thread of the crew (the minder) does.
 
 Invariants:
     1. A call is waiting, or with one worker, or ended. It runs once at most.
     2. `Job.on_outcome` runs under the lock, `Job.finish` never does: user code runs without it.
     3. Waiting for the first call of every worker is waiting for any progress: they are single-threaded.
-    4. Whatever an exception ends, each call that has left its worker has its outcome with its job, and each job that
-       has ended is finished: one caller's bad input concerns nobody else.
+    4. Whatever an exception ends, each call that has left its worker has its outcome with its job, and
+       each job that has ended is finished: one caller's bad input concerns nobody else.
 """
 
 from __future__ import annotations
@@ -112,7 +112,8 @@ class Call:
         self.index = index
         self.method = method
         self.function = function
-        # What an item of `starmap` brings is looked at when the call is handed over: if that raises, so does the call.
+        # What an item of `starmap` brings is looked at when the call is handed over: if that raises, so does
+        # the call.
         self.arguments = arguments
         self.keywords = keywords
         self.begun = 0.0
@@ -342,7 +343,9 @@ class Crew:
         self.collect()
 
     def _hand_over(self, ended: list[Job]) -> None:
-        """Hand waiting calls to the workers that have fewest; adds the jobs that ended as one cannot be sent."""
+        """Hand waiting calls to the workers that have fewest; adds the jobs that ended as one cannot be
+        sent.
+        """
         if not self._returned and not self._sources:
             return
         now = clock.monotonic()

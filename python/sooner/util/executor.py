@@ -1,8 +1,8 @@
 """`concurrent.futures.Executor` on sooner's workers.
 
-Calls wait in a queue of the executor and are handed to the engine a few at a time: what waits can be cancelled as the
-standard library promises, what was handed over counts as running. How many are handed over adapts to how long calls
-take, so that short ones do not wait for a round trip each.
+Calls wait in a queue of the executor and are handed to the engine a few at a time: what waits can be
+cancelled as the standard library promises, what was handed over counts as running. How many are handed
+over adapts to how long calls take, so that short ones do not wait for a round trip each.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ _FUNCTIONS_MAX = 128
 
 # In a worker: the executors whose initializer has run there, and what that has set in the program's script.
 _initialized: dict[str, ScriptGlobals] = {}
-# An initializer has redirected standard output or standard error, for all calls that come: the worker's tidying looks.
+# An initializer has redirected standard output or standard error, for all calls that come: the worker's
+# tidying looks.
 has_new_streams = False
 _alive: weakref.WeakSet[Executor] = weakref.WeakSet()
 # Where the standard library's executors say that an initializer has failed.
@@ -63,21 +64,23 @@ _log = logging.getLogger("concurrent.futures")
 class Executor(_StandardExecutor):
     """Runs calls on sooner's workers, with the interface of `concurrent.futures.ProcessPoolExecutor`.
 
-    Functions, arguments and results are pickled with cloudpickle, so lambdas and closures work. A sooner session is
-    started if there is none.
+    Functions, arguments and results are pickled with cloudpickle, so lambdas and closures work. A sooner
+    session is started if there is none.
 
     Args:
         max_workers: Calls at the same time at most; as many as the session has CPUs by default.
         mp_context: Taken for compatibility: how sooner starts its workers does not depend on it.
-        initializer: Called once in every worker process before its first call. Once it raises, the executor is broken.
+        initializer: Called once in every worker process before its first call. Once it raises, the executor
+            is broken.
         initargs: Its arguments.
-        max_tasks_per_child: Calls (chunks, with `map`) after which a worker process is replaced, at least 1; never by
-            default.
-        options: Options of the tasks, as for `.options()` of a remote function, such as `num_gpus` or `max_retries`.
+        max_tasks_per_child: Calls (chunks, with `map`) after which a worker process is replaced, at least 1;
+            never by default.
+        options: Options of the tasks, as for `.options()` of a remote function, such as `num_gpus` or
+            `max_retries`.
 
     Raises:
-        ValueError: `max_workers` or `max_tasks_per_child` is below 1, or an option does not exist or has a wrong value:
-            `num_returns` is 1, as a call has one future.
+        ValueError: `max_workers` or `max_tasks_per_child` is below 1, or an option does not exist or has a
+            wrong value: `num_returns` is 1, as a call has one future.
         TypeError: `initializer` cannot be called, or another argument has a wrong type.
 
     Example:
@@ -184,8 +187,8 @@ class Executor(_StandardExecutor):
             iterables: Taken at once, unless there is a `buffersize`.
             timeout: Seconds from now within which each result must be there.
             chunksize: Calls per task, at least 1. Short calls need none: sooner batches by itself.
-            buffersize: Tasks whose results have not been taken, at most: `iterables` are taken as results are, so that
-                they may be endless.
+            buffersize: Tasks whose results have not been taken, at most: `iterables` are taken as results
+                are, so that they may be endless.
 
         Raises:
             TimeoutError: A result was not there in time (by the iterator).
@@ -233,8 +236,8 @@ class Executor(_StandardExecutor):
     def __exit__(self, kind: type[BaseException] | None, *error: Any) -> None:
         """Waits for all calls, as `shutdown` does. Ctrl-C ends them instead.
 
-        On a terminal it reaches the workers of the standard library's executors, too; sooner's have process groups of
-        their own.
+        On a terminal it reaches the workers of the standard library's executors, too; sooner's have
+        process groups of their own.
         """
         if kind is not None and issubclass(kind, KeyboardInterrupt):
             self.terminate_workers()
@@ -279,7 +282,8 @@ class Executor(_StandardExecutor):
         """Hand over what waits, as far as there is room.
 
         Args:
-            submitted: The call whose `submit` does this: Ctrl-C comes out of that. Elsewhere nobody could take it.
+            submitted: The call whose `submit` does this: Ctrl-C comes out of that. Elsewhere nobody could
+                take it.
         """
         while self._hand_over_one(submitted):
             pass
@@ -290,7 +294,8 @@ class Executor(_StandardExecutor):
             with self._lock:
                 if not self._waiting or len(self._in_flight) >= self._window:
                     return False
-                # Ctrl-C may come at any step: what has left the queue is known here, and has an end whatever comes.
+                # Ctrl-C may come at any step: what has left the queue is known here, and has an end whatever
+                # comes.
                 call = self._waiting[0]
                 self._waiting.popleft()
                 if not call.future.set_running_or_notify_cancel():
@@ -405,7 +410,9 @@ def _settle(future: Future[Any], error: BaseException | None, done: Future[Any] 
 def _in_order(
     futures: deque[Future[Any]], submit: Callable[[Any], Future[Any]], items: Iterator[Any], deadline: float | None
 ) -> Generator[Any, None, None]:
-    """Results in order; a new call for each that was taken. What is left when nobody wants more is cancelled."""
+    """Results in order; a new call for each that was taken. What is left when nobody wants more is
+    cancelled.
+    """
     try:
         while futures:
             # Not kept: a result that was yielded may be freed.
@@ -426,7 +433,9 @@ def _flat(chunks: Generator[list[Any], None, None]) -> Generator[Any, None, None
 
 
 def _wait_at_exit() -> None:
-    """A program that ends waits for its calls, as with the standard library's executors; not if Ctrl-C ends it."""
+    """A program that ends waits for its calls, as with the standard library's executors; not if Ctrl-C
+    ends it.
+    """
     is_interrupted = isinstance(getattr(sys, "last_value", None), KeyboardInterrupt)
     for executor in list(_alive):
         try:
@@ -493,7 +502,9 @@ def _broken_pool(reason: str) -> BaseException:
 
 
 def _crashed(error: WorkerCrashedError) -> BaseException:
-    """The error, for those, too, who look for what the standard executor raises then. This one goes on, however."""
+    """The error, for those, too, who look for what the standard executor raises then. This one goes on,
+    however.
+    """
     from concurrent.futures.process import BrokenProcessPool  # start-up: 14.1 ms
 
     class WorkerCrashed(WorkerCrashedError, BrokenProcessPool):
@@ -541,5 +552,7 @@ def _chunks(items: Iterator[tuple[Any, ...]], size: int) -> Iterator[list[tuple[
 
 
 def _initialize(initializer: Callable[..., object], initargs: tuple[Any, ...]) -> None:
-    """What it does to the process is for all calls: by the name of this function it is known that it stays."""
+    """What it does to the process is for all calls: by the name of this function it is known that it
+    stays.
+    """
     initializer(*initargs)

@@ -1,7 +1,7 @@
 """Results in the order in which they come, without waiting for the slowest.
 
-Both functions are generators over `sooner.wait`: whatever is ready is taken in one pass, so that many references cost
-little even when they come one by one.
+Both functions are generators over `sooner.wait`: whatever is ready is taken in one pass, so that many
+references cost little even when they come one by one.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def as_completed(
         yield_obj_refs: Yield the references instead of their values.
 
     Yields:
-        Values, or references that are ready. A reference whose task failed raises its error and ends the iteration;
-        with `yield_obj_refs` the caller decides.
+        Values, or references that are ready. A reference whose task failed raises its error and ends the
+        iteration; with `yield_obj_refs` the caller decides.
 
     Raises:
         TypeError: `refs` is one reference, or holds something else.
@@ -126,7 +126,8 @@ def map_unordered(
     Args:
         fn: A remote function, or a method of an actor: something with `.remote(item)`.
         items: The arguments; taken lazily.
-        backpressure_size: Calls in flight at most, at least 1. No more is taken from `items` until some are done.
+        backpressure_size: Calls in flight at most, at least 1. No more is taken from `items` until some are
+            done.
         chunk_size: At least 1. Taken for compatibility; every result that has come is yielded at once.
         yield_obj_refs: Yield the references instead of their values.
 

@@ -1,7 +1,7 @@
 """A joblib backend: `joblib.Parallel`, and scikit-learn's `n_jobs`, on sooner's workers.
 
-Batches of calls are tasks. Large arrays among their arguments are put into shared memory once, whatever the number of
-calls that use them, and are read there in place.
+Batches of calls are tasks. Large arrays among their arguments are put into shared memory once, whatever
+the number of calls that use them, and are read there in place.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ except ImportError as missing:
 __all__ = ["SoonerBackend", "register", "register_ray", "register_sooner"]
 
 _NAMES = ("sooner", "ray")
-# Arrays from this size on (bytes) are shared, unless `Parallel(max_nbytes=...)` says otherwise: as joblib's own.
+# Arrays from this size on (bytes) are shared, unless `Parallel(max_nbytes=...)` says otherwise: as joblib's
+# own.
 _SHARED_BYTES = 1 << 20
 
 # While a batch is read in a worker: its shared arrays.
@@ -73,7 +74,8 @@ class SoonerBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mis
         inner_max_num_threads: Threads that libraries such as BLAS may use in each worker; by default the CPUs
             divided by the workers.
         ray_remote_args: Options of the tasks, as for `.options()` of a remote function, such as `num_gpus`.
-        initializer: Called in every worker process before its first call for a `Parallel`, unless that has its own.
+        initializer: Called in every worker process before its first call for a `Parallel`, unless that has
+            its own.
         initargs: Its arguments.
         backend_kwargs: What joblib's own backends take besides; without effect.
     """
@@ -82,7 +84,8 @@ class SoonerBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mis
     supports_inner_max_num_threads = True
     # Without `n_jobs`, all CPUs of the session.
     default_n_jobs = -1
-    # Calls are batched until a batch takes so long (seconds). A batch of sooner costs a tenth of what joblib's own do.
+    # Calls are batched until a batch takes so long (seconds). A batch of sooner costs a tenth of what
+    # joblib's own do.
     MIN_IDEAL_BATCH_DURATION = 0.02
     MAX_IDEAL_BATCH_DURATION = 0.2
 
@@ -107,7 +110,8 @@ class SoonerBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mis
         """The number of calls at the same time.
 
         Args:
-            n_jobs: As given to `Parallel`; negative numbers count from the CPUs of the session: -1 is all of them.
+            n_jobs: As given to `Parallel`; negative numbers count from the CPUs of the session: -1 is all of
+                them.
 
         Raises:
             ValueError: It is 0.
@@ -117,7 +121,8 @@ class SoonerBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mis
         if n_jobs == 0:
             raise ValueError("n_jobs == 0 in Parallel has no meaning")
         if n_jobs != 1 and multiprocessing.current_process().daemon:
-            # As joblib's own backends of processes: a copy of the program has no session, and ends without notice.
+            # As joblib's own backends of processes: a copy of the program has no session, and ends without
+            # notice.
             message = "sooner-backed parallel loops cannot be called in a multiprocessing, setting n_jobs=1"
             warnings.warn(message, stacklevel=3)
             return 1
@@ -144,7 +149,8 @@ class SoonerBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mis
             prefer: Decided by joblib before.
             require: Decided by joblib before.
             max_nbytes: Arrays from this size on (bytes) are shared; `None` for none of them.
-            mmap_mode: "r": shared arrays are read-only. "c": each call has its own copy. `None`: nothing is shared.
+            mmap_mode: "r": shared arrays are read-only. "c": each call has its own copy. `None`: nothing is
+                shared.
             ray_remote_args: Options of the tasks.
             initializer: Called in every worker process before its first call for this `Parallel`.
             initargs: Its arguments.
@@ -177,7 +183,9 @@ class SoonerBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mis
 
     @property
     def _workers(self) -> Executor | None:
-        """What runs the calls. joblib's backends have it under this name, and programs look whether it is there."""
+        """What runs the calls. joblib's backends have it under this name, and programs look whether it is
+        there.
+        """
         return self._executor
 
     def submit(self, func: Callable[[], Any], callback: Callable[[Any], None] | None = None) -> Future[Any]:
@@ -235,7 +243,9 @@ class SoonerBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mis
 
 
 def _open_to_change(error: BaseException) -> BaseException:
-    """An error for joblib, which sets the traceback, and would wait for ever when the class (a frozen one) refuses."""
+    """An error for joblib, which sets the traceback, and would wait for ever when the class (a frozen one)
+    refuses.
+    """
     try:
         error.__traceback__ = None
     except Exception:
@@ -255,7 +265,9 @@ def _cpus() -> int:
 
 
 class _SharedArrays:
-    """The large arrays among the arguments of one call of `Parallel`: each is put once, as long as it lives."""
+    """The large arrays among the arguments of one call of `Parallel`: each is put once, as long as it
+    lives.
+    """
 
     def __init__(self, bytes_min: int | None) -> None:
         self.bytes_min = bytes_min
@@ -326,7 +338,9 @@ def _run(pickled: bytes, threads: int | None, makes_copies: bool, *arrays: Any) 
 
 
 class _Left(NamedTuple):
-    """What a batch raised that means something else in a task: that it was cancelled, or that its worker ends."""
+    """What a batch raised that means something else in a task: that it was cancelled, or that its worker
+    ends.
+    """
 
     error: BaseException
     traceback: str

@@ -1,7 +1,8 @@
 """`multiprocessing.Pool` on sooner's workers.
 
-Use it by changing one import: `from sooner.util.multiprocessing import Pool`. Functions are pickled with cloudpickle,
-large arguments and results lie in shared memory, and a worker that dies fails its calls instead of hanging the program.
+Use it by changing one import: `from sooner.util.multiprocessing import Pool`. Functions are pickled with
+cloudpickle, large arguments and results lie in shared memory, and a worker that dies fails its calls
+instead of hanging the program.
 """
 
 from __future__ import annotations
@@ -39,21 +40,22 @@ _Callback = Callable[[Any], object]
 class Pool:
     """A fixed number of worker processes that share calls, with the interface of `multiprocessing.Pool`.
 
-    A sooner session is started if there is none. The workers are actors that hold no CPU of the session, so that a pool
-    never waits for tasks and may have more workers than there are CPUs.
+    A sooner session is started if there is none. The workers are actors that hold no CPU of the session, so
+    that a pool never waits for tasks and may have more workers than there are CPUs.
 
     Args:
         processes: Number of workers, at least 1; as many as the session has CPUs by default.
         initializer: Called once in every worker before its first call.
         initargs: Its arguments.
-        maxtasksperchild: Calls (chunks, with `map`) after which a worker is replaced by a new one, at least 1; never by
-            default.
+        maxtasksperchild: Calls (chunks, with `map`) after which a worker is replaced by a new one, at least
+            1; never by default.
         context: Taken for compatibility: how sooner starts its workers does not depend on it.
         ray_address: Address for `sooner.init`, if there is no session yet.
         ray_remote_args: Options of the workers, as for `.options()` of an actor class, such as `num_gpus`.
 
     Raises:
-        ValueError: `processes` or `maxtasksperchild` is below 1, or an option does not exist or has a wrong value.
+        ValueError: `processes` or `maxtasksperchild` is below 1, or an option does not exist or has a wrong
+            value.
         TypeError: `initializer` cannot be called, or another argument has a wrong type.
 
     Example:
@@ -134,7 +136,8 @@ class Pool:
         Args:
             func: A function of one argument.
             iterable: The items, taken at once. References are replaced by their values.
-            chunksize: Items per call of a worker, at least 1; by default so that each worker has about four chunks.
+            chunksize: Items per call of a worker, at least 1; by default so that each worker has about four
+                chunks.
 
         Raises:
             ValueError: The pool is closed, or `chunksize` is below 1.
@@ -242,7 +245,9 @@ class Pool:
 
     @property
     def _pool(self) -> list[_Process]:
-        """The workers of now. Programs read this attribute of the standard library's to find the processes."""
+        """The workers of now. Programs read this attribute of the standard library's to find the
+        processes.
+        """
         return [_Process(actor) for actor in self._crew.actors()]
 
     def _repopulate_pool(self) -> None:
@@ -343,7 +348,8 @@ class _Process:
 
 
 class JoinableQueue(Queue):
-    """A queue that knows how many of its items are done, with the interface of `multiprocessing.JoinableQueue`.
+    """A queue that knows how many of its items are done, with the interface of
+    `multiprocessing.JoinableQueue`.
 
     Its handle can be passed to tasks, actors and workers of a pool.
 

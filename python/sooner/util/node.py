@@ -23,7 +23,8 @@ def get_node_ip_address() -> str:
 
 
 def get_node_instance_id() -> str:
-    """What the provider calls this machine: environment variable SOONER_CLOUD_INSTANCE_ID, or RAY_CLOUD_INSTANCE_ID.
+    """What the provider calls this machine: environment variable SOONER_CLOUD_INSTANCE_ID, or
+        RAY_CLOUD_INSTANCE_ID.
 
     Returns:
         The name; empty where neither is set.

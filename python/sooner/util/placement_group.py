@@ -1,8 +1,8 @@
 """Placement groups: `sooner.placement` under the name that Ray has for it.
 
 `sooner.util.placement_group` is this module, and can be called like the function in it:
-`sooner.util.placement_group(...)` and `from sooner.util.placement_group import placement_group` both work, in any
-order.
+`sooner.util.placement_group(...)` and `from sooner.util.placement_group import placement_group` both work,
+in any order.
 """
 
 from __future__ import annotations

@@ -150,8 +150,8 @@ class MapResult(AsyncResult):
 class IMapIterator:
     """The results of `imap` and `imap_unordered`.
 
-    Items of a collection are taken by whoever takes results. Those of an iterator are taken by a thread, as in the
-    standard library: it may be slow, or wait for what the program does with earlier results.
+    Items of a collection are taken by whoever takes results. Those of an iterator are taken by a thread,
+    as in the standard library: it may be slow, or wait for what the program does with earlier results.
     """
 
     is_minded = False
@@ -283,8 +283,8 @@ class IMapIterator:
                     yield chunk
                     chunk = []
         except Exception as error:
-            # Raised in the place of the next result. As in the standard library, items of a chunk that was not full are
-            # not called.
+            # Raised in the place of the next result. As in the standard library, items of a chunk that was
+            # not full are not called.
             self._broken = error
             return
         if chunk:

@@ -35,8 +35,8 @@ Full = queue.Full
 
 __all__ = ["Empty", "Full", "Queue"]
 
-# Calls that the actor serves at the same time. All but one of them may wait: what wakes them always gets in. Who
-# would wait beyond that comes again.
+# Calls that the actor serves at the same time. All but one of them may wait: what wakes them always gets in.
+# Who would wait beyond that comes again.
 _CALLS_MAX = 1000
 # How long until then (seconds), at first and at most.
 _AGAIN_SECONDS = 0.005
@@ -257,8 +257,8 @@ class Queue(Generic[T]):
 class QueueActor:
     """What holds the items.
 
-    Calls that wait do so here, in order, up to a number of them; whoever would wait beyond that is told to come again
-    (None). An item is in the queue, or on its way to one who waits and still wants it.
+    Calls that wait do so here, in order, up to a number of them; whoever would wait beyond that is told to
+    come again (None). An item is in the queue, or on its way to one who waits and still wants it.
 
     Invariants:
         1. While somebody waits for an item there is none.

@@ -1,4 +1,6 @@
-"""Errors of calls as the standard library shows them: the exception itself, with the worker's traceback as cause."""
+"""Errors of calls as the standard library shows them: the exception itself, with the worker's traceback as
+cause.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,8 @@ def with_traceback(
 def unpickled(error: BaseException) -> BaseException:
     """What the program's own code raised while an argument was pickled, as the standard library hands it on.
 
-    A `TypeError`, as most values raise that cannot be pickled, is left in the words that name the place of the value.
+    A `TypeError`, as most values raise that cannot be pickled, is left in the words that name the place of
+    the value.
     """
     cause = error.__cause__
     if not isinstance(error, TypeError) or cause is None or isinstance(cause, TypeError):
@@ -67,15 +70,15 @@ def unpickled(error: BaseException) -> BaseException:
 def outcome(get: Callable[[], Any]) -> tuple[BaseException | None, Any, BaseException | None]:
     """What a call has come to, whatever reading it raises.
 
-    What is no `Exception` may have been raised by the value as it was unpickled, or by a handler of a signal, as Ctrl-C
-    does: it is the value's if reading raises again.
+    What is no `Exception` may have been raised by the value as it was unpickled, or by a handler of a signal,
+    as Ctrl-C does: it is the value's if reading raises again.
 
     Args:
         get: Reads the outcome; may be called twice.
 
     Returns:
-        The call's error or None; its value; what a handler has raised meanwhile, which is to be raised when the outcome
-        is kept, or None.
+        The call's error or None; its value; what a handler has raised meanwhile, which is to be raised
+        when the outcome is kept, or None.
     """
     try:
         return None, get(), None

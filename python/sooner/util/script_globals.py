@@ -1,8 +1,9 @@
 """Globals that the initializer of a pool or an executor sets in the program's script.
 
-Functions of a script come by value, each pickle with globals of its own: what an initializer sets there no call would
-find, although that is what initializers are mostly for. Here it is noted, shown to the functions of each call, and what
-a call makes of it is kept for the next. Modules that workers import have one set of globals anyway, and are left alone.
+Functions of a script come by value, each pickle with globals of its own: what an initializer sets there no
+call would find, although that is what initializers are mostly for. Here it is noted, shown to the
+functions of each call, and what a call makes of it is kept for the next. Modules that workers import have
+one set of globals anyway, and are left alone.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-# How deep in arguments and closures functions and instances are looked for, at how many values, and at how many of one
-# container: arguments may be long.
+# How deep in arguments and closures functions and instances are looked for, at how many values, and at how
+# many of one container: arguments may be long.
 _DEPTH_MAX = 5
 _LOOKS_MAX = 1000
 _ITEMS_MAX = 256

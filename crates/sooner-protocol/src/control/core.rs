@@ -1,15 +1,18 @@
-//! The control service as one core: which nodes there are, what they have free, and the directory of actors, names and groups.
+//! The control service as one core: which nodes there are, what they have free, and the directory of actors,
+//! names and groups.
 //!
-//! Its surroundings hand it what nodes send, what became of its probes and writes, and the time. They carry out its actions in
-//! order, and decide nothing. What a message to one part means for the others is said here and nowhere else: a node that joins is
-//! known to the view and the directory, one that is gone is gone for all of them, and questions wait until the nodes that an earlier
-//! control service knew have come back.
+//! Its surroundings hand it what nodes send, what became of its probes and writes, and the time. They carry
+//! out its actions in order, and decide nothing. What a message to one part means for the others is said here
+//! and nowhere else: a node that joins is known to the view and the directory, one that is gone is gone for
+//! all of them, and questions wait until the nodes that an earlier control service knew have come back.
 //!
 //! Invariants:
 //! - H1: what is sent to one node is sent in the order in which it was decided.
-//! - H2: a node is in the directory only after it has joined, and is in it no longer when all others have been told that it is gone.
+//! - H2: a node is in the directory only after it has joined, and is in it no longer when all others have
+//!   been told that it is gone.
 //!
-//! It never looks at a connection: that a node has registered, and that its session ended, are events and actions.
+//! It never looks at a connection: that a node has registered, and that its session ended, are events and
+//! actions.
 
 use sooner_wire::message::state::{Inspect, InspectEnd, NodeReport};
 use sooner_wire::message::{
@@ -29,7 +32,8 @@ use crate::time::Instant;
 use crate::uplink::ToControl;
 use crate::uplink::wire::{CONTROL, is_for_directory};
 
-/// How long a control service that has started again lets questions wait for the nodes that an earlier one knew (nanoseconds).
+/// How long a control service that has started again lets questions wait for the nodes that an earlier one
+/// knew (nanoseconds).
 const RELEARN_NANOS: u64 = 10_000_000_000;
 /// The golden ratio, by which a count is scattered (Knuth, volume 3, section 6.4).
 const SCATTER: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -81,8 +85,8 @@ pub type ControlActions = Vec<ControlAction>;
 pub struct Beginning {
     /// The node that it is a part of.
     pub me: NodeId,
-    /// The node of the control service before this one. It is gone, whatever answers at its address: it was a part of the process
-    /// that held the lock of the cluster's directory.
+    /// The node of the control service before this one. It is gone, whatever answers at its address: it was a
+    /// part of the process that held the lock of the cluster's directory.
     pub former: Option<NodeId>,
     /// What the cluster is and how its nodes are watched.
     pub options: NodesOptions,
@@ -255,7 +259,8 @@ impl ControlCore {
         self.nodes.check();
     }
 
-    /// Another node has lost its connection to one. This service's own node goes on in any case: who holds that for gone cannot.
+    /// Another node has lost its connection to one. This service's own node goes on in any case: who holds
+    /// that for gone cannot.
     fn on_suspect(&mut self, node: NodeId, suspect: Suspect, now: Instant, out: &mut ControlActions) {
         let (from, suspect) = match suspect.is_given_up == Some(true) && suspect.node == self.me {
             true => (suspect.node, Suspect { node, ..suspect }),
@@ -292,8 +297,8 @@ impl ControlCore {
         }
     }
 
-    /// A node has no room for something, in a cluster where nodes are not told what the others have free. Who asks at the same
-    /// time is sent to different nodes.
+    /// A node has no room for something, in a cluster where nodes are not told what the others have free. Who
+    /// asks at the same time is sent to different nodes.
     fn on_find_nodes(&mut self, node: NodeId, find: &FindNodes, out: &mut ControlActions) {
         self.questions = self.questions.wrapping_add(1);
         let seed = self.questions.wrapping_mul(SCATTER);
@@ -303,8 +308,8 @@ impl ControlCore {
         }
     }
 
-    /// A node cannot dial another one, and has it asked to dial. Every node may ask every other: whoever dials sees in the
-    /// handshake whom it has reached.
+    /// A node cannot dial another one, and has it asked to dial. Every node may ask every other: whoever
+    /// dials sees in the handshake whom it has reached.
     fn on_dial_me(&mut self, node: NodeId, asked: DialMe, out: &mut ControlActions) {
         if asked.from.node() != node {
             return end_session(node, "it asks for connections to another node", out);

@@ -1,19 +1,24 @@
-//! Settling the deaths of processes that other nodes have to do with (`docs/adr/0029-settling-over-nodes.md`).
+//! Settling the deaths of processes that other nodes have to do with
+//! (`docs/adr/0029-settling-over-nodes.md`).
 //!
-//! Each node that is told of a death, and the node where it was, answers once for all its clients with what they hold of the
-//! dead process. When nobody owes an answer any more all open deaths are settled together: one who died meanwhile may
-//! have handed on what it had of an earlier one. Nodes settle by themselves what no other node can know of.
+//! Each node that is told of a death, and the node where it was, answers once for all its clients with what
+//! they hold of the dead process. When nobody owes an answer any more all open deaths are settled together:
+//! one who died meanwhile may have handed on what it had of an earlier one. Nodes settle by themselves what
+//! no other node can know of.
 //!
 //! Invariants:
 //! - DS1: what counts of a death is settled only when every node that was asked has answered or is gone.
-//! - DS2: a node that says what its clients hold has said before which of its processes are gone: no answer counts for a
-//!   process that died owing one.
-//! - DS3: what a node says again, because it was asked again or because the control service started again, counts once.
-//! - DS4: nothing that a node said counts when it is gone, and everybody who is left is asked about all of its processes.
+//! - DS2: a node that says what its clients hold has said before which of its processes are gone: no answer
+//!   counts for a process that died owing one.
+//! - DS3: what a node says again, because it was asked again or because the control service started again,
+//!   counts once.
+//! - DS4: nothing that a node said counts when it is gone, and everybody who is left is asked about all of
+//!   its processes.
 //!
-//! A control service that starts knows of no death: nodes say again what they had said and not heard the last of. Others may
-//! have heard that from the one before it, and not all of its questions may have come. So who answers unasked has everybody
-//! asked; nodes remember what they had answered, and owners which deaths are settled.
+//! A control service that starts knows of no death: nodes say again what they had said and not heard the last
+//! of. Others may have heard that from the one before it, and not all of its questions may have come. So who
+//! answers unasked has everybody asked; nodes remember what they had answered, and owners which deaths are
+//! settled.
 //!
 //! It counts nothing itself: owners do.
 
@@ -67,8 +72,8 @@ pub struct Settling {
 }
 
 impl Settling {
-    /// A process is gone, as its node says, perhaps again because more nodes turned out to have to do with it. These nodes
-    /// are to be asked besides its own.
+    /// A process is gone, as its node says, perhaps again because more nodes turned out to have to do with
+    /// it. These nodes are to be asked besides its own.
     pub fn on_gone(
         &mut self,
         gone: WorkerId,
@@ -109,8 +114,8 @@ impl Settling {
         }
     }
 
-    /// A node has heard its clients. After a restart of the control service a node may answer before anybody has asked: then
-    /// all who may have to do with it are asked, or all about its node, if that is gone.
+    /// A node has heard its clients. After a restart of the control service a node may answer before anybody
+    /// has asked: then all who may have to do with it are asked, or all about its node, if that is gone.
     pub fn on_collected(
         &mut self,
         node: NodeId,
@@ -140,7 +145,8 @@ impl Settling {
         self.settle(say);
     }
 
-    /// A node is gone with all its processes: it owes nothing, and those that are left are asked about all of them.
+    /// A node is gone with all its processes: it owes nothing, and those that are left are asked about all of
+    /// them.
     pub fn on_node_gone(
         &mut self,
         gone: NodeId,
@@ -156,7 +162,8 @@ impl Settling {
         self.settle(say);
     }
 
-    /// Asks those who have not been asked, nor answered, about a process, or all processes of a node that is gone.
+    /// Asks those who have not been asked, nor answered, about a process, or all processes of a node that is
+    /// gone.
     fn ask(&mut self, gone: WorkerId, nodes: impl IntoIterator<Item = NodeId>, say: &mut Vec<Saying>) {
         if self.settled.contains(&gone) {
             return;
@@ -300,7 +307,8 @@ impl Directory {
         self.send_deaths(say, None, out);
     }
 
-    /// Some nodes have to do with these. Of one that is gone no record is left, and not all may have been told.
+    /// Some nodes have to do with these. Of one that is gone no record is left, and not all may have been
+    /// told.
     pub fn settle_forgotten(
         &mut self,
         watched: impl IntoIterator<Item = NodeId>,

@@ -1,17 +1,18 @@
 //! The directory of the control service: which actors and names there are, on whatever node.
 //!
-//! [`super::ControlCore`] carries it where nodes join over connections; by itself it serves where everything runs on one machine
-//! ([`crate::engine::Solo`]).
+//! [`super::ControlCore`] carries it where nodes join over connections; by itself it serves where everything
+//! runs on one machine ([`crate::engine::Solo`]).
 //!
-//! It decides where an actor gets a process, counts its restarts, and tells the nodes whose processes want to know; it
-//! keeps names, and which checkpoint of an actor stands. Nodes say what their processes ask and what became of what they
-//! were told to do ([`ToControl`]), and carry out what is decided ([`ToNode`]).
+//! It decides where an actor gets a process, counts its restarts, and tells the nodes whose processes want to
+//! know; it keeps names, and which checkpoint of an actor stands. Nodes say what their processes ask and what
+//! became of what they were told to do ([`ToControl`]), and carry out what is decided ([`ToNode`]).
 //!
 //! Invariants:
-//! - CT1: an actor has at most one process at a time. What belongs to an earlier one is known by the number of its
-//!   takeover and changes nothing.
+//! - CT1: an actor has at most one process at a time. What belongs to an earlier one is known by the number
+//!   of its takeover and changes nothing.
 //! - CT2: a name belongs to one actor, which is not dead.
-//! - CT3: all that the processes of a node hear about one actor they hear in the order in which it was decided here.
+//! - CT3: all that the processes of a node hear about one actor they hear in the order in which it was
+//!   decided here.
 
 use std::collections::VecDeque;
 

@@ -11,13 +11,14 @@
 //! | forgotten | a node asks about bundles of it | `Release`: it was not told before |
 //!
 //! Invariants:
-//! - GR1: all open bundles of a group are reserved by one attempt, or none stays so: what one node refuses is given back
-//!   everywhere before the next attempt.
-//! - GR2: a bundle has one place: a node that says it reserved one for another attempt is told to give it back.
+//! - GR1: all open bundles of a group are reserved by one attempt, or none stays so: what one node refuses is
+//!   given back everywhere before the next attempt.
+//! - GR2: a bundle has one place: a node that says it reserved one for another attempt is told to give it
+//!   back.
 //! - GR3: a group is created only when every bundle's node has said that it is committed.
 //!
-//! It may be restarted from [`Record`]s: nodes ask about what they have reserved, and are told. It never looks at what runs
-//! in a group, and never waits for a node that is gone.
+//! It may be restarted from [`Record`]s: nodes ask about what they have reserved, and are told. It never
+//! looks at what runs in a group, and never waits for a node that is gone.
 
 use std::collections::VecDeque;
 
@@ -69,7 +70,8 @@ pub struct Groups {
 }
 
 impl Groups {
-    /// What was known before a restart, the `incarnation`th one. Commits are said again, for they may not have arrived.
+    /// What was known before a restart, the `incarnation`th one. Commits are said again, for they may not
+    /// have arrived.
     #[must_use]
     pub fn restored(records: Vec<Record>, incarnation: u32, out: &mut Vec<GroupAction>) -> Self {
         let first_attempt = u64::from(incarnation) << 32;
@@ -266,7 +268,8 @@ impl Groups {
         out.push(GroupAction::Client(from, state.into()));
     }
 
-    /// A node asks about what is reserved there: it prepared it long ago, or this control service has just begun.
+    /// A node asks about what is reserved there: it prepared it long ago, or this control service has just
+    /// begun.
     pub fn on_node_asks(&mut self, node: NodeId, find: &FindGroup, out: &mut Vec<GroupAction>) {
         let (Some(id), Some(attempt)) = (find.group, find.attempt) else { return };
         let is_open =
@@ -378,8 +381,8 @@ impl Groups {
         self.is_busy
     }
 
-    /// Places what waits and has room, in the order in which it was asked for: a group that does not fit holds up none
-    /// that does. `rows` is what is known of the nodes that take part.
+    /// Places what waits and has room, in the order in which it was asked for: a group that does not fit
+    /// holds up none that does. `rows` is what is known of the nodes that take part.
     pub fn settle(&mut self, rows: &[NodeRow], now: Instant, out: &mut Vec<GroupAction>) {
         self.is_busy = self.groups.values().any(|group| group.phase != Phase::Placed);
         for group in self.groups.values_mut() {
@@ -393,7 +396,8 @@ impl Groups {
             return;
         }
         self.is_dirty = false;
-        // What the nodes are too small for is tried again when they are others, not with every change of what is free.
+        // What the nodes are too small for is tried again when they are others, not with every change of what
+        // is free.
         let pairs = || self.seen.iter().zip(rows);
         let is_same = |(old, new): (&NodeRow, &NodeRow)| {
             old.node == new.node && old.total == new.total && old.labels == new.labels
@@ -424,8 +428,8 @@ impl Groups {
         self.groups.values().filter_map(next).min()
     }
 
-    /// Bundles of a group that may be used, with their places and nodes, or the one that is named; `None` when there is no such group.
-    /// Those that are too small for `request` are left out.
+    /// Bundles of a group that may be used, with their places and nodes, or the one that is named; `None`
+    /// when there is no such group. Those that are too small for `request` are left out.
     #[must_use]
     pub fn bundles_for<'a>(
         &'a self,

@@ -1,14 +1,15 @@
 //! The nodes of a cluster: who has joined, who lives, who leaves, who is gone.
 //!
-//! A node joins when its record is on disk. One that may live is told of as gone when the record is deleted there; one whose
-//! daemon has ended is told of at once, since no head will find it. So a head that starts again knows every node that others
-//! may know, and an id that it does not know is one of a node that is gone.
+//! A node joins when its record is on disk. One that may live is told of as gone when the record is deleted
+//! there; one whose daemon has ended is told of at once, since no head will find it. So a head that starts
+//! again knows every node that others may know, and an id that it does not know is one of a node that is
+//! gone.
 //!
 //! Invariants:
 //! - ND1: a node is known or gone, never both; an id that is gone never comes back.
 //! - ND2: the name of a known node is that of no other.
-//! - ND3: a node of which nothing is heard is gone after the timeout and one tick, unless the head itself stood still: then
-//!   all silences begin anew. Standing still makes nobody gone.
+//! - ND3: a node of which nothing is heard is gone after the timeout and one tick, unless the head itself
+//!   stood still: then all silences begin anew. Standing still makes nobody gone.
 //! - ND4: a node that is heard of, and whose port does not refuse, is never gone.
 //!
 //! It knows no connection: whose messages these are, and that a connection ended, comes in from outside.
@@ -38,8 +39,8 @@ mod joining;
 pub use health::Probed;
 pub use joining::Refusal;
 
-/// How long the news of a node that is gone waits for the disk (nanoseconds): a disk that hangs must not keep others waiting
-/// for a node that is not there.
+/// How long the news of a node that is gone waits for the disk (nanoseconds): a disk that hangs must not keep
+/// others waiting for a node that is not there.
 const DISK_PATIENCE_NANOS: u64 = 1_000_000_000;
 
 /// What is said when the control service itself stood still.
@@ -64,13 +65,13 @@ pub enum NodesAction {
         /// Where.
         address: String,
     },
-    /// A node has joined, or come back: to a head that started again, or over another connection. It knows nothing of what it was
-    /// told before.
+    /// A node has joined, or come back: to a head that started again, or over another connection. It knows
+    /// nothing of what it was told before.
     Joined(NodeId),
     /// A node is gone: everything there is. All nodes have been told by the actions before this one.
     Gone(NodeId, String),
-    /// A node asks after one that is gone, perhaps since before it joined, or since before this head began: it may not have been
-    /// told of the processes there.
+    /// A node asks after one that is gone, perhaps since before it joined, or since before this head began:
+    /// it may not have been told of the processes there.
     AskedAfter {
         /// Who asks.
         from: NodeId,
@@ -195,7 +196,8 @@ impl Nodes {
         let had_joined = register.rejoins.is_some();
         let row = joining::read(node, register, &self.options.python)?;
         if let Some(known) = self.nodes.get_mut(&node) {
-            // Its connection, or the head, ended before the answer had arrived; or the ids of two nodes are the same.
+            // Its connection, or the head, ended before the answer had arrived; or the ids of two nodes are
+            // the same.
             if record(&known.row) != record(&row) {
                 let reason = "another node has drawn the same id: start again".to_owned();
                 // One that had joined would ask for ever.
@@ -414,14 +416,14 @@ impl Nodes {
         out.push(NodesAction::Send(id, Box::new(Refused { reason }.into())));
     }
 
-    /// A node that may live is gone. Others hear of it when its record is deleted: a head that started again would take it
-    /// back otherwise.
+    /// A node that may live is gone. Others hear of it when its record is deleted: a head that started again
+    /// would take it back otherwise.
     fn bury(&mut self, id: NodeId, reason: String, now: Instant, out: &mut Vec<NodesAction>) {
         self.strike(id, reason, Pending::Leave(id, now.plus(DISK_PATIENCE_NANOS)), out);
     }
 
-    /// A node whose daemon has ended is gone. Nobody has to wait for the disk to hear of it: a head that started again would
-    /// find the port closed, too.
+    /// A node whose daemon has ended is gone. Nobody has to wait for the disk to hear of it: a head that
+    /// started again would find the port closed, too.
     fn forget(&mut self, id: NodeId, reason: String, out: &mut Vec<NodesAction>) {
         self.strike(id, reason, Pending::Forget(id), out);
         if self.gone.reason(id).is_some() {
@@ -435,7 +437,8 @@ impl Nodes {
         self.former.insert(id, node.row.about.name);
         self.changed.swap_remove(&id);
         let pending = if node.phase == Phase::Joining {
-            // Nobody has heard of it, nor has it: it may come again, also to another head, and is no node that is gone.
+            // Nobody has heard of it, nor has it: it may come again, also to another head, and is no node
+            // that is gone.
             self.pending.retain(|_, pending| !matches!(pending, Pending::Join(joining) if *joining == id));
             Pending::Forget(id)
         } else {

@@ -1,4 +1,5 @@
-//! Writes that must survive the control service. A machine that depends on one waits for its number to come back.
+//! Writes that must survive the control service. A machine that depends on one waits for its number to come
+//! back.
 
 /// A batch of writes, numbered by the machine that asks for it. All of it is written or nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]

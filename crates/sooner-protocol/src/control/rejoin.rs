@@ -1,11 +1,12 @@
-//! What a control service learns from the nodes after it has started again: actors, their names, jobs and who hears of
-//! what live on without it (`docs/adr/0032-what-nodes-tell-a-head-again.md`).
+//! What a control service learns from the nodes after it has started again: actors, their names, jobs and who
+//! hears of what live on without it (`docs/adr/0032-what-nodes-tell-a-head-again.md`).
 //!
-//! Until all nodes that an earlier one knew have come back, or are gone, or it took too long, words of nodes wait in their
-//! order: an actor that nobody has spoken of yet may be on a node that is still to come, and is neither gone nor may its
-//! name be given away. What a node says of itself is heard at once.
+//! Until all nodes that an earlier one knew have come back, or are gone, or it took too long, words of nodes
+//! wait in their order: an actor that nobody has spoken of yet may be on a node that is still to come, and is
+//! neither gone nor may its name be given away. What a node says of itself is heard at once.
 //!
-//! Two nodes that say of one actor that it is theirs: the later takeover counts, and the other process ends (CT1).
+//! Two nodes that say of one actor that it is theirs: the later takeover counts, and the other process ends
+//! (CT1).
 
 use std::collections::VecDeque;
 
@@ -34,7 +35,8 @@ pub(super) struct Learning {
     keeping: Vec<Keeping>,
     /// Calls of actors that checkpoints cover, and who took those.
     covered: Vec<(ActorId, WorkerId, Vec<TaskId>)>,
-    /// Checkpoints that are not known to stand. They come before all else that is said: a process that takes over gets what stands.
+    /// Checkpoints that are not known to stand. They come before all else that is said: a process that takes
+    /// over gets what stands.
     checkpoints: Vec<(WorkerId, Checkpoint)>,
     /// Actors that are dead.
     dead: Vec<ActorDead>,
@@ -48,7 +50,8 @@ pub(super) struct Learning {
 }
 
 impl Directory {
-    /// Nodes that an earlier control service knew are expected: their words wait until [`Self::on_all_here`], or `until`.
+    /// Nodes that an earlier control service knew are expected: their words wait until [`Self::on_all_here`],
+    /// or `until`.
     pub fn expect_nodes(&mut self, until: Instant) {
         self.learning = Some(Learning { until, ..Learning::default() });
     }
@@ -142,15 +145,16 @@ impl Directory {
         self.durable.as_mut().is_some_and(|durable| durable.absent.swap_remove(&node))
     }
 
-    /// Whether it is too early to ask about the processes of a node that is gone: not all are there that may know them. It is
-    /// done when they are.
+    /// Whether it is too early to ask about the processes of a node that is gone: not all are there that may
+    /// know them. It is done when they are.
     pub(super) fn must_settle_later(&mut self, gone: NodeId) -> bool {
         let Some(learning) = &mut self.learning else { return false };
         learning.gone.push(gone);
         true
     }
 
-    /// Those nodes, unless it is too early to ask about their processes: then they are kept, and it is done when all are there.
+    /// Those nodes, unless it is too early to ask about their processes: then they are kept, and it is done
+    /// when all are there.
     pub(super) fn not_too_early(&mut self, nodes: impl IntoIterator<Item = NodeId>) -> Vec<NodeId> {
         match &mut self.learning {
             Some(learning) => {
@@ -242,8 +246,8 @@ impl Directory {
         }
     }
 
-    /// Actors are dead, as an earlier control service had told some nodes. One that lives after all was told gone for want of a
-    /// node that came too late.
+    /// Actors are dead, as an earlier control service had told some nodes. One that lives after all was told
+    /// gone for want of a node that came too late.
     fn learn_dead(&mut self, dead: Vec<ActorDead>, out: &mut DirectoryActions) {
         for ActorDead { actor: id, failure } in dead {
             let ends = |takeover| self.unheard_ends.iter().any(|end| (end.0, end.1) == (id, takeover));
@@ -256,7 +260,8 @@ impl Directory {
         }
     }
 
-    /// A process of an actor that has ended, or has a later one: it ends, and its state counts until a later one has its own.
+    /// A process of an actor that has ended, or has a later one: it ends, and its state counts until a later
+    /// one has its own.
     fn learn_earlier(&mut self, node: NodeId, row: ActorHere, has_ended: bool, out: &mut DirectoryActions) {
         let (id, takeover, taker) = (row.actor, row.takeover, taker(&row));
         let is_kept = !has_ended && takes_checkpoints(&row);

@@ -1,10 +1,11 @@
 //! What the nodes of a cluster have free, by their last reports, and who could serve a request.
 //!
-//! Small clusters: everybody is told everything, as it changes. Larger ones: nodes ask, and get a few candidates. To tell
-//! everybody everything costs the square of the number of nodes.
+//! Small clusters: everybody is told everything, as it changes. Larger ones: nodes ask, and get a few
+//! candidates. To tell everybody everything costs the square of the number of nodes.
 //!
-//! It is a view, not a ledger: a node that is asked on the strength of it decides by itself. It promises nothing to anybody, and
-//! the choice between equals comes in as a number, so that not everybody is sent to the same node.
+//! It is a view, not a ledger: a node that is asked on the strength of it decides by itself. It promises
+//! nothing to anybody, and the choice between equals comes in as a number, so that not everybody is sent to
+//! the same node.
 //!
 //! Invariants:
 //! - VW1: a row is that of the report with the highest version.
@@ -144,7 +145,8 @@ impl View {
         self.changed.insert(node.node);
     }
 
-    /// A node came back to a head that started again, or over a new session: it has forgotten what it was told.
+    /// A node came back to a head that started again, or over a new session: it has forgotten what it was
+    /// told.
     pub fn on_joined(&mut self, node: &NodeRow) {
         self.on_node(node);
         self.told.swap_remove(&node.node);
@@ -202,8 +204,8 @@ impl View {
         others.flat_map(|(node, told)| told.demand.iter().map(|shape| row(*node, shape))).collect()
     }
 
-    /// Up to `count` nodes that could serve a request, the best first: those that can now, the fullest first; then those that
-    /// could, those with the fewest requests first. `seed` decides between equals.
+    /// Up to `count` nodes that could serve a request, the best first: those that can now, the fullest first;
+    /// then those that could, those with the fewest requests first. `seed` decides between equals.
     #[must_use]
     pub fn candidates(
         &self,
@@ -247,8 +249,8 @@ impl View {
             return Vec::new();
         }
         let start = usize::try_from(seed % rows as u64).unwrap_or_default();
-        // Whether it is free, how well it is liked, how good it is, where it stands from a place that differs from question to
-        // question.
+        // Whether it is free, how well it is liked, how good it is, where it stands from a place that differs
+        // from question to question.
         let mut found: Vec<(bool, u8, u64, usize)> = Vec::new();
         let mut free = 0;
         let named = question.liked().and_then(|node| self.rows.get_index_of(&node));

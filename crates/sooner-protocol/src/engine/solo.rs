@@ -1,9 +1,9 @@
 //! A node that carries the control service, too: all there is where everything runs on one machine.
 //!
-//! What the two cores say to each other is passed on as values, before the node does anything else: each hears the other's
-//! words in the order in which they were said, and what follows from them comes before what the node does next. There is
-//! no second implementation for one machine: a node elsewhere and the control service of a cluster are the same cores
-//! with a connection in between.
+//! What the two cores say to each other is passed on as values, before the node does anything else: each
+//! hears the other's words in the order in which they were said, and what follows from them comes before what
+//! the node does next. There is no second implementation for one machine: a node elsewhere and the control
+//! service of a cluster are the same cores with a connection in between.
 
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
@@ -28,8 +28,8 @@ pub struct Solo {
 }
 
 impl Solo {
-    /// A node with these resources. Ids of its processes count up from `first_worker`, which must be unlike that of
-    /// any other session; `pool_size` idle workers are kept.
+    /// A node with these resources. Ids of its processes count up from `first_worker`, which must be unlike
+    /// that of any other session; `pool_size` idle workers are kept.
     #[must_use]
     pub fn new(total: ResourceSet, first_worker: u64, pool_size: usize) -> Self {
         let id = WorkerId(first_worker).node();
@@ -115,7 +115,8 @@ impl Solo {
         self.node.adjust_pool(now, out);
     }
 
-    /// Has the control service decide what it can, and the node carry that out: bundles of groups are committed after it.
+    /// Has the control service decide what it can, and the node carry that out: bundles of groups are
+    /// committed after it.
     fn consult(&mut self, begin: usize, out: &mut NodeActions) {
         if self.control.wants_reports() {
             self.control.on_report(self.node.row());
@@ -142,7 +143,8 @@ impl Solo {
         NodeReport { actors, groups, ..self.node.report() }
     }
 
-    /// Passes on what the node says at the end of these actions, and what is said in answer, until neither has more.
+    /// Passes on what the node says at the end of these actions, and what is said in answer, until neither
+    /// has more.
     fn pass_on(&mut self, begin: usize, out: &mut NodeActions) {
         let is_said = |action: &NodeAction| matches!(action, NodeAction::Control(_));
         let Some(first) = out[begin..].iter().position(is_said) else { return };

@@ -1,19 +1,22 @@
-//! The core of a node: its resources, leases, worker pool, block holders, and the actors that have a process here.
+//! The core of a node: its resources, leases, worker pool, block holders, and the actors that have a process
+//! here.
 //!
-//! It grants a lease when the resources are free and a worker is idle, queues the demand otherwise, and has more
-//! workers forked when resources are free and workers are not. Placement decisions are made once per batch of
-//! events, in [`NodeCore::settle`].
+//! It grants a lease when the resources are free and a worker is idle, queues the demand otherwise, and has
+//! more workers forked when resources are free and workers are not. Placement decisions are made once per
+//! batch of events, in [`NodeCore::settle`].
 //!
 //! What concerns more than one node, which actors and names there are, is the control service's
-//! ([`crate::control::Directory`]): the node passes on what its processes say to it and carries out what it decides. It
-//! never waits for an answer, and nothing between two processes (tasks, calls, values) depends on one.
+//! ([`crate::control::Directory`]): the node passes on what its processes say to it and carries out what it
+//! decides. It never waits for an answer, and nothing between two processes (tasks, calls, values) depends on
+//! one.
 //!
 //! Invariants:
-//! - N1: a worker is starting, idle, leased or an actor's; it is in exactly one of these states. It works for one job.
+//! - N1: a worker is starting, idle, leased or an actor's; it is in exactly one of these states. It works for
+//!   one job.
 //! - N2: resources are held by waiting placements, leases and actors, and by nobody else.
 //! - N3: every demand is granted, withdrawn, or waits; one that can never be met is reported once.
-//! - N4: processes hear of a peer before they hear of a lease or an actor there, and of its end after its last
-//!   message.
+//! - N4: processes hear of a peer before they hear of a lease or an actor there, and of its end after its
+//!   last message.
 //!
 //! It never looks into a value: code, arguments and names of actors are bytes to it.
 
@@ -55,14 +58,15 @@ pub enum NodeAction {
     StartWorker(WorkerId),
     /// Kill a worker's process.
     KillWorker(WorkerId),
-    /// A worker takes, beside what it holds now, no more memory than what it reserved (bytes) and an allowance
-    /// ([`super::workers::memory::limit`]); `None`: as much as there is again.
+    /// A worker takes, beside what it holds now, no more memory than what it reserved (bytes) and an
+    /// allowance ([`super::workers::memory::limit`]); `None`: as much as there is again.
     LimitMemory(WorkerId, Option<u64>),
     /// A block of shared memory is free.
     FreeBlock(u64),
     /// Tell the user.
     Warn(String),
-    /// A node is held for gone: nothing is said to it, nothing heard from it, and the control service is told when it is there.
+    /// A node is held for gone: nothing is said to it, nothing heard from it, and the control service is told
+    /// when it is there.
     GiveUp(NodeId),
     /// Find a block for a value of another node: [`NodeCore::on_block`] or [`NodeCore::on_no_block`] follows.
     AllocateFor {
@@ -73,8 +77,8 @@ pub enum NodeAction {
     },
     /// Open a stream of its bytes: [`NodeCore::on_bytes`] and [`NodeCore::on_stream_end`] follow.
     Fetch(Fetching),
-    /// Write what is in a block to disk, as this value: [`NodeCore::on_spilled`] follows. What [`Self::Fetch`] asks for of this
-    /// node itself are such values: they are read behind it.
+    /// Write what is in a block to disk, as this value: [`NodeCore::on_spilled`] follows. What
+    /// [`Self::Fetch`] asks for of this node itself are such values: they are read behind it.
     Spill {
         /// The value.
         spilled: u64,
@@ -90,8 +94,8 @@ pub enum NodeAction {
         /// The number of the stream.
         attempt: u64,
     },
-    /// Say something to a process of another node, or to that node, which goes by the id before those of its processes.
-    /// It goes to [`NodeCore::on_routed`] there.
+    /// Say something to a process of another node, or to that node, which goes by the id before those of its
+    /// processes. It goes to [`NodeCore::on_routed`] there.
     Route {
         /// Who says it: a process here, or this node.
         from: WorkerId,
@@ -100,14 +104,16 @@ pub enum NodeAction {
         /// What.
         message: Box<Message>,
     },
-    /// Say something to the control service. What it says to the node in answer goes to [`NodeCore::on_control`].
+    /// Say something to the control service. What it says to the node in answer goes to
+    /// [`NodeCore::on_control`].
     Control(ToControl),
-    /// Ask the control service which nodes could serve something: [`NodeCore::on_candidates`] follows, or nothing does while
-    /// there is none.
+    /// Ask the control service which nodes could serve something: [`NodeCore::on_candidates`] follows, or
+    /// nothing does while there is none.
     FindNodes(Box<FindNodes>),
     /// There will be workers for the job of a driver on another node, and this is what they need.
     BeginJob(WorkerId, Box<JobConfig>),
-    /// The driver of such a job is about to end in order: its workers are to end, but for those that outlive it.
+    /// The driver of such a job is about to end in order: its workers are to end, but for those that outlive
+    /// it.
     JobLeaves(WorkerId),
 }
 
@@ -212,8 +218,8 @@ pub struct NodeCore {
     pub(super) settling: super::peers::deaths::Settling,
     /// Those who are gone of whom the control service has heard, and who are not being settled yet.
     pub(super) announced: Vec<WorkerId>,
-    /// What the control service was told of those whose deaths it settles, and who has to do with them: a new one has to
-    /// hear it again.
+    /// What the control service was told of those whose deaths it settles, and who has to do with them: a new
+    /// one has to hear it again.
     pub(super) ended: Map<WorkerId, (WorkerGone, Vec<NodeId>)>,
     /// Processes that were here, and nodes that asked to hear of their ends after these: the latest.
     pub(super) asked_late: VecDeque<(WorkerId, NodeId)>,
@@ -250,8 +256,8 @@ pub struct NodeCore {
 }
 
 impl NodeCore {
-    /// A node with these resources. Ids of its processes count up from `first_worker`, which must be unlike that of
-    /// any other session; `pool_size` idle workers are kept.
+    /// A node with these resources. Ids of its processes count up from `first_worker`, which must be unlike
+    /// that of any other session; `pool_size` idle workers are kept.
     #[must_use]
     pub fn new(total: ResourceSet, first_worker: u64, pool_size: usize) -> Self {
         Self {
@@ -372,7 +378,8 @@ impl NodeCore {
         }
     }
 
-    /// The first half of [`Self::on_gone`]: all hear of the end, the control service last. False if nobody knew the client.
+    /// The first half of [`Self::on_gone`]: all hear of the end, the control service last. False if nobody
+    /// knew the client.
     pub(crate) fn end_process(
         &mut self,
         client: WorkerId,

@@ -1,7 +1,9 @@
 //! Draining: a node that is about to end finishes the tasks that run and begins nothing more.
 //!
-//! What it was asked to begin it gives back. Values in its memory that belong to processes of other nodes are handed over:
-//! their owners are told, have them brought to where they are, and say so. Owners whose own nodes leave, too, are not asked. Actors that may move are ended by the control service, which begins them elsewhere.
+//! What it was asked to begin it gives back. Values in its memory that belong to processes of other nodes are
+//! handed over: their owners are told, have them brought to where they are, and say so. Owners whose own
+//! nodes leave, too, are not asked. Actors that may move are ended by the control service, which begins them
+//! elsewhere.
 
 use sooner_wire::limits::HAND_OVER_MAX;
 use sooner_wire::message::{HandOver, HandedOver};
@@ -31,7 +33,8 @@ impl NodeCore {
         self.leases.is_empty()
     }
 
-    /// Whether no task runs any more, no actor is on its way elsewhere, and no value is left that another node can have.
+    /// Whether no task runs any more, no actor is on its way elsewhere, and no value is left that another
+    /// node can have.
     #[must_use]
     pub fn is_drained(&self) -> bool {
         self.has_ended_tasks()
@@ -103,8 +106,8 @@ impl NodeCore {
         self.brought.retain(|(owner, _)| *owner != gone);
     }
 
-    /// The session with a node has ended: what its processes were asked to have brought there, or have answered, may not have
-    /// arrived. With the next need they are asked again.
+    /// The session with a node has ended: what its processes were asked to have brought there, or have
+    /// answered, may not have arrived. With the next need they are asked again.
     pub(super) fn hand_over_again(&mut self, node: NodeId) {
         self.handed_over.retain(|(owner, _)| owner.node() != node);
     }

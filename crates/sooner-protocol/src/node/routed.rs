@@ -1,10 +1,11 @@
 //! What comes over the links of other nodes: who may say what to whom, and what becomes of it.
 //!
-//! Which messages go between nodes, and what their senders may say in them, is in their rows ([`sooner_wire::message::Row`]).
-//! For anything else the link is cut: whoever says it is not a node of this cluster, or is broken. Deaths and how they
-//! are settled come from the control service alone.
+//! Which messages go between nodes, and what their senders may say in them, is in their rows
+//! ([`sooner_wire::message::Row`]). For anything else the link is cut: whoever says it is not a node of this
+//! cluster, or is broken. Deaths and how they are settled come from the control service alone.
 //!
-//! A process here that is gone needs no word of what it held, or of copies of what it owned: the message is dropped.
+//! A process here that is gone needs no word of what it held, or of copies of what it owned: the message is
+//! dropped.
 
 use sooner_wire::message::{Ends, Message, Route, RouteError};
 use sooner_wire::{NodeId, WorkerId};
@@ -47,7 +48,8 @@ impl NodeCore {
         message.check(Ends { route, from, to })
     }
 
-    /// Something came from another node or a process there, for this node or a process here. What is the shell's comes back.
+    /// Something came from another node or a process there, for this node or a process here. What is the
+    /// shell's comes back.
     ///
     /// # Errors
     /// [`RouteError`]: nobody there says that. The link is to be cut.

@@ -1,9 +1,9 @@
 //! A node whose control service is elsewhere: behind a connection, also where it is on the same machine.
 //!
-//! It has the calls of [`crate::engine::Solo`], so that whoever carries a node does not care which of the two it is. What the
-//! node says to the control service comes out as [`NodeAction::Control`], in order; what that says goes to
-//! [`Member::on_control`]. Nothing is answered from what was said before: questions to a control service that is away, or stands still,
-//! wait, and end with an error when that lasts (`uplink/requests.rs`).
+//! It has the calls of [`crate::engine::Solo`], so that whoever carries a node does not care which of the two
+//! it is. What the node says to the control service comes out as [`NodeAction::Control`], in order; what that
+//! says goes to [`Member::on_control`]. Nothing is answered from what was said before: questions to a control
+//! service that is away, or stands still, wait, and end with an error when that lasts (`uplink/requests.rs`).
 //!
 //! The control service may have started again and know nothing: the node tells it what is here
 //! ([`Member::on_control_up`]), and says again what was not answered.
@@ -46,8 +46,8 @@ pub struct Member {
 }
 
 impl Member {
-    /// A node with these resources. Ids of its processes count up from `first_worker`, which must be unlike that of
-    /// any other session; `pool_size` idle workers are kept.
+    /// A node with these resources. Ids of its processes count up from `first_worker`, which must be unlike
+    /// that of any other session; `pool_size` idle workers are kept.
     #[must_use]
     pub fn new(total: ResourceSet, first_worker: u64, pool_size: usize) -> Self {
         let mut node = NodeCore::new(total, first_worker, pool_size);
@@ -139,8 +139,8 @@ impl Member {
         }
     }
 
-    /// Something came over the link of node `link`, from it or a process there, for this node or a process here. What is
-    /// the shell's comes back: lines that workers printed.
+    /// Something came over the link of node `link`, from it or a process there, for this node or a process
+    /// here. What is the shell's comes back: lines that workers printed.
     ///
     /// # Errors
     /// [`RouteError`]: nobody there says that. The link is to be cut.
@@ -168,8 +168,8 @@ impl Member {
         }
     }
 
-    /// The control service is connected. `is_new`: it knows nothing of this node, because the node has just joined or the
-    /// control service has started again.
+    /// The control service is connected. `is_new`: it knows nothing of this node, because the node has just
+    /// joined or the control service has started again.
     pub fn on_control_up(&mut self, is_new: bool, _now: Instant, out: &mut NodeActions) {
         self.requests.on_up(is_new);
         if !is_new {
@@ -217,8 +217,8 @@ impl Member {
         self.node.on_link_ended(node, out);
     }
 
-    /// A process here has not reached one of another node for as long as a link may be without a connection, and this node does
-    /// not reach that node either.
+    /// A process here has not reached one of another node for as long as a link may be without a connection,
+    /// and this node does not reach that node either.
     pub fn on_unreached(&mut self, node: NodeId) {
         if !self.is_given_up(node) {
             self.cut_off.on_link_ended(node);

@@ -1,16 +1,18 @@
 //! A node's resources with the parts of them that are set apart for bundles of placement groups.
 //!
-//! A bundle takes what it holds from the node like anybody else, and hands it out again to what runs in the group.
-//! Reserving has two phases (Ray's documentation, "Placement Groups"): what is prepared is taken but not handed out,
-//! and is given back if the control service says so; what is committed may be used.
+//! A bundle takes what it holds from the node like anybody else, and hands it out again to what runs in the
+//! group. Reserving has two phases (Ray's documentation, "Placement Groups"): what is prepared is taken but
+//! not handed out, and is given back if the control service says so; what is committed may be used.
 //!
 //! Invariants:
 //! - BU1: a bundle is reserved at most once, however often its preparation is asked for.
-//! - BU2: what is free of the node, of its bundles, and granted adds up to the node's total, for every resource.
-//! - BU3: what a process holds in a bundle that is given back returns to the node when the process is gone, not before.
+//! - BU2: what is free of the node, of its bundles, and granted adds up to the node's total, for every
+//!   resource.
+//! - BU3: what a process holds in a bundle that is given back returns to the node when the process is gone,
+//!   not before.
 //!
-//! It never gives a bundle back by itself: only the control service knows whether the others are committed, and whether
-//! the group is still there.
+//! It never gives a bundle back by itself: only the control service knows whether the others are committed,
+//! and whether the group is still there.
 
 use sooner_wire::limits::PREPARED_NANOS;
 use sooner_wire::message::BundleFree;
@@ -25,8 +27,8 @@ use crate::time::Instant;
 /// How much of the resource that stands for a bundle itself there is (as in Ray, for those who look).
 const BUNDLE_SHARES: u64 = 1000 * UNIT;
 
-/// Adds what a bundle has under names like Ray's: `CPU_group_<id>` for the group and `CPU_group_<bundle>_<id>` for the
-/// bundle.
+/// Adds what a bundle has under names like Ray's: `CPU_group_<id>` for the group and
+/// `CPU_group_<bundle>_<id>` for the bundle.
 pub fn add_formatted(set: &mut ResourceSet, group: GroupId, index: u32, amounts: &ResourceSet) {
     let hex = format!("{:016x}{:016x}", group.owner.0, group.number);
     for (name, amount) in amounts.iter().chain([("bundle", BUNDLE_SHARES)]) {
@@ -225,8 +227,8 @@ impl Pools {
         is_any
     }
 
-    /// Gives back the bundles of an attempt, or all of the group. What processes hold of them stays theirs: the caller
-    /// ends those whose grant says [`Grant::group`].
+    /// Gives back the bundles of an attempt, or all of the group. What processes hold of them stays theirs:
+    /// the caller ends those whose grant says [`Grant::group`].
     pub fn give_back(&mut self, group: GroupId, attempt: Option<u64>) {
         let Some(bundles) = self.groups.get_mut(&group) else { return };
         let meant = |bundle: &&mut Bundle| attempt.is_none_or(|attempt| bundle.attempt == attempt);
@@ -252,8 +254,8 @@ impl Pools {
         }
     }
 
-    /// Groups and attempts whose bundles are prepared and of which nothing was heard for long; they count as asked about
-    /// from now on.
+    /// Groups and attempts whose bundles are prepared and of which nothing was heard for long; they count as
+    /// asked about from now on.
     pub fn unheard(&mut self, now: Instant) -> Vec<(GroupId, u64)> {
         let mut found = Vec::new();
         if !std::mem::take(&mut self.has_prepared) {

@@ -1,5 +1,5 @@
-//! Scheduling: what is free on a node, which node work goes to, and where the bundles of placement groups go. Queues and
-//! leases are in [`crate::node`].
+//! Scheduling: what is free on a node, which node work goes to, and where the bundles of placement groups go.
+//! Queues and leases are in [`crate::node`].
 
 mod bundles;
 mod packing;

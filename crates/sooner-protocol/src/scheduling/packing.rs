@@ -1,7 +1,8 @@
 //! Where the bundles of a placement group go: a pure function of what is known of the nodes.
 //!
-//! Strict strategies are exact: if there is a way, it is found. The others are best effort: they take the largest
-//! bundles first, each to the best node that has room, and may miss a way that only a search would find.
+//! Strict strategies are exact: if there is a way, it is found. The others are best effort: they take the
+//! largest bundles first, each to the best node that has room, and may miss a way that only a search would
+//! find.
 
 use sooner_wire::message::{Bundle, GroupStrategy};
 use sooner_wire::strategy::describe_terms;
@@ -22,7 +23,8 @@ pub enum Unplaced {
 /// A bundle to be placed, with its place among those of its group.
 type Open<'a> = (u32, &'a Bundle);
 
-/// Nodes for bundles. `taken` are the nodes of bundles of the group that have a place already, one entry each.
+/// Nodes for bundles. `taken` are the nodes of bundles of the group that have a place already, one entry
+/// each.
 ///
 /// # Errors
 /// [`Unplaced`], with a sentence for people.
@@ -131,8 +133,8 @@ fn each_on_its_own(
     Some(placed.filter_map(|((index, _), row)| row.map(|row| (*index, rows[row].node))).collect())
 }
 
-/// A node without a bundle that can be reached from this bundle, and for each node on the way the bundle that it would
-/// get.
+/// A node without a bundle that can be reached from this bundle, and for each node on the way the bundle that
+/// it would get.
 fn search_path(
     bundle: usize,
     matched: &[Option<usize>],
@@ -155,7 +157,8 @@ fn search_path(
     None
 }
 
-/// Largest first, each to a node that has room: to one that has bundles already (`pack`), or to one with the fewest.
+/// Largest first, each to a node that has room: to one that has bundles already (`pack`), or to one with the
+/// fewest.
 fn one_by_one(
     open: &[Open<'_>],
     taken: &[NodeId],

@@ -1,13 +1,14 @@
 //! Which node work goes to: pure functions of what is known of the nodes.
 //!
-//! Work without a strategy is packed until nodes are half in use and spread from there on (Ray's "hybrid" policy), on
-//! its caller's node first; the node that holds most bytes of its arguments goes before that (Ray, section 4.2.2;
-//! figure 8a). Actors that hold no CPU while they live are counted instead: each goes where fewest are, and not to nodes
-//! without CPUs. It never waits for a node that others could stand in for, and never leaves a node that a hard condition
-//! names.
+//! Work without a strategy is packed until nodes are half in use and spread from there on (Ray's "hybrid"
+//! policy), on its caller's node first; the node that holds most bytes of its arguments goes before that
+//! (Ray, section 4.2.2; figure 8a). Actors that hold no CPU while they live are counted instead: each goes
+//! where fewest are, and not to nodes without CPUs. It never waits for a node that others could stand in for,
+//! and never leaves a node that a hard condition names.
 //!
-//! It is the same for tasks and for actors. Who places tasks is a node ([`crate::node`]), who places actors the control
-//! service ([`crate::control`]): both choose with [`choose`], and have what finds no room wait where [`queue`] says.
+//! It is the same for tasks and for actors. Who places tasks is a node ([`crate::node`]), who places actors
+//! the control service ([`crate::control`]): both choose with [`choose`], and have what finds no room wait
+//! where [`queue`] says.
 
 use sooner_wire::resources::UNIT;
 use sooner_wire::strategy::{LabelTerm, Labels, NodeAffinity, NodeLabels, describe_terms};
@@ -18,7 +19,8 @@ use crate::table::Map;
 /// Share of a node's most used resource (in thousandths) from which on work is spread.
 const PACKED_SHARE: u64 = 500;
 
-/// A node as far as scheduling knows it. For work in a placement group: the resources are those of its bundles there.
+/// A node as far as scheduling knows it. For work in a placement group: the resources are those of its
+/// bundles there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeRow {
     /// Which node.
@@ -44,13 +46,14 @@ pub struct Asked<'a> {
     pub prefer: Option<NodeId>,
     /// Whose turn it is, for what is spread.
     pub turns: Option<&'a Turns>,
-    /// For an actor that will hold no CPU: how many such actors each node has. What nodes have free would say the same of
-    /// all of them for ever.
+    /// For an actor that will hold no CPU: how many such actors each node has. What nodes have free would say
+    /// the same of all of them for ever.
     pub resting: Option<&'a Map<NodeId, u32>>,
 }
 
-/// Which nodes had their turn when: what is spread goes to the one whose turn is longest ago. A count of what was placed
-/// before would not do: which nodes have room, and what else is placed meanwhile, changes from one to the next.
+/// Which nodes had their turn when: what is spread goes to the one whose turn is longest ago. A count of what
+/// was placed before would not do: which nodes have room, and what else is placed meanwhile, changes from one
+/// to the next.
 #[derive(Debug, Default)]
 pub struct Turns {
     count: u64,
@@ -89,7 +92,8 @@ pub enum Choice {
     On(NodeId),
     /// There is a node for it, but none has room now.
     Wait,
-    /// No node is large enough, or has the labels: it waits for one that joins. The text says what is missing.
+    /// No node is large enough, or has the labels: it waits for one that joins. The text says what is
+    /// missing.
     Lacking(String),
     /// The node that it is bound to is gone or too small: it will never run.
     Never(String),
@@ -120,8 +124,9 @@ pub fn awaited<'a>(rows: impl IntoIterator<Item = &'a NodeRow>, asked: &Asked<'_
     rows
 }
 
-/// The node in whose queue it waits where [`choose`] says [`Choice::Wait`]: the one that it would like best, then its
-/// caller's, unless it will hold no CPU and leave that queue at once; else the one that `calmest` finds among those that could run it. It goes to another one that has room first.
+/// The node in whose queue it waits where [`choose`] says [`Choice::Wait`]: the one that it would like best,
+/// then its caller's, unless it will hold no CPU and leave that queue at once; else the one that `calmest`
+/// finds among those that could run it. It goes to another one that has room first.
 #[must_use]
 pub fn queue<'a>(
     rows: impl IntoIterator<Item = &'a NodeRow>,
@@ -203,7 +208,8 @@ fn among(rows: Vec<&NodeRow>, asked: &Asked<'_>, spread: bool) -> Choice {
             None if used < PACKED_SHARE => 0,
             None => used,
         };
-        // Whoever starts a node without CPUs, such as a head, wants nothing to run there that can run elsewhere.
+        // Whoever starts a node without CPUs, such as a head, wants nothing to run there that can run
+        // elsewhere.
         let is_without_cpus = asked.resting.is_some() && row.total.amount("CPU") == 0;
         (wastes_gpu, is_without_cpus, packed, row.node != asked.local, row.node)
     };
@@ -223,7 +229,8 @@ pub fn used_share(row: &NodeRow, request: &ResourceSet) -> u64 {
     names.map(share).max().unwrap_or(0)
 }
 
-/// What the actors that hold no CPU would use of a node, in thousandths of its CPUs, if each of them held one.
+/// What the actors that hold no CPU would use of a node, in thousandths of its CPUs, if each of them held
+/// one.
 fn resting_share(row: &NodeRow, resting: &Map<NodeId, u32>) -> u64 {
     let count = u64::from(resting.get(&row.node).copied().unwrap_or(0));
     count.saturating_mul(1000 * UNIT) / row.total.amount("CPU").max(UNIT)

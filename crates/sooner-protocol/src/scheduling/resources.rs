@@ -4,8 +4,8 @@
 //! - RS1: free plus granted minus owed is the total, for every resource.
 //! - RS2: no GPU carries more than one whole share.
 //!
-//! A worker that goes on after it was blocked takes its CPU back whether it is free or not; what is missing then
-//! is owed and paid from the next return. It never decides who gets what.
+//! A worker that goes on after it was blocked takes its CPU back whether it is free or not; what is missing
+//! then is owed and paid from the next return. It never decides who gets what.
 
 use sooner_wire::resources::UNIT;
 use sooner_wire::{GroupId, ResourceSet};

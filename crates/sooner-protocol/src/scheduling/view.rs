@@ -1,7 +1,8 @@
 //! The other nodes of a cluster, as a node that places work knows them.
 //!
-//! It is told by the control service: who there is ([`View::on_known`]), and what they had free when they last said so
-//! ([`View::on_view`]). What was asked of a node since then is taken off by whoever asks, before it chooses.
+//! It is told by the control service: who there is ([`View::on_known`]), and what they had free when they
+//! last said so ([`View::on_view`]). What was asked of a node since then is taken off by whoever asks, before
+//! it chooses.
 //!
 //! In a large cluster nobody is told what all have free: then a node asks, and knows it of a few for a moment
 //! ([`View::on_candidates`]).
@@ -16,7 +17,8 @@ use super::policy::NodeRow;
 use crate::table::Map;
 use crate::time::Instant;
 
-/// How long a node that refused is not asked again, unless it says before that it has something free (nanoseconds).
+/// How long a node that refused is not asked again, unless it says before that it has something free
+/// (nanoseconds).
 const REFUSED_NANOS: u64 = 1_000_000_000;
 
 #[derive(Debug)]
@@ -143,7 +145,8 @@ impl View {
         self.rows.get(&node).map(|row| row.version)
     }
 
-    /// Begins a choice with what was reported: what was asked since then is to be taken off by [`View::take`].
+    /// Begins a choice with what was reported: what was asked since then is to be taken off by
+    /// [`View::take`].
     pub fn begin(&mut self, now: Instant) {
         for row in self.rows.values_mut() {
             row.refused = row.refused.filter(|until| now < *until);
@@ -189,8 +192,8 @@ impl View {
         nodes.filter_map(|node| Some((self.rows.get(&node)?.waiting, node))).min().map(|(_, node)| node)
     }
 
-    /// Adds what the other nodes have in total, and what they had free. Of those that have said nothing yet all is: a node that has
-    /// just joined shows the whole cluster.
+    /// Adds what the other nodes have in total, and what they had free. Of those that have said nothing yet
+    /// all is: a node that has just joined shows the whole cluster.
     pub fn add_sums(&self, total: &mut ResourceSet, free: &mut ResourceSet) {
         for row in self.rows.values().filter(|row| !row.is_closed) {
             total.add(&row.row.total);

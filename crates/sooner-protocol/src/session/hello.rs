@@ -1,8 +1,8 @@
 //! The first two messages of a connection between nodes: who is there, and do both speak the same language?
 //!
-//! The encryption has proved by now on which *node* the peer is: its certificate names it. What the peer says of itself
-//! is believed only as far as it agrees with that. Parsing ends in a [`Party`] or in one sentence that says why not;
-//! there is no third way, and nothing else is read from a connection before it.
+//! The encryption has proved by now on which *node* the peer is: its certificate names it. What the peer says
+//! of itself is believed only as far as it agrees with that. Parsing ends in a [`Party`] or in one sentence
+//! that says why not; there is no third way, and nothing else is read from a connection before it.
 
 use sooner_wire::limits::PYTHON_VERSION_BYTES_MAX;
 use sooner_wire::message::{Message, PeerHello, PeerWelcome};
@@ -144,8 +144,9 @@ pub fn welcome(party: &Party, received: u64) -> PeerWelcome {
     PeerWelcome { minor: PROTOCOL_MINOR, features: FEATURES, session: party.session, received }
 }
 
-/// The first message that the dialling side got in answer to `sent`, from a peer whose certificate names the node
-/// `certified`. It may be about another session than the one that was asked for: [`super::Link::on_welcome`] says what follows.
+/// The first message that the dialling side got in answer to `sent`, from a peer whose certificate names the
+/// node `certified`. It may be about another session than the one that was asked for:
+/// [`super::Link::on_welcome`] says what follows.
 ///
 /// # Errors
 /// [`Refusal`]: the connection ends.

@@ -1,23 +1,29 @@
-//! One end of a session over TCP: each frame reaches the other end once and in order, however often the connection is cut.
+//! One end of a session over TCP: each frame reaches the other end once and in order, however often the
+//! connection is cut.
 //!
-//! Positions count the bytes of whole frames, and both ends count alike, so no frame carries a number. What was sent is
-//! retained until the other end says that it has it ([`LinkAction::Ack`]); after a cut both ends say how far they have
-//! received, and go on from there. The machine only counts: the bytes lie with the shell.
+//! Positions count the bytes of whole frames, and both ends count alike, so no frame carries a number. What
+//! was sent is retained until the other end says that it has it ([`LinkAction::Ack`]); after a cut both ends
+//! say how far they have received, and go on from there. The machine only counts: the bytes lie with the
+//! shell.
 //!
-//! What counts is every frame after the greeting, acknowledgements too: a stream without exceptions can be retained and
-//! repeated as it is. An acknowledgement asks for none in return, except by its bytes, so an idle line is silent.
+//! What counts is every frame after the greeting, acknowledgements too: a stream without exceptions can be
+//! retained and repeated as it is. An acknowledgement asks for none in return, except by its bytes, so an
+//! idle line is silent.
 //!
 //! This machine never decides that a process is dead. It ends its session when there was no connection for
-//! [`LINK_PATIENCE_NANOS`], when the other end has ended it, or when the other end counts what cannot be; and then for good.
+//! [`LINK_PATIENCE_NANOS`], when the other end has ended it, or when the other end counts what cannot be; and
+//! then for good.
 //!
 //! - SE1: `acked <= sent`, and both are ends of frames.
-//! - SE2: what the shell retains is exactly `acked..sent`; when [`Link::is_full`], nothing more is taken that can wait.
+//! - SE2: what the shell retains is exactly `acked..sent`; when [`Link::is_full`], nothing more is taken that
+//!   can wait.
 //! - SE3: each frame is handed up once and in order ([`Link::on_frame`] says whether it counts).
 //! - SE4: after [`LinkAction::End`] nothing is handed up, and every resume is refused.
 //!
-//! Who dials: whoever has something to say first, and the same side again after a cut. If both do, the connection of the side
-//! that `wins` is used (the shell says who: the smaller id). A side that wins and has said hello once never takes the other's
-//! connection, because that hello may have arrived; a side that has not said it yet takes what comes.
+//! Who dials: whoever has something to say first, and the same side again after a cut. If both do, the
+//! connection of the side that `wins` is used (the shell says who: the smaller id). A side that wins and has
+//! said hello once never takes the other's connection, because that hello may have arrived; a side that has
+//! not said it yet takes what comes.
 
 use sooner_wire::limits::{
     ACK_BYTES, ACK_NANOS, HANDSHAKE_NANOS, LINK_BUFFER_BYTES_MAX, LINK_PATIENCE_NANOS, LINK_SHARE_BYTES,
@@ -42,7 +48,8 @@ pub struct Resume {
     pub received: Option<u64>,
 }
 
-/// What the other end answers. With another session than the one asked for it means: wait, I am dialling under this one.
+/// What the other end answers. With another session than the one asked for it means: wait, I am dialling
+/// under this one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Resumed {
     /// The session.
@@ -131,8 +138,8 @@ pub struct Link {
 }
 
 impl Link {
-    /// A session that nobody has used yet. `session` is a number that this end drew; `wins`: of two connections that were
-    /// dialled at the same time, this end's is used. Exactly one end wins.
+    /// A session that nobody has used yet. `session` is a number that this end drew; `wins`: of two
+    /// connections that were dialled at the same time, this end's is used. Exactly one end wins.
     #[must_use]
     pub fn new(session: u64, wins: bool) -> Self {
         Self {
@@ -154,7 +161,8 @@ impl Link {
         }
     }
 
-    /// This end never ends the session for want of a connection: somebody else decides when the other process is gone.
+    /// This end never ends the session for want of a connection: somebody else decides when the other process
+    /// is gone.
     #[must_use]
     pub fn patient(self) -> Self {
         Self { patience_nanos: u64::MAX, ..self }
@@ -190,8 +198,9 @@ impl Link {
         self.sent - self.acked
     }
 
-    /// Whether what can wait must wait: this line retains as much as one may, or all lines of the process together do
-    /// (`of_all_lines`, bytes) and this one has its share. What cannot wait is bounded by what the protocol has in flight.
+    /// Whether what can wait must wait: this line retains as much as one may, or all lines of the process
+    /// together do (`of_all_lines`, bytes) and this one has its share. What cannot wait is bounded by what
+    /// the protocol has in flight.
     #[must_use]
     pub fn is_full(&self, of_all_lines: u64) -> bool {
         let retained = self.retained();
@@ -199,14 +208,15 @@ impl Link {
             || (of_all_lines >= LINKS_BUFFER_BYTES_MAX && retained >= LINK_SHARE_BYTES)
     }
 
-    /// Position behind everything that was sent, but for acknowledgements at its end, which nobody acknowledges.
+    /// Position behind everything that was sent, but for acknowledgements at its end, which nobody
+    /// acknowledges.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.asked_to_send
     }
 
-    /// Whether the other end has handed up everything before a position. That bytes have left says less: when the connection
-    /// is cut and this process dies before it resumes, they are lost.
+    /// Whether the other end has handed up everything before a position. That bytes have left says less: when
+    /// the connection is cut and this process dies before it resumes, they are lost.
     #[must_use]
     pub fn is_acknowledged(&self, position: u64) -> bool {
         let reached = if bug!(FlushedIsAcknowledged) { self.sent } else { self.acked };
@@ -308,8 +318,8 @@ impl Link {
         self.wait_for(welcome.session, out);
     }
 
-    /// A frame of so many bytes has come and is handed up now, an acknowledgement (`is_ack`) too. False: it came over a
-    /// connection that is not in use any more, will come again, and must not be handed up.
+    /// A frame of so many bytes has come and is handed up now, an acknowledgement (`is_ack`) too. False: it
+    /// came over a connection that is not in use any more, will come again, and must not be handed up.
     pub fn on_frame(
         &mut self,
         connection: Connection,

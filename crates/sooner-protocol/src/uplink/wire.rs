@@ -1,8 +1,9 @@
 //! The words between nodes and the control service as messages: both ways, and back.
 //!
-//! A word leaves its sender here and is checked here when it has arrived, by the row of the message: a node speaks for
-//! itself and its own processes only, and what does not go this way is refused ([`RouteError`]), never passed on. Values in
-//! the memory of a node are said with their node on the way ([`sooner_wire::place`]).
+//! A word leaves its sender here and is checked here when it has arrived, by the row of the message: a node
+//! speaks for itself and its own processes only, and what does not go this way is refused ([`RouteError`]),
+//! never passed on. Values in the memory of a node are said with their node on the way
+//! ([`sooner_wire::place`]).
 //!
 //! It decides nothing about what is said.
 
@@ -17,8 +18,8 @@ use super::{BundleAnswer, BundleOrder, End, ToControl, ToNode};
 /// The control service as sender or receiver of what is routed.
 pub const CONTROL: WorkerId = WorkerId(0);
 
-/// Whether messages of a kind are between a node and the directory, either way. The others on that connection are about
-/// the nodes themselves.
+/// Whether messages of a kind are between a node and the directory, either way. The others on that connection
+/// are about the nodes themselves.
 #[must_use]
 pub fn is_for_directory(kind: u16) -> bool {
     let routes = Message::routes_of(kind);
@@ -200,9 +201,9 @@ impl ToNode {
     }
 }
 
-/// What is in the memory of node `me` is there for the constructor of an actor: what its creator owns or what a process of
-/// this node has passed on. What a process elsewhere has only borrowed it cannot vouch for; that is read like a value of
-/// another node.
+/// What is in the memory of node `me` is there for the constructor of an actor: what its creator owns or what
+/// a process of this node has passed on. What a process elsewhere has only borrowed it cannot vouch for; that
+/// is read like a value of another node.
 fn localise(create: &mut CreateActor, me: NodeId) {
     let creator = create.actor.owner;
     let vouched = |one: &&mut Dependency| creator.node() == me || one.object.owner() == creator;

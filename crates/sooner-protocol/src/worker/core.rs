@@ -1,9 +1,9 @@
-//! The core of a driver or worker: what it owns and borrows, the tasks it submitted, the leases and actors they
-//! run on, and the tasks it executes itself.
+//! The core of a driver or worker: what it owns and borrows, the tasks it submitted, the leases and actors
+//! they run on, and the tasks it executes itself.
 //!
-//! It joins the machines of [`super::ownership`], [`super::tasks`], [`super::calls`] and [`super::execution`].
-//! Order of effects: the table is written before the message that depends on it is appended; a reference is
-//! registered for its receiver before the message that carries it.
+//! It joins the machines of [`super::ownership`], [`super::tasks`], [`super::calls`] and
+//! [`super::execution`]. Order of effects: the table is written before the message that depends on it is
+//! appended; a reference is registered for its receiver before the message that carries it.
 //!
 //! Invariants:
 //! - W1: every submitted task ends in an outcome for each of its returns.
@@ -57,7 +57,8 @@ pub struct WorkerCore {
     /// Objects of this process that the checkpoints of actors refer to.
     pub(super) kept_for: Map<ActorId, Vec<ObjectId>>,
     pub(super) groups: super::groups::Groups,
-    /// Arguments of tasks and calls that were with processes which are gone: used until their deaths are settled.
+    /// Arguments of tasks and calls that were with processes which are gone: used until their deaths are
+    /// settled.
     pub(super) lent: Vec<(WorkerId, Vec<ObjectId>)>,
     /// How often this process was lent a value in a block of a dead owner.
     pub(super) orphans_met: u64,
@@ -70,8 +71,8 @@ pub struct WorkerCore {
     pub(super) needed_for: Option<ObjectId>,
     /// How often the node hears that a block changes hands: more than once only to measure what that costs.
     pub(super) pins: u32,
-    /// Tasks whose last dependency got its outcome: worked off in a loop, because a failure may run down a chain
-    /// of any length.
+    /// Tasks whose last dependency got its outcome: worked off in a loop, because a failure may run down a
+    /// chain of any length.
     pub(super) unblocked: VecDeque<u64>,
     pub(super) delays: Delays,
     pub(super) admitting: super::tasks::admitting::Admitting,
@@ -289,7 +290,8 @@ impl WorkerCore {
                 self.dispatch_actor(actor, out);
             }
             TaskKind::Creation if self.ownership.record(spec.task.object(0)).is_none() => {
-                // Its last handle went while its arguments were awaited; the node has heard that it is out of scope.
+                // Its last handle went while its arguments were awaited; the node has heard that it is out of
+                // scope.
                 self.fail(number, &unborn_failure(&spec), out);
             }
             TaskKind::Creation => self.request_actor(&spec, out),
@@ -308,8 +310,8 @@ impl WorkerCore {
         self.settle_lineage(out);
     }
 
-    /// What speaks against a task, such as what an argument of it has failed with, and whether any is in the memory of another
-    /// node.
+    /// What speaks against a task, such as what an argument of it has failed with, and whether any is in the
+    /// memory of another node.
     pub(super) fn look_at_arguments(&self, spec: &TaskSpec) -> (Option<Failure>, bool) {
         let mut is_elsewhere = false;
         let mut inline = 0;
@@ -492,8 +494,8 @@ impl WorkerCore {
         self.leases.return_leases(now, out);
     }
 
-    /// When [`Self::on_timer`] has something to do although nothing comes. Whatever is done with this core may bring it nearer, also
-    /// a submission: it is asked for after each.
+    /// When [`Self::on_timer`] has something to do although nothing comes. Whatever is done with this core
+    /// may bring it nearer, also a submission: it is asked for after each.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let held_back = self.admitting.next();
@@ -508,7 +510,8 @@ impl WorkerCore {
         self.pendings.len()
     }
 
-    /// The same without living actors, whose creation counts as a task for as long as they may have to be created again.
+    /// The same without living actors, whose creation counts as a task for as long as they may have to be
+    /// created again.
     #[must_use]
     pub fn pending_submissions(&self) -> usize {
         self.pendings.len().saturating_sub(self.creations.len())

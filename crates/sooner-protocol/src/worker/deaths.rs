@@ -41,9 +41,9 @@ impl WorkerCore {
         }
     }
 
-    /// How many of the tasks that were pushed there may have begun. They run in the order they were pushed: those after the
-    /// last one that began were not executed. But one that waited for an argument was passed by those after it, and where nobody
-    /// could see which one began last, each may have begun.
+    /// How many of the tasks that were pushed there may have begun. They run in the order they were pushed:
+    /// those after the last one that began were not executed. But one that waited for an argument was passed
+    /// by those after it, and where nobody could see which one began last, each may have begun.
     fn begun_of(&self, tasks: &[u64], gone: &WorkerGone) -> usize {
         if gone.all_begun == Some(true) {
             return tasks.len();
@@ -60,8 +60,8 @@ impl WorkerCore {
         at + 1
     }
 
-    /// Whether a task that takes this waits at a worker until it is brought there. At another node it may be lost by then, and
-    /// is not sent back like a neighbour's.
+    /// Whether a task that takes this waits at a worker until it is brought there. At another node it may be
+    /// lost by then, and is not sent back like a neighbour's.
     pub(super) fn may_be_awaited(&self, outcome: &Outcome, worker: WorkerId) -> bool {
         match outcome {
             Outcome::Remote(_) => true,
@@ -189,7 +189,8 @@ mod tests {
             Reply { task, returns, held: vec![], nanos: 1, retry: false, timing: None, not_run: None };
         hear(&mut core, Peer::Worker(THERE), reply);
 
-        // The value of the first is lost, and the second runs no more: both of their workers are still ours as far as is known.
+        // The value of the first is lost, and the second runs no more: both of their workers are still ours
+        // as far as is known.
         let out = hear(&mut core, Peer::Node, NodeGone { node: THERE.node(), reason: String::new() });
         assert_eq!(pushed(&out), []);
         for worker in [NEXT, THERE] {

@@ -1,13 +1,14 @@
 //! The executing side of a worker: tasks that were pushed to it, which of them run, and what it replies.
 //!
-//! A task is queued, running, or gone. A blocked worker (its task waits in `get`) and a worker busy with a long
-//! task send queued tasks back, so that nothing waits behind them (tasks only; calls of an actor stay in order).
+//! A task is queued, running, or gone. A blocked worker (its task waits in `get`) and a worker busy with a
+//! long task send queued tasks back, so that nothing waits behind them (tasks only; calls of an actor stay in
+//! order).
 //!
 //! Invariants:
 //! - E1: every pushed task is answered once: by a reply or by being returned.
 //! - E2: actor calls of one caller start in the order they were pushed.
-//! - E3: no call of an actor starts before its constructor: calls come straight from callers and may overtake the
-//!   constructor, which comes from the node.
+//! - E3: no call of an actor starts before its constructor: calls come straight from callers and may overtake
+//!   the constructor, which comes from the node.
 //!
 //! It never runs anything: the shell takes tasks with [`Execution::take_next`] and reports their end.
 
@@ -61,8 +62,8 @@ pub struct Incoming {
     pub dependencies: Vec<MetDependency>,
     /// Its caller has its answer already, if this process took an actor over: the state was made with it.
     pub is_again: bool,
-    /// It does not wait for calls that are made again, because they may wait for it: it recovers a lost value, or its caller
-    /// made it before one that does.
+    /// It does not wait for calls that are made again, because they may wait for it: it recovers a lost
+    /// value, or its caller made it before one that does.
     pub is_early: bool,
 }
 
@@ -162,7 +163,8 @@ pub enum Cancelled {
 #[derive(Debug, Default)]
 pub struct Execution {
     queue: VecDeque<Incoming>,
-    /// Calls that wait until those are through that are made again after a takeover. As many as may be in flight.
+    /// Calls that wait until those are through that are made again after a takeover. As many as may be in
+    /// flight.
     held: VecDeque<Incoming>,
     takeover: Takeover,
     running: Map<TaskId, Running>,
@@ -183,8 +185,8 @@ pub struct Execution {
     has_refused_again: bool,
 }
 
-/// The concurrency groups of an actor: places per group, the default group first. Without groups whoever asks for a
-/// call gets one: the threads are the limit.
+/// The concurrency groups of an actor: places per group, the default group first. Without groups whoever asks
+/// for a call gets one: the threads are the limit.
 #[derive(Debug, Default)]
 struct Groups {
     free: Vec<u32>,
@@ -249,8 +251,8 @@ impl Execution {
         Ok(())
     }
 
-    /// The constructor comes, behind the word of a takeover if there is one: without it this is the actor's first process, and calls that were
-    /// faster are new ones.
+    /// The constructor comes, behind the word of a takeover if there is one: without it this is the actor's
+    /// first process, and calls that were faster are new ones.
     fn begin_actor(&mut self) {
         if self.takeover.begin_first() {
             self.has_refused_again = false;
@@ -258,8 +260,8 @@ impl Execution {
         }
     }
 
-    /// A call comes that recovers a lost value, which calls that are made again may wait for. So it does not wait for them,
-    /// nor does what its caller called before it: calls of one caller stay in order.
+    /// A call comes that recovers a lost value, which calls that are made again may wait for. So it does not
+    /// wait for them, nor does what its caller called before it: calls of one caller stay in order.
     fn let_through(&mut self, incoming: Incoming) {
         let from = incoming.from;
         let (early, held): (VecDeque<_>, VecDeque<_>) =
@@ -272,7 +274,8 @@ impl Execution {
         }
     }
 
-    /// Whether a running task is executed so that a lost value is there again: what it submits is for that, too.
+    /// Whether a running task is executed so that a lost value is there again: what it submits is for that,
+    /// too.
     #[inline]
     #[must_use]
     pub fn is_recovering(&self, task: Option<TaskId>) -> bool {
@@ -328,7 +331,8 @@ impl Execution {
         }
     }
 
-    /// Whether a call that comes now from there is one whose answer is known, if this process took an actor over.
+    /// Whether a call that comes now from there is one whose answer is known, if this process took an actor
+    /// over.
     #[inline]
     #[must_use]
     pub fn is_again(&self, from: Peer, kept: bool) -> bool {
@@ -340,7 +344,8 @@ impl Execution {
         self.has_refused_again = true;
     }
 
-    /// Whether the state of the actor here lacks a call whose answer somebody may have acted on. Nothing is executed then.
+    /// Whether the state of the actor here lacks a call whose answer somebody may have acted on. Nothing is
+    /// executed then.
     #[inline]
     #[must_use]
     pub fn lacks_call(&self) -> bool {
@@ -367,9 +372,10 @@ impl Execution {
         self.queue.iter().position(|incoming| self.groups.has_room(incoming) && self.is_for(only, incoming))
     }
 
-    /// The next one when some wait for values. What their caller called after them stays behind them. Calls of others do
-    /// not, nor does one that its caller called before them and that is executed once more: the value may only come again when
-    /// one of them was executed. But nothing overtakes a call that is made again.
+    /// The next one when some wait for values. What their caller called after them stays behind them. Calls
+    /// of others do not, nor does one that its caller called before them and that is executed once more: the
+    /// value may only come again when one of them was executed. But nothing overtakes a call that is made
+    /// again.
     fn next_complete(&self, only: Option<usize>) -> Option<usize> {
         let (mut held_up, mut stopped) = (Map::<_, u64>::default(), Set::default());
         for (at, incoming) in self.queue.iter().enumerate() {
@@ -439,8 +445,8 @@ impl Execution {
         !self.missing.is_empty() && self.missing.contains(&object)
     }
 
-    /// Values are lost. Gives the queued tasks that take them and whose callers hear of the loss; others, and calls of an
-    /// actor, wait here.
+    /// Values are lost. Gives the queued tasks that take them and whose callers hear of the loss; others, and
+    /// calls of an actor, wait here.
     pub fn on_lost(&mut self, lost: &[ObjectId], hears: impl Fn(&Incoming) -> bool) -> Vec<Incoming> {
         let lost: Set<ObjectId> = lost.iter().copied().collect();
         let takes_lost =
@@ -470,7 +476,8 @@ impl Execution {
         }
     }
 
-    /// A value came that calls wait for. Gives in how many places it goes, and the references that were there before.
+    /// A value came that calls wait for. Gives in how many places it goes, and the references that were there
+    /// before.
     pub fn on_value(&mut self, object: ObjectId, outcome: &Outcome, met: &[Met]) -> (usize, Vec<ObjectId>) {
         self.missing.swap_remove(&object);
         let (mut places, mut before) = (0, Vec::new());
@@ -641,7 +648,8 @@ impl Execution {
         counts
     }
 
-    /// The copy of a value was given up: calls that have not begun wait until it is brought here again from there.
+    /// The copy of a value was given up: calls that have not begun wait until it is brought here again from
+    /// there.
     pub fn on_copy_left(&mut self, object: ObjectId, from: &Outcome) {
         for incoming in self.queue.iter_mut().chain(&mut self.held) {
             for dependency in &mut incoming.push.dependencies {
@@ -694,7 +702,8 @@ impl Execution {
         self.running.get(&task).is_some_and(|running| running.cancelled)
     }
 
-    /// A caller died: its queued tasks go, its running ones are cancelled and named so that they can be interrupted.
+    /// A caller died: its queued tasks go, its running ones are cancelled and named so that they can be
+    /// interrupted.
     pub fn on_caller_gone(&mut self, worker: WorkerId) -> (Vec<Incoming>, Vec<TaskId>) {
         let from = Peer::Worker(worker);
         let mut gone = VecDeque::new();
@@ -710,7 +719,8 @@ impl Execution {
         self.forget_taken(&gone);
         let mut interrupted = Vec::new();
         for (task, running) in self.running.iter_mut().filter(|(_, running)| running.from == from) {
-            // A thread of an actor is not interrupted: one that waits for a reader asks whether it was cancelled.
+            // A thread of an actor is not interrupted: one that waits for a reader asks whether it was
+            // cancelled.
             running.cancelled = true;
             interrupted.push(*task);
         }

@@ -1,7 +1,8 @@
-//! Placement groups that this process has to do with: what is known of each, who waits for it, and what runs in it.
+//! Placement groups that this process has to do with: what is known of each, who waits for it, and what runs
+//! in it.
 //!
-//! A group is asked for without waiting; the control service tells what becomes of it. When it is removed, what waits for
-//! a place in it fails, and what is known of it is forgotten: its id is never used again.
+//! A group is asked for without waiting; the control service tells what becomes of it. When it is removed,
+//! what waits for a place in it fails, and what is known of it is forgotten: its id is never used again.
 
 use std::sync::Arc;
 

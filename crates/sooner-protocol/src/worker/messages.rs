@@ -9,8 +9,9 @@ use crate::probes::{bug, mark};
 use crate::time::Instant;
 
 impl WorkerCore {
-    /// A message came. What is not for the core comes back: answers to the shell's own questions, and questions about blocks, of
-    /// which the shell has some without a value (`GivenBlocks`; `ReadersOf`: [`Self::on_readers_of`]); and the word to end, if nobody needs this process.
+    /// A message came. What is not for the core comes back: answers to the shell's own questions, and
+    /// questions about blocks, of which the shell has some without a value (`GivenBlocks`; `ReadersOf`:
+    /// [`Self::on_readers_of`]); and the word to end, if nobody needs this process.
     pub fn on_message(
         &mut self,
         from: Peer,
@@ -128,8 +129,9 @@ impl WorkerCore {
         None
     }
 
-    /// The node asks who reads blocks whose holder is gone. `is_kept`: the shell has this one without a value, being written or for
-    /// reuse. It may be one that the dead process gave to this one without having told the node.
+    /// The node asks who reads blocks whose holder is gone. `is_kept`: the shell has this one without a
+    /// value, being written or for reuse. It may be one that the dead process gave to this one without having
+    /// told the node.
     pub fn on_readers_of(&mut self, question: ReadersOf, is_kept: impl Fn(u64) -> bool, out: &mut Actions) {
         let mut offsets: Vec<u64> =
             question.offsets.iter().copied().filter(|block| is_kept(*block)).collect();

@@ -1,8 +1,8 @@
-//! Whether an idle worker may end: not while it owns what others refer to, or has submitted what has not ended. All of that would go
-//! with it, as if it had crashed.
+//! Whether an idle worker may end: not while it owns what others refer to, or has submitted what has not
+//! ended. All of that would go with it, as if it had crashed.
 //!
-//! The node asks once. A worker that is needed says so, and once more when it is not any more; then the node asks again. Nothing
-//! is asked or looked at in turns.
+//! The node asks once. A worker that is needed says so, and once more when it is not any more; then the node
+//! asks again. Nothing is asked or looked at in turns.
 
 use sooner_wire::ActorId;
 use sooner_wire::message::{Needed, Retired};
@@ -37,8 +37,9 @@ impl WorkerCore {
         self.creations.iter().filter(|(actor, demand)| outlives(actor, demand)).count()
     }
 
-    /// The last task of this process has ended: what is queued goes back, as does what comes. False if nobody needs this process any
-    /// more, which may end at once then. Otherwise its lease goes back, and it ends when its node asks and nobody needs it.
+    /// The last task of this process has ended: what is queued goes back, as does what comes. False if nobody
+    /// needs this process any more, which may end at once then. Otherwise its lease goes back, and it ends
+    /// when its node asks and nobody needs it.
     pub fn retire(&mut self, caller: Peer, out: &mut Actions) -> bool {
         self.return_queued(out);
         if !self.is_needed() {

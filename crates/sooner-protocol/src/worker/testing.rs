@@ -1,4 +1,5 @@
-//! What unit tests of a process's core have in common: a process with one function, its leases, and what it pushes.
+//! What unit tests of a process's core have in common: a process with one function, its leases, and what it
+//! pushes.
 
 use std::sync::Arc;
 

@@ -322,7 +322,8 @@ fn an_actor_that_restarts_is_served_before_those_that_began_to_wait_later() {
     let worker = WorkerId(101);
     say(&mut node, DRIVER, first);
     connect(&mut node, worker);
-    // Its constructor ends the process twice. In the pause that follows a lease takes the CPU, and another actor comes.
+    // Its constructor ends the process twice. In the pause that follows a lease takes the CPU, and another
+    // actor comes.
     end(&mut node, worker);
     connect(&mut node, WorkerId(102));
     end(&mut node, WorkerId(102));

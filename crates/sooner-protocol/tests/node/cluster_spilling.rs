@@ -1,4 +1,5 @@
-//! A node of a cluster without room: it asks owners here and at other nodes, and lets other nodes read what it has written.
+//! A node of a cluster without room: it asks owners here and at other nodes, and lets other nodes read what
+//! it has written.
 
 use sooner_protocol::node::objects::Serves;
 use sooner_protocol::node::{NodeAction, NodeActions, NodeCore, ServedSpill};
@@ -114,8 +115,8 @@ fn what_has_moved_is_not_waited_for_where_it_was() {
     assert_eq!(node.begin_serving(64, object(1)), Serves::NotYet, "nothing is kept of what is gone");
 }
 
-/// Found by the simulator: an actor that began anew asked for an argument of a process that was long gone, where somebody else's value
-/// was, and went on asking as long as that was there.
+/// Found by the simulator: an actor that began anew asked for an argument of a process that was long gone,
+/// where somebody else's value was, and went on asking as long as that was there.
 #[test]
 fn the_value_of_an_owner_whose_end_is_settled_is_not_waited_for() {
     let (mut node, giver) = node();

@@ -172,7 +172,8 @@ fn an_actor_that_waits_on_a_node_that_drains_is_given_back() {
     assert_eq!(out.iter().filter(|action| given_back(action)).count(), 1, "{out:?}");
 }
 
-/// The directory with two nodes of four CPUs each, and an actor that its owner's node, `THERE`, was asked to place.
+/// The directory with two nodes of four CPUs each, and an actor that its owner's node, `THERE`, was asked to
+/// place.
 fn directory(restarts: i32) -> Directory {
     let mut control = Directory::default();
     for node in [HERE, THERE] {

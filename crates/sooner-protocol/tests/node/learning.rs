@@ -284,7 +284,8 @@ fn owners_keep_what_the_last_checkpoint_refers_to_and_nothing_else() {
     let kept = Some(vec![(ACTOR, Some(32))]);
     let word = ToControl::Here(Box::new(ActorsHere { actors, kept, ..ActorsHere::default() }));
     say(&mut control, HERE, word);
-    // One was told of an earlier checkpoint, or of one of an actor that is gone; one has not heard of the last.
+    // One was told of an earlier checkpoint, or of one of an actor that is gone; one has not heard of the
+    // last.
     let keepers = Some(vec![(ACTOR, other), (lost, other)]);
     // And the node keeps states of both, and arguments.
     let kept = Some(vec![(lost, Some(64)), (ACTOR, Some(128)), (lost, None), (ACTOR, None)]);
@@ -391,8 +392,8 @@ fn order(node: &mut Member, word: ToNode) -> NodeActions {
     out
 }
 
-/// The control service hears of ends later than the nodes: the new process would wait for ever for a caller whose end it was
-/// told of before it knew that it waits.
+/// The control service hears of ends later than the nodes: the new process would wait for ever for a caller
+/// whose end it was told of before it knew that it waits.
 #[test]
 fn an_actor_that_takes_over_waits_for_callers_of_whose_end_it_will_hear() {
     let (mut node, driver, actor, worker) = taking_over();

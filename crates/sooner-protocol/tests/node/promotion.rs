@@ -75,7 +75,8 @@ fn no() -> NodeAction {
     to_owner(Promoted { object: object(), node: HERE, location: None })
 }
 
-/// A node with a disk and a process, which pulls a value that its owner has it pull from the third node. The number of the stream.
+/// A node with a disk and a process, which pulls a value that its owner has it pull from the third node. The
+/// number of the stream.
 fn with_pull() -> (NodeCore, WorkerId, u64) {
     let mut node = NodeCore::new(cpus(1.0), HERE.0, 2);
     node.join_cluster();

@@ -1,4 +1,5 @@
-//! Where actors go in a cluster by what its nodes have free, and how one that waits at a node goes to another that has room first.
+//! Where actors go in a cluster by what its nodes have free, and how one that waits at a node goes to another
+//! that has room first.
 
 use proptest::prelude::{any, prop, prop_assert, prop_assert_eq, proptest};
 use sooner_protocol::control::{Directory, DirectoryAction, DirectoryActions};

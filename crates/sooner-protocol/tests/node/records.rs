@@ -1,5 +1,6 @@
-//! A control service that writes down what outlives it: killed at any moment, over a disk that is slow or full, beside nodes
-//! that end meanwhile. What nodes and processes were told must be true of the next one, too.
+//! A control service that writes down what outlives it: killed at any moment, over a disk that is slow or
+//! full, beside nodes that end meanwhile. What nodes and processes were told must be true of the next one,
+//! too.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -1,5 +1,5 @@
-//! Two nodes of a cluster, each as [`Member`] carries it, and one control service: work of a driver at one of them that runs at
-//! the other.
+//! Two nodes of a cluster, each as [`Member`] carries it, and one control service: work of a driver at one of
+//! them that runs at the other.
 
 use std::collections::VecDeque;
 
@@ -201,7 +201,8 @@ fn a_task_of_another_job_is_asked_about_once_and_what_runs_there_may_lend_in_tur
     cluster.start(&did);
     let granted = grants(&cluster.run(), driver);
     let nested = granted.iter().find(|granted| granted.worker.node() == NODES[1]).expect("one is there");
-    // A task there asks for a worker: there is room for it where its job came from, once the driver has given way.
+    // A task there asks for a worker: there is room for it where its job came from, once the driver has given
+    // way.
     let here = granted.iter().find(|granted| granted.worker.node() == NODES[0]).expect("one is here");
     cluster.say(driver, ReturnLease { lease: here.lease });
     cluster.say(nested.worker, request(0, 1));

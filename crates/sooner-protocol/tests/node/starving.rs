@@ -13,8 +13,8 @@ use super::{ACTOR, DRIVER, NOW, connect, create, node, request, say, settle, tol
 const WHY: &str = "no descriptors";
 const SECOND: u64 = 1_000_000_000;
 
-/// Fails all starts that are asked for, and those that follow at the times that the node names, until `end`. Gives all that
-/// was done.
+/// Fails all starts that are asked for, and those that follow at the times that the node names, until `end`.
+/// Gives all that was done.
 fn fail_starts(node: &mut Solo, first: NodeActions, from: Instant, end: Instant) -> NodeActions {
     let (mut all, mut out, mut now) = (NodeActions::new(), first, from);
     loop {

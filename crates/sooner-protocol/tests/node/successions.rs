@@ -1,5 +1,5 @@
-//! Which node tells a control service that has started again of an actor's earlier processes, until when, and what it
-//! makes of that: the last checkpoint is not lost between two of them.
+//! Which node tells a control service that has started again of an actor's earlier processes, until when, and
+//! what it makes of that: the last checkpoint is not lost between two of them.
 
 use sooner_protocol::control::{Directory, DirectoryAction, DirectoryActions, Found};
 use sooner_protocol::node::uplink::Member;

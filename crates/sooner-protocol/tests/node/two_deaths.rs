@@ -1,5 +1,6 @@
-//! A node and the control service that end together: who waits for something there hears of it although nobody can say what became
-//! of the node, and nothing is settled before somebody can (`docs/adr/0095-two-deaths-at-once.md`).
+//! A node and the control service that end together: who waits for something there hears of it although
+//! nobody can say what became of the node, and nothing is settled before somebody can
+//! (`docs/adr/0095-two-deaths-at-once.md`).
 
 use sooner_protocol::control::{Directory, DirectoryAction, DirectoryActions, Found};
 use sooner_protocol::node::uplink::Member;

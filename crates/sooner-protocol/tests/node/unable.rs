@@ -1,4 +1,5 @@
-//! Actors that a node gives back because it can start no workers for their job: where the directory has them begin instead.
+//! Actors that a node gives back because it can start no workers for their job: where the directory has them
+//! begin instead.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,6 @@
-//! Actors that are ended while a node may be giving them a process: nobody hears of the end before that node has said that nothing of
-//! them is there. Whoever owns the arguments of the constructor gives them back then, and they may lie there.
+//! Actors that are ended while a node may be giving them a process: nobody hears of the end before that node
+//! has said that nothing of them is there. Whoever owns the arguments of the constructor gives them back
+//! then, and they may lie there.
 
 use sooner_protocol::control::{Directory, DirectoryAction, DirectoryActions};
 use sooner_protocol::node::{NodeAction, NodeActions, NodeCore};

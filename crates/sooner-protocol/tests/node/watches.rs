@@ -1,4 +1,5 @@
-//! Ends of processes that other nodes have to do with: who is told, who is asked, and what is said to the control service.
+//! Ends of processes that other nodes have to do with: who is told, who is asked, and what is said to the
+//! control service.
 
 use sooner_protocol::node::{NodeAction, NodeActions, NodeCore};
 use sooner_protocol::uplink::{ToControl, ToNode};

@@ -1,4 +1,5 @@
-//! Tasks and calls that wait for arguments give up those that they have, because the node has no room for those of older ones.
+//! Tasks and calls that wait for arguments give up those that they have, because the node has no room for
+//! those of older ones.
 
 use sooner_wire::message::{Relinquish, Relinquished, Relinquishing, TasksReturned};
 

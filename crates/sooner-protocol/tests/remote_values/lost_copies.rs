@@ -1,4 +1,5 @@
-//! Values at other nodes that are lost while something is left of them: a copy, the place of another copy, a word of the place.
+//! Values at other nodes that are lost while something is left of them: a copy, the place of another copy, a
+//! word of the place.
 
 use sooner_wire::message::{BlocksLost, GivenBlocks, UnknownBlocks};
 
@@ -84,7 +85,8 @@ fn a_block_is_not_known_from_a_borrowed_value_that_was_there() {
     assert_eq!(on(&mut core, Peer::Node, question), unknown, "nor from where its copy was made");
 }
 
-/// Found by the simulator (8900002183, 9100001162): neighbours read such a copy without holding it, and only owners see to their readers.
+/// Found by the simulator (8900002183, 9100001162): neighbours read such a copy without holding it, and only
+/// owners see to their readers.
 #[test]
 fn a_borrower_lends_a_copy_that_is_all_there_is_as_one_to_ask_the_node_for() {
     let (mut core, object, slot) = borrower();
@@ -99,7 +101,8 @@ fn a_borrower_lends_a_copy_that_is_all_there_is_as_one_to_ask_the_node_for() {
     assert_eq!(slot.outcome().as_deref(), Some(&Outcome::Stored(THE_COPY)), "it can be read here");
 }
 
-/// A driver with a task that is executed at the other node, which hears that a block of its own there is lost.
+/// A driver with a task that is executed at the other node, which hears that a block of its own there is
+/// lost.
 fn owner_of_a_lost_block() -> (WorkerCore, Arc<Slot>, Remote) {
     let (mut core, _, _) = owner();
     let shape = core.shape(&ResourceSet::default());
@@ -111,7 +114,8 @@ fn owner_of_a_lost_block() -> (WorkerCore, Arc<Slot>, Remote) {
     (core, slot, OTHER)
 }
 
-/// Found by the simulator (83000001425): the worker that had put a value there ended before it said so, and the block was used again.
+/// Found by the simulator (83000001425): the worker that had put a value there ended before it said so, and
+/// the block was used again.
 #[test]
 fn a_lost_block_that_never_came_says_nothing_of_what_comes_later() {
     let (mut core, slot, place) = owner_of_a_lost_block();
@@ -124,7 +128,8 @@ fn a_lost_block_that_never_came_says_nothing_of_what_comes_later() {
     assert_eq!(slot.outcome().as_deref(), Some(&outcome));
 }
 
-/// The same seed: a value of somebody else was there by then. Its owner, which is at that node, named the place again and again.
+/// The same seed: a value of somebody else was there by then. Its owner, which is at that node, named the
+/// place again and again.
 #[test]
 fn a_lost_block_says_nothing_of_borrowed_values() {
     let (mut core, _slot, place) = owner_of_a_lost_block();

@@ -1,4 +1,5 @@
-//! Values that are not where somebody believes them to be: nodes that are gone, and borrowers who say so to the owner.
+//! Values that are not where somebody believes them to be: nodes that are gone, and borrowers who say so to
+//! the owner.
 
 use sooner_wire::message::{
     AddBorrow, Fetch, Locate, NodeGone, Recompute, Relinquish, Relinquishing, SPILLED,
@@ -322,7 +323,8 @@ fn on_disk_without_owner() -> (WorkerCore, ObjectId, Arc<Slot>, Remote) {
     (core, object, slot, place)
 }
 
-/// A detached actor that began anew heard of the end of its creator before its argument was read from disk, and did not begin.
+/// A detached actor that began anew heard of the end of its creator before its argument was read from disk,
+/// and did not begin.
 #[test]
 fn what_the_node_keeps_on_its_disk_outlives_its_owner() {
     let (mut core, object, slot, _) = on_disk_without_owner();

@@ -1,8 +1,10 @@
-//! Tasks that wait at a worker of another node for what they take are passed by those that were sent after them.
+//! Tasks that wait at a worker of another node for what they take are passed by those that were sent after
+//! them.
 
 use super::*;
 
-/// A driver that has sent tasks 2 and 3 to one worker, of which 2 takes a value of this node, and none may be executed twice.
+/// A driver that has sent tasks 2 and 3 to one worker, of which 2 takes a value of this node, and none may be
+/// executed twice.
 fn two_sent() -> (WorkerCore, [Arc<Slot>; 2]) {
     let (mut core, _, _slot) = owner();
     let shape = core.shape(&ResourceSet::default());

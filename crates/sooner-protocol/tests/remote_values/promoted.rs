@@ -1,4 +1,5 @@
-//! Values that are lost where they were made, and copies that take their place (`docs/adr/0052-copies-become-values.md`).
+//! Values that are lost where they were made, and copies that take their place
+//! (`docs/adr/0052-copies-become-values.md`).
 
 use sooner_wire::message::{
     AddBorrow, BlocksLost, CopyGone, CopyMade, DropCopy, Fetch, Locate, Located, NodeGone, Promote, Promoted,
@@ -44,7 +45,8 @@ fn copy(core: &mut WorkerCore, object: ObjectId, node: NodeId) -> u64 {
     generation
 }
 
-/// A driver whose value is at the second node, with complete copies at the third and the fourth. The generation of these.
+/// A driver whose value is at the second node, with complete copies at the third and the fourth. The
+/// generation of these.
 fn with_copies() -> (WorkerCore, ObjectId, Arc<Slot>, u64) {
     let (mut core, object, slot) = owner();
     let generation = copy(&mut core, object, THIRD);
@@ -290,7 +292,8 @@ fn references_inside_a_value_stay_with_the_copy() {
     assert!(core.ownership().is_empty(), "and go with it");
 }
 
-/// Found by the simulator (9200003295 and others): the node counts a process once, however often that holds a block.
+/// Found by the simulator (9200003295 and others): the node counts a process once, however often that holds a
+/// block.
 #[test]
 fn a_copy_that_comes_by_an_earlier_question_is_given_back_once() {
     let free = || to_node(FreeBlocks { offsets: vec![THE_COPY.offset] });

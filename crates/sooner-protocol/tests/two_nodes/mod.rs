@@ -1,8 +1,9 @@
-//! Two nodes with two processes each: cores, holders and pulls are those of production, the nodes' other work is not there.
+//! Two nodes with two processes each: cores, holders and pulls are those of production, the nodes' other work
+//! is not there.
 //!
-//! Messages between two ends stay in order, and nothing else does. A message that crosses nodes is globalised where it
-//! leaves and localised where it comes. Blocks are used again as soon as they are free, so that a value that is read where
-//! another one lies by now is noticed; every view is checked after every step.
+//! Messages between two ends stay in order, and nothing else does. A message that crosses nodes is globalised
+//! where it leaves and localised where it comes. Blocks are used again as soon as they are free, so that a
+//! value that is read where another one lies by now is noticed; every view is checked after every step.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -26,8 +27,8 @@ const NODES: [NodeId; 2] = [NodeId(1 << 24), NodeId(2 << 24)];
 const OPERATIONS: usize = 25;
 const STEPS_MAX: usize = 60_000;
 const LENGTH: u64 = 1000;
-/// What tasks do: return a large or a small value, keep their arguments, pass them to a task of their own, or read the
-/// references they were given.
+/// What tasks do: return a large or a small value, keep their arguments, pass them to a task of their own, or
+/// read the references they were given.
 const TASKS: [&str; 5] = ["large", "small", "hold", "nest", "get"];
 
 /// What happened, to be sure that the runs reach what they are for.

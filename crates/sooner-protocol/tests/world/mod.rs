@@ -1,7 +1,7 @@
 //! A node, two callers and one actor, made of the cores; messages on their way; processes that die.
 //!
-//! What a process says waits in it until it is flushed, and is lost when the process dies before. What was flushed
-//! arrives, also after its death, and before its death is known.
+//! What a process says waits in it until it is flushed, and is lost when the process dies before. What was
+//! flushed arrives, also after its death, and before its death is known.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -240,7 +240,8 @@ impl World {
                 Blob::default(),
             )
         };
-        // The caller drops its own handle at once: the object lives by the call, the actor and its checkpoints.
+        // The caller drops its own handle at once: the object lives by the call, the actor and its
+        // checkpoints.
         let put = (!is_read && self.below(3) == 0).then(|| self.put_at(caller));
         spec.references = put.iter().map(|(id, _)| *id).collect();
         let slot = Arc::new(Slot::default());

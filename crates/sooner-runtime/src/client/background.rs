@@ -1,12 +1,14 @@
 //! The background thread: leads when nobody else does.
 //!
-//! It naps for a millisecond at a time. If somebody attended to the sockets meanwhile it goes on napping; if somebody
-//! leads for long it rests until that one leaves; if nobody did anything it takes the lead and blocks until something
-//! comes or somebody wants the lead. In a worker, taking the lead means that the main thread has been busy for about a
-//! millisecond: tasks queued behind the running one go back to their callers.
+//! It naps for a millisecond at a time. If somebody attended to the sockets meanwhile it goes on napping; if
+//! somebody leads for long it rests until that one leaves; if nobody did anything it takes the lead and
+//! blocks until something comes or somebody wants the lead. In a worker, taking the lead means that the main
+//! thread has been busy for about a millisecond: tasks queued behind the running one go back to their
+//! callers.
 //!
-//! Whoever leads may sleep for as long as nothing comes. What other threads leave meanwhile (messages that wait for
-//! company, dropped handles, something that is due earlier than the leader knows) is this thread's, and they wake it.
+//! Whoever leads may sleep for as long as nothing comes. What other threads leave meanwhile (messages that
+//! wait for company, dropped handles, something that is due earlier than the leader knows) is this thread's,
+//! and they wake it.
 
 use std::io;
 use std::sync::Arc;
@@ -72,7 +74,8 @@ impl Background {
     }
 }
 
-/// The thread, before it has a client: whether there can be one is known before the node counts on this process.
+/// The thread, before it has a client: whether there can be one is known before the node counts on this
+/// process.
 pub(super) struct Reserved {
     thread: JoinHandle<()>,
     client: SyncSender<Arc<Client>>,
@@ -148,7 +151,8 @@ fn run(client: &Client) {
     }
 }
 
-/// Somebody else leads, or has an event loop that reads, for as long as `attends` says so, and may sleep all the while.
+/// Somebody else leads, or has an event loop that reads, for as long as `attends` says so, and may sleep all
+/// the while.
 fn beside_other(client: &Client, idle_naps: &mut u32, attends: impl FnOnce() -> bool) {
     let has_sent = client.flush_now();
     client.run_timer();
@@ -179,8 +183,8 @@ fn beside_other(client: &Client, idle_naps: &mut u32, attends: impl FnOnce() -> 
     *idle_naps -= 1;
 }
 
-/// The main thread runs an event loop that reads by itself when it waits; only when it is busy for long does this
-/// thread read for it.
+/// The main thread runs an event loop that reads by itself when it waits; only when it is busy for long does
+/// this thread read for it.
 fn beside_loop(client: &Client, idle_naps: &mut u32) {
     if client.loop_waits.load(Ordering::SeqCst) {
         return beside_other(client, idle_naps, || client.loop_waits.load(Ordering::SeqCst));
@@ -216,8 +220,8 @@ impl Client {
         self.finish(aftermath);
     }
 
-    /// Makes the background thread look soon, although nothing came. What it is to see was done under the core's lock, or ended
-    /// in a sequentially consistent write.
+    /// Makes the background thread look soon, although nothing came. What it is to see was done under the
+    /// core's lock, or ended in a sequentially consistent write.
     pub(super) fn rouse(&self) {
         if self.background.sleeps() {
             self.kick();
@@ -243,9 +247,9 @@ impl Client {
         self.wanted.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// The event loop begins or ends a wait. Before it begins, what waits to be sent leaves, and the sockets are
-    /// looked at for a short while. True if there are calls to take, which may also have been read by the background
-    /// thread while the loop was busy; never true when the loop takes no calls now.
+    /// The event loop begins or ends a wait. Before it begins, what waits to be sent leaves, and the sockets
+    /// are looked at for a short while. True if there are calls to take, which may also have been read by the
+    /// background thread while the loop was busy; never true when the loop takes no calls now.
     pub fn loop_waits(&self, waits: bool, takes_calls: bool) -> bool {
         if !waits {
             self.loop_waits.store(false, Ordering::SeqCst);
@@ -276,7 +280,8 @@ impl Client {
         }
     }
 
-    /// Reads until nothing is there, or many times: what comes faster than it is read is left for the next time.
+    /// Reads until nothing is there, or many times: what comes faster than it is read is left for the next
+    /// time.
     fn look_while_more(&self, lead: &mut Lead) {
         let mut looks = 0;
         while looks < LOOKS_IN_A_ROW && self.look(lead, Some(0)) == Look::Something {

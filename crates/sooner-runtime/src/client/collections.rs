@@ -1,8 +1,9 @@
 //! When Python's cycle collector is due while the object store is short of room.
 //!
-//! A collection stops everything else that runs Python in the process, and a full one of a program with large libraries takes a
-//! fifth of a second. One that lets go of nothing is not worth that again soon: a program that is short of room the whole time,
-//! because it is larger than the store, would spend a good part of its time on looking for cycles that it does not have.
+//! A collection stops everything else that runs Python in the process, and a full one of a program with large
+//! libraries takes a fifth of a second. One that lets go of nothing is not worth that again soon: a program
+//! that is short of room the whole time, because it is larger than the store, would spend a good part of its
+//! time on looking for cycles that it does not have.
 
 /// Time between two collections (milliseconds): a full one of a large program takes about as long.
 const PAUSE_MS: u64 = 200;
@@ -10,8 +11,8 @@ const PAUSE_MS: u64 = 200;
 const TIMES_RELIEVED: u64 = 20;
 /// The same while it is not, for each of the latest that let go of nothing.
 const TIMES_USELESS: u64 = 5;
-/// But never longer than this (milliseconds): whoever makes a value waits longer before there is no room, and what has become
-/// garbage meanwhile is found.
+/// But never longer than this (milliseconds): whoever makes a value waits longer before there is no room, and
+/// what has become garbage meanwhile is found.
 const PAUSE_FULL_MAX_MS: u64 = 1000;
 /// So many of them count.
 const USELESS_MAX: u64 = 4;

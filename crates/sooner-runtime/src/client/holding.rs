@@ -1,8 +1,8 @@
 //! The end of a process of another node, whose last words come by another way than the news of it.
 //!
-//! What a process said before its end counts: its replies, and whom it registered. So its line is read to its end first; and
-//! all that the node says from there on waits for that, because much of it follows from the death. Not for long: when the
-//! other machine is gone, nothing comes any more, not even an end.
+//! What a process said before its end counts: its replies, and whom it registered. So its line is read to its
+//! end first; and all that the node says from there on waits for that, because much of it follows from the
+//! death. Not for long: when the other machine is gone, nothing comes any more, not even an end.
 
 use std::collections::VecDeque;
 
@@ -27,8 +27,8 @@ pub(super) struct Held {
 }
 
 impl Client {
-    /// The node says that a process of another node is gone: reads what has come from it. True if its end has not; then this
-    /// word, and all behind it, waits.
+    /// The node says that a process of another node is gone: reads what has come from it. True if its end has
+    /// not; then this word, and all behind it, waits.
     pub(super) fn must_hold(
         &self,
         lead: &mut Lead,
@@ -102,7 +102,8 @@ impl Client {
         self.notify_fullness(shared, time);
     }
 
-    /// Tells the core which lines are full, and which have room again: what it pushes there then may fill them anew.
+    /// Tells the core which lines are full, and which have room again: what it pushes there then may fill
+    /// them anew.
     pub(super) fn notify_fullness(&self, shared: &mut Shared, time: Instant) {
         if !shared.outbox.remotes.has_fullness() {
             return;

@@ -1,4 +1,5 @@
-//! Answering questions about this process, by whichever thread reads the node's socket: the GIL is never needed.
+//! Answering questions about this process, by whichever thread reads the node's socket: the GIL is never
+//! needed.
 
 use std::path::PathBuf;
 
@@ -97,16 +98,16 @@ fn engine_series(counts: Counts, told: Counts) -> Vec<Series> {
 }
 
 impl StackFile {
-    /// Has the stacks written. The signal goes to the process, so the kernel gives it to the main thread, which stands
-    /// still while its frames are read; system calls that it interrupts are restarted.
+    /// Has the stacks written. The signal goes to the process, so the kernel gives it to the main thread,
+    /// which stands still while its frames are read; system calls that it interrupts are restarted.
     fn dump(&self) -> Option<Stack> {
         let file = std::fs::OpenOptions::new().append(true).open(&self.path).ok()?;
         let mut offset = file.metadata().ok()?.len();
         if offset > STACK_FILE_BYTES_MAX && file.set_len(0).is_ok() {
             offset = 0;
         }
-        // SAFETY: the number is only handed to the kernel. It is that of a signal with a handler, which Python chose
-        // among those that are not reserved.
+        // SAFETY: the number is only handed to the kernel. It is that of a signal with a handler, which
+        // Python chose among those that are not reserved.
         let signal = unsafe { Signal::from_raw_unchecked(self.signal) };
         kill_process(getpid(), signal).ok()?;
         Some(Stack { path: self.path.to_string_lossy().into_owned(), offset })

@@ -1,8 +1,8 @@
 //! Leading: reading the sockets and carrying what comes through the core, on behalf of everyone who waits.
 //!
-//! One thread leads at a time. It looks again for a short while, then blocks; after each batch it checks its own
-//! condition and wakes the others (followers) to check theirs. When it has what it wanted it leaves, and a follower
-//! or, after a millisecond, the background thread takes the lead.
+//! One thread leads at a time. It looks again for a short while, then blocks; after each batch it checks its
+//! own condition and wakes the others (followers) to check theirs. When it has what it wanted it leaves, and
+//! a follower or, after a millisecond, the background thread takes the lead.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::Ordering;
@@ -33,7 +33,8 @@ pub enum Waited {
     Closed,
 }
 
-/// Longest time in one blocking call while signals matter (nanoseconds): a signal may be delivered to another thread.
+/// Longest time in one blocking call while signals matter (nanoseconds): a signal may be delivered to another
+/// thread.
 const SIGNAL_NANOS: u64 = 100_000_000;
 
 /// From so many bytes that leave together (about eight small tasks) on, a sender is busy sending.
@@ -49,7 +50,8 @@ pub(super) enum FlushedSoon {
     Nothing,
     /// Many left together, and it is time for a look.
     Burst,
-    /// The background thread is away and must be woken for them, or for something that is due before it looks again.
+    /// The background thread is away and must be woken for them, or for something that is due before it looks
+    /// again.
     MustRouse,
 }
 
@@ -61,7 +63,8 @@ pub(super) enum Look {
     Signal,
 }
 
-/// The lead, for as long as this lives. The background thread may rest meanwhile, and must not when it is over.
+/// The lead, for as long as this lives. The background thread may rest meanwhile, and must not when it is
+/// over.
 pub(super) struct Led<'a> {
     client: &'a Client,
     /// `None` while this is dropped.
@@ -96,8 +99,8 @@ impl Drop for Led<'_> {
 }
 
 impl Client {
-    /// Waits until `is_done`, leading if nobody does. Must be called without the GIL. With `heeds_signals`, signal
-    /// handlers run and may end the wait.
+    /// Waits until `is_done`, leading if nobody does. Must be called without the GIL. With `heeds_signals`,
+    /// signal handlers run and may end the wait.
     pub fn wait_until(
         &self,
         mut is_done: impl FnMut() -> bool,
@@ -159,7 +162,8 @@ impl Client {
             });
             lead.spinner = spinner;
             if found {
-                // Messages may come faster than they are read, for as long as others like: this wait must not.
+                // Messages may come faster than they are read, for as long as others like: this wait must
+                // not.
                 let read_at = lead.read_at;
                 if deadline.is_some_and(|at| read_at >= at) {
                     break if is_done() { Waited::Done } else { Waited::TimedOut };
@@ -318,9 +322,9 @@ impl Client {
         if must_rouse { FlushedSoon::MustRouse } else { FlushedSoon::Nothing }
     }
 
-    /// A driver that submits task after task reads the replies itself, between two batches: the background thread would
-    /// compete with it for locks, caches and cores. (A worker's tasks must not look as if they attended to the queue
-    /// behind them.)
+    /// A driver that submits task after task reads the replies itself, between two batches: the background
+    /// thread would compete with it for locks, caches and cores. (A worker's tasks must not look as if they
+    /// attended to the queue behind them.)
     pub(super) fn look_between(&self) {
         if self.is_driver
             && let Some(mut lead) = self.take_lead()

@@ -1,5 +1,5 @@
-//! What the workers of a driver print, when the node is another process: a connection and a thread of their own, so that
-//! a terminal that takes its time holds up nothing but the workers that print.
+//! What the workers of a driver print, when the node is another process: a connection and a thread of their
+//! own, so that a terminal that takes its time holds up nothing but the workers that print.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -29,7 +29,8 @@ pub struct LineReader {
 }
 
 impl LineReader {
-    /// Begins to read the lines of a driver's job. Without a sink they are read and dropped; the end is seen all the same.
+    /// Begins to read the lines of a driver's job. Without a sink they are read and dropped; the end is seen
+    /// all the same.
     ///
     /// # Errors
     /// When the node cannot be reached.
@@ -52,8 +53,8 @@ impl LineReader {
         Ok(Self { socket, thread, reads })
     }
 
-    /// Waits until the node has ended the connection: then the workers are gone, and all that they printed was shown. Gives
-    /// up when nothing has come for `patience`, and after `longest` whatever comes.
+    /// Waits until the node has ended the connection: then the workers are gone, and all that they printed
+    /// was shown. Gives up when nothing has come for `patience`, and after `longest` whatever comes.
     pub fn join(self, patience: Duration, longest: Duration) {
         let start = Instant::now();
         let mut last = (self.reads.load(Ordering::Relaxed), start);

@@ -1,8 +1,8 @@
-//! Local mode: everything runs in the process that submits it. The client plays the node's part in scheduling and the
-//! workers' part in executing; values, references and errors take the same way as otherwise.
+//! Local mode: everything runs in the process that submits it. The client plays the node's part in scheduling
+//! and the workers' part in executing; values, references and errors take the same way as otherwise.
 //!
-//! Each lease names a worker that does not exist, so that the core keeps its books as always; what is sent to such a
-//! worker comes back to this process. Names of actors stay with the node.
+//! Each lease names a worker that does not exist, so that the core keeps its books as always; what is sent to
+//! such a worker comes back to this process. Names of actors stay with the node.
 
 use std::collections::HashSet;
 

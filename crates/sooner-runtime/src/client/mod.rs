@@ -1,14 +1,15 @@
 //! A driver's or worker's shell around its [`WorkerCore`].
 //!
-//! Who does the I/O: the thread that waits. A thread in `get` (or a worker that waits for a task) takes the lead,
-//! reads the sockets itself and so sees its reply without a hand-over. A background thread leads only when nobody
-//! has done I/O for about a millisecond ([`background`]). [`lead`] has the details.
+//! Who does the I/O: the thread that waits. A thread in `get` (or a worker that waits for a task) takes the
+//! lead, reads the sockets itself and so sees its reply without a hand-over. A background thread leads only
+//! when nobody has done I/O for about a millisecond ([`background`]). [`lead`] has the details.
 //!
-//! Locks: `shared` holds the core and what is to be sent, for as long as one step takes; `lead` holds the receiving
-//! halves and belongs to the leader. `lead` is taken before `shared`. Neither is held while Python runs, and the GIL
-//! is never taken under them; `shared` may be taken with the GIL held.
+//! Locks: `shared` holds the core and what is to be sent, for as long as one step takes; `lead` holds the
+//! receiving halves and belongs to the leader. `lead` is taken before `shared`. Neither is held while Python
+//! runs, and the GIL is never taken under them; `shared` may be taken with the GIL held.
 //!
-//! Dropped handles go to a queue that the next step empties: nothing takes a lock in a destructor but that queue's.
+//! Dropped handles go to a queue that the next step empties: nothing takes a lock in a destructor but that
+//! queue's.
 
 mod background;
 mod collections;
@@ -72,12 +73,13 @@ pub trait Hooks: Send + Sync {
     fn on_end(&self, reason: &str);
     /// In local mode: an actor of this process has ended, in order or not.
     fn on_actor_end(&self, actor: TaskId, in_order: bool);
-    /// The object store is short of room: let go of what is held without need. `is_full`: no room is on its way otherwise.
+    /// The object store is short of room: let go of what is held without need. `is_full`: no room is on its
+    /// way otherwise.
     fn on_memory_pressure(&self, is_full: bool);
     /// A thread that waits has looked for a while, and sleeps now.
     fn on_sleep(&self) {}
-    /// A process of another node was dialled, and one of the two does not believe the other's certificate: they have
-    /// different tokens. It is dialled again for a while.
+    /// A process of another node was dialled, and one of the two does not believe the other's certificate:
+    /// they have different tokens. It is dialled again for a while.
     fn on_mistrust(&self, _failure: &TlsFailure) {}
 }
 
@@ -143,7 +145,8 @@ impl Client {
     /// When there can be no more threads.
     pub fn start(self: &Arc<Self>, hooks: Box<dyn Hooks>) -> io::Result<()> {
         let _ = self.hooks.set(hooks);
-        // What the node said right after its welcome has been read with it: no event of the socket will tell of that.
+        // What the node said right after its welcome has been read with it: no event of the socket will tell
+        // of that.
         if let Some(mut lead) = self.take_lead() {
             self.receive_greeting(&mut lead);
         }
@@ -187,14 +190,15 @@ impl Client {
         self.end_reason.get().map(String::as_str)
     }
 
-    /// Runs `work` on the core and carries out what it wants. What is to be sent leaves with the next flush: at once
-    /// when the peers have been quiet, otherwise with others (see [`Outbox`]).
+    /// Runs `work` on the core and carries out what it wants. What is to be sent leaves with the next flush:
+    /// at once when the peers have been quiet, otherwise with others (see [`Outbox`]).
     pub fn step<R>(&self, work: impl FnOnce(&mut WorkerCore, &mut Actions) -> R) -> R {
         let shared = self.shared.lock();
         self.step_and_send(shared, None, work)
     }
 
-    /// A [`Self::step`] that submits a task. One look at the clock serves its record and the decision when to send.
+    /// A [`Self::step`] that submits a task. One look at the clock serves its record and the decision when to
+    /// send.
     pub fn step_submit<R>(
         &self,
         is_recorded: bool,
@@ -258,8 +262,8 @@ impl Client {
         result
     }
 
-    /// How many objects of this process have failed so far: who waits for many need not look at each of them before this
-    /// changes.
+    /// How many objects of this process have failed so far: who waits for many need not look at each of them
+    /// before this changes.
     #[must_use]
     pub fn failures(&self) -> u64 {
         self.failures.load(Ordering::Acquire)
@@ -379,8 +383,8 @@ impl Client {
         }
     }
 
-    /// Sends everything that waits to be sent, for at most `nanos`. True if all of it has left, and, to other nodes, has
-    /// arrived. Must be called without the GIL.
+    /// Sends everything that waits to be sent, for at most `nanos`. True if all of it has left, and, to other
+    /// nodes, has arrived. Must be called without the GIL.
     pub fn flush_all(&self, nanos: u64) -> bool {
         self.flush_now();
         let said = self.shared.lock().outbox.remotes.said();
@@ -431,8 +435,8 @@ impl Client {
         self.ask_with(question, false)
     }
 
-    /// The same on behalf of the user, who may interrupt it: with `heeds_signals`, signal handlers run and may end the wait. The
-    /// answer, if it comes, is nobody's then.
+    /// The same on behalf of the user, who may interrupt it: with `heeds_signals`, signal handlers run and
+    /// may end the wait. The answer, if it comes, is nobody's then.
     ///
     /// # Errors
     /// When the session ends before the answer, or a signal handler wants that.
@@ -455,8 +459,8 @@ impl Client {
         answer.ok_or(waited)
     }
 
-    /// A block for a value of `bytes`: one kept from before, or a new one from the node. Must be called without the
-    /// GIL.
+    /// A block for a value of `bytes`: one kept from before, or a new one from the node. Must be called
+    /// without the GIL.
     ///
     /// # Errors
     /// [`NoRoom`], which says how full the store is.
@@ -464,7 +468,8 @@ impl Client {
         self.allocate_with(bytes, &[])
     }
 
-    /// The same; where the node is asked, it is asked for blocks that are needed next, too. What it has of them is kept here.
+    /// The same; where the node is asked, it is asked for blocks that are needed next, too. What it has of
+    /// them is kept here.
     ///
     /// # Errors
     /// [`NoRoom`], which says how full the store is.
@@ -478,8 +483,8 @@ impl Client {
             }
             shared.cache.within(ahead)
         };
-        // What others keep for reuse comes back when the node asks for it, and what is held by cycles of Python objects
-        // when the collectors of all processes have run; that takes a moment.
+        // What others keep for reuse comes back when the node asks for it, and what is held by cycles of
+        // Python objects when the collectors of all processes have run; that takes a moment.
         let mut pauses = ALLOCATE_PAUSES_MS.into_iter().map(Duration::from_millis);
         let mut patience = now().plus(MOVES_NANOS);
         let (mut used, mut rounds) = (0, 0);
@@ -537,8 +542,8 @@ impl Client {
         self.progress.1.notify_all();
     }
 
-    /// Closes every descriptor of a closed client: references and views that outlive the session keep the client's
-    /// memory mapped, and nothing else.
+    /// Closes every descriptor of a closed client: references and views that outlive the session keep the
+    /// client's memory mapped, and nothing else.
     pub fn release(&self) {
         let mut lead = Led::of(self, self.lead.lock());
         lead.inbound.clear();
@@ -548,8 +553,8 @@ impl Client {
         self.mapping.close_descriptor();
     }
 
-    /// In a forked child: the session is the parent's. Takes no lock, since a thread that does not exist here may have
-    /// held it.
+    /// In a forked child: the session is the parent's. Takes no lock, since a thread that does not exist here
+    /// may have held it.
     pub fn abandon(&self) {
         self.closed.store(true, Ordering::Release);
     }

@@ -1,9 +1,9 @@
 //! What is to be sent, per peer, and when it leaves.
 //!
-//! A message leaves at once when nothing was sent for 50 us: a single call has no delay. While messages come faster
-//! than that they are collected and leave together: when the sender waits, when 32 KiB have gathered, when 50 us have
-//! passed and another comes, or when the background thread looks, within a millisecond. Batches form from what has
-//! queued up, never by waiting for more.
+//! A message leaves at once when nothing was sent for 50 us: a single call has no delay. While messages come
+//! faster than that they are collected and leave together: when the sender waits, when 32 KiB have gathered,
+//! when 50 us have passed and another comes, or when the background thread looks, within a millisecond.
+//! Batches form from what has queued up, never by waiting for more.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -47,8 +47,8 @@ pub(crate) struct Outbox {
     last_flush: Instant,
 }
 
-/// A word to the node that must not be heard before what was said to these processes of this node: so many bytes of that have
-/// not left yet.
+/// A word to the node that must not be heard before what was said to these processes of this node: so many
+/// bytes of that have not left yet.
 struct Behind {
     message: Message,
     owed: Vec<(WorkerId, usize)>,
@@ -129,8 +129,9 @@ impl Outbox {
         self.pay(worker, usize::MAX);
     }
 
-    /// Says something to the node as soon as everything that was said to others so far has left, and has arrived where they are
-    /// at other nodes. What has left for a process of this node is read before anything that the node says after it.
+    /// Says something to the node as soon as everything that was said to others so far has left, and has
+    /// arrived where they are at other nodes. What has left for a process of this node is read before
+    /// anything that the node says after it.
     pub(super) fn send_after_flush(&mut self, message: Message) {
         self.flush();
         let waiting = self.workers.iter().map(|(worker, line)| (*worker, line.outlet.waiting()));
@@ -178,8 +179,8 @@ impl Outbox {
         !self.dirty.is_empty()
     }
 
-    /// Whether everything has left, but for peers that are not connected yet; and `said` to processes of other nodes has
-    /// arrived.
+    /// Whether everything has left, but for peers that are not connected yet; and `said` to processes of
+    /// other nodes has arrived.
     pub(super) fn is_empty(&self, said: &Said) -> bool {
         let has_left = |line: &Line| line.socket.is_none() || line.outlet.waiting() == 0;
         has_left(&self.node) && self.workers.values().all(has_left) && self.remotes.has_arrived(said)
@@ -203,9 +204,9 @@ impl Outbox {
         self.remotes.close();
     }
 
-    /// Sends what waits, the node's first: it must hear that a block is another process's before that one hears of the
-    /// value in it. If this process ended in between, the node would give the block to someone else while it is read.
-    /// The time of the last message that left.
+    /// Sends what waits, the node's first: it must hear that a block is another process's before that one
+    /// hears of the value in it. If this process ended in between, the node would give the block to someone
+    /// else while it is read. The time of the last message that left.
     pub(super) fn flush(&mut self) -> Instant {
         self.take_from_remotes();
         if !self.dirty.is_empty() {
@@ -255,7 +256,8 @@ impl Outbox {
         }
     }
 
-    /// Sends what waits for the node. False while it cannot take all of it; it reads always, so that is not for long.
+    /// Sends what waits for the node. False while it cannot take all of it; it reads always, so that is not
+    /// for long.
     fn flush_node(&mut self) -> bool {
         if self.node.is_dirty || self.node.is_full {
             self.flush_peer(Peer::Node);

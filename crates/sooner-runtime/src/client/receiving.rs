@@ -55,7 +55,8 @@ pub(crate) struct Lead {
 /// Messages, who sent them, and under which token they came.
 pub(super) type Batch = Vec<(Peer, u64, Received)>;
 
-/// Messages that are read before the core gets them: without its lock, and no more than the processor keeps at hand.
+/// Messages that are read before the core gets them: without its lock, and no more than the processor keeps
+/// at hand.
 const BATCH_MESSAGES: usize = 128;
 
 impl Client {
@@ -121,7 +122,8 @@ impl Client {
         }
     }
 
-    /// What a process of another node says: only its frames of this very connection count, and it says nothing for the node.
+    /// What a process of another node says: only its frames of this very connection count, and it says
+    /// nothing for the node.
     pub(super) fn receive_remote(
         &self,
         shared: &mut Shared,
@@ -155,8 +157,8 @@ impl Client {
             }
             Message::WorkerGone(gone) if gone.worker.node() == self.me.node() => {
                 if lead.lacking.remove(&gone.worker) {
-                    // Nothing has reached it, but the next one may not be reached either: that is an end, too, of which there
-                    // are only so many.
+                    // Nothing has reached it, but the next one may not be reached either: that is an end,
+                    // too, of which there are only so many.
                     gone.all_begun = Some(true);
                 }
                 // Replies that were sent before the end count: read them first.
@@ -309,7 +311,8 @@ fn complain(shared: &mut Shared, reason: &str) {
 }
 
 impl Lead {
-    /// Why there is no connection to a process: that node cannot be reached, or this process lacks a descriptor for it.
+    /// Why there is no connection to a process: that node cannot be reached, or this process lacks a
+    /// descriptor for it.
     fn why_without(&mut self, worker: WorkerId, lacks_descriptors: bool) -> String {
         if lacks_descriptors {
             self.lacking.insert(worker);
@@ -318,8 +321,8 @@ impl Lead {
         "the other node cannot be reached".to_owned()
     }
 
-    /// The kernel leaves out a connection for which this process has no descriptor. The node has it still: it is told so, and tries
-    /// again.
+    /// The kernel leaves out a connection for which this process has no descriptor. The node has it still: it
+    /// is told so, and tries again.
     fn go_without(&mut self, shared: &mut Shared, worker: WorkerId) {
         self.lacking.insert(worker);
         let answer = PeerConnected { never: Some(without_descriptors()), ..PeerConnected::pair(worker) };

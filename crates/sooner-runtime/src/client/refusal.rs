@@ -1,7 +1,7 @@
 //! The last attempt to get a block, and the words in which it is refused.
 //!
-//! The node is asked who has the memory in the last attempt only: to find that out takes it longer than to say that there is
-//! no room.
+//! The node is asked who has the memory in the last attempt only: to find that out takes it longer than to
+//! say that there is no room.
 
 use std::time::Duration;
 
@@ -53,8 +53,9 @@ impl Client {
     }
 }
 
-/// Whether the node is reserving the pages of the block, so that it is to be asked again, now. Each round brings the block nearer,
-/// unless other processes take what was reserved, or the machine does: that is why rounds are counted.
+/// Whether the node is reserving the pages of the block, so that it is to be asked again, now. Each round
+/// brings the block nearer, unless other processes take what was reserved, or the machine does: that is why
+/// rounds are counted.
 pub(super) fn goes_on(answer: &Allocated, rounds: &mut u64) -> bool {
     *rounds += 1;
     let goes_on =

@@ -1,7 +1,8 @@
-//! Lines to processes of other nodes: sessions over encrypted connections, which the node makes for this process.
+//! Lines to processes of other nodes: sessions over encrypted connections, which the node makes for this
+//! process.
 //!
-//! What is said over them and when it leaves is decided as for lines of this machine ([`super::outbox`]). A process that has
-//! none pays nothing: no identity is made, and no number is drawn.
+//! What is said over them and when it leaves is decided as for lines of this machine ([`super::outbox`]). A
+//! process that has none pays nothing: no identity is made, and no number is drawn.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -21,7 +22,8 @@ use crate::transport::{
     Ended, Failure, Reader, Received, Session, SessionNews, Stream, TlsFailure, TlsStream, Turn,
 };
 
-/// Tokens of connections to processes of other nodes: ids of processes, which are the tokens of others, do not have this bit.
+/// Tokens of connections to processes of other nodes: ids of processes, which are the tokens of others, do
+/// not have this bit.
 const REMOTE: u64 = 1 << 63;
 
 /// Whether a token is that of a connection to a process of another node.
@@ -249,8 +251,8 @@ impl Remotes {
         line.is_none_or(|line| line.ended.is_some() || line.wire.has_reached(position))
     }
 
-    /// Says something to the node as soon as everything that was said so far was heard. Those who wait for that word go by it:
-    /// a process that reads what was said to it later would come too late.
+    /// Says something to the node as soon as everything that was said so far was heard. Those who wait for
+    /// that word go by it: a process that reads what was said to it later would come too late.
     pub(super) fn send_after_flush(&mut self, message: Message) {
         let said = self.said();
         self.waits.push((message, said));
@@ -328,8 +330,8 @@ impl Remotes {
         self.due = None;
     }
 
-    /// A session has ended, and since then nobody has said what became of the other process: it lives, and will not be spoken
-    /// to, or nobody can know. Callers have waited long enough.
+    /// A session has ended, and since then nobody has said what became of the other process: it lives, and
+    /// will not be spoken to, or nobody can know. Callers have waited long enough.
     fn given_up(&mut self, worker: WorkerId, time: Instant) -> Option<WorkerGone> {
         let ending = self.lines.get_mut(&worker)?.ended.as_mut().filter(|ending| !ending.is_told)?;
         let at = ending.since.plus(SEVERED_NANOS);
@@ -434,8 +436,8 @@ impl Remotes {
                     self.closed.push(token);
                 }
                 SessionNews::Ended(reason) => {
-                    // Both live, as far as anybody knows, and each will hold the other for gone. So that this becomes true,
-                    // the nodes end one of them.
+                    // Both live, as far as anybody knows, and each will hold the other for gone. So that this
+                    // becomes true, the nodes end one of them.
                     self.wants.push(Sever { worker, class: None }.into());
                     self.wants.push(Suspect { node: worker.node(), is_given_up: None }.into());
                     self.end(worker, time, reason);
@@ -455,7 +457,8 @@ impl Remotes {
         self.lines.values().filter(|line| line.ended.is_none()).count()
     }
 
-    /// There is no way between the nodes of the two: nobody needs to wait, and neither of them is killed for it.
+    /// There is no way between the nodes of the two: nobody needs to wait, and neither of them is killed for
+    /// it.
     fn end_unreachable(&mut self, worker: WorkerId, time: Instant, why: &str) {
         if self.lines.get(&worker).is_none_or(|line| line.ended.is_some()) {
             return;

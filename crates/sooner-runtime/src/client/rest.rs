@@ -1,10 +1,10 @@
 //! Rest: how a thread sleeps for as long as others attend to something, and is woken by whoever stops to.
 //!
-//! Sleeper and waker each write one thing and then read what the other wrote: that it rests, and that nobody attends
-//! any more. A processor may let such a read pass the write before it, so that both read what was before, and the
-//! sleeper sleeps for ever. So each write comes before its read in one order that all threads agree on: the waker's is
-//! followed by a fence ([`Rest::end_after`]), unless it is sequentially consistent itself or is made under a lock that
-//! the sleeper takes for its look ([`Rest::end`]).
+//! Sleeper and waker each write one thing and then read what the other wrote: that it rests, and that nobody
+//! attends any more. A processor may let such a read pass the write before it, so that both read what was
+//! before, and the sleeper sleeps for ever. So each write comes before its read in one order that all threads
+//! agree on: the waker's is followed by a fence ([`Rest::end_after`]), unless it is sequentially consistent
+//! itself or is made under a lock that the sleeper takes for its look ([`Rest::end`]).
 //!
 //! Nobody but its thread may block here.
 
@@ -30,8 +30,9 @@ impl Rest {
         self.is_resting.load(Ordering::SeqCst)
     }
 
-    /// Sleeps until somebody ends the rest, or for as long as `limit` says; not at all if that is `None`. Called by the
-    /// thread itself. What speaks against a rest must be looked at in `limit`, and nowhere before.
+    /// Sleeps until somebody ends the rest, or for as long as `limit` says; not at all if that is `None`.
+    /// Called by the thread itself. What speaks against a rest must be looked at in `limit`, and nowhere
+    /// before.
     pub(super) fn begin(&self, limit: impl FnOnce() -> Option<Duration>) {
         self.is_resting.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -47,7 +48,8 @@ impl Rest {
         self.end();
     }
 
-    /// The same without a fence: what the caller did ends in a sequentially consistent write, or was done under a lock.
+    /// The same without a fence: what the caller did ends in a sequentially consistent write, or was done
+    /// under a lock.
     pub(super) fn end(&self) {
         if self.is_resting()
             && let Some(thread) = self.thread.get()

@@ -52,13 +52,15 @@ pub(crate) struct Shared {
     /// Blocks with values that this process writes or has written and still has.
     pub(super) written: FxHashSet<u64>,
     pub(super) aftermath: Aftermath,
-    /// When the background thread looks next if nobody wakes it; what counts only while it is away. `None`: not by itself.
+    /// When the background thread looks next if nobody wakes it; what counts only while it is away. `None`:
+    /// not by itself.
     pub(super) looks_at: Option<Instant>,
     /// When a busy sender reads replies again.
     pub(super) next_look: Instant,
     /// What the node has been told of the core's counts.
     pub(super) told: Counts,
-    /// Messages to ourselves: an actor that calls itself through its own handle, and everything in local mode.
+    /// Messages to ourselves: an actor that calls itself through its own handle, and everything in local
+    /// mode.
     pub(super) loopback: VecDeque<(Peer, Message)>,
     pub(super) local: Option<LocalNode>,
 }

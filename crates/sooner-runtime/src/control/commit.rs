@@ -1,9 +1,12 @@
-//! The thread that writes: batches come in, are committed many at a time, and their outcomes go back in order.
+//! The thread that writes: batches come in, are committed many at a time, and their outcomes go back in
+//! order.
 //!
-//! A batch is committed at once when the disk is idle; what comes in while it is busy is the next group. So a single write waits
-//! for nothing but the disk, and a flood costs as many commits as the disk can do, not as many as there are batches.
+//! A batch is committed at once when the disk is idle; what comes in while it is busy is the next group. So a
+//! single write waits for nothing but the disk, and a flood costs as many commits as the disk can do, not as
+//! many as there are batches.
 //!
-//! The thread knows nothing of what it writes. It never drops a batch: each has an outcome, also when the thread is told to end.
+//! The thread knows nothing of what it writes. It never drops a batch: each has an outcome, also when the
+//! thread is told to end.
 
 use std::collections::VecDeque;
 use std::io;
@@ -25,7 +28,8 @@ pub struct Done {
     pub outcome: Result<Outcome, StoreError>,
 }
 
-/// Told of every group when it is durable, or could not be made so. Called by the thread that writes: it hands on and returns.
+/// Told of every group when it is durable, or could not be made so. Called by the thread that writes: it
+/// hands on and returns.
 pub type OnDone = Box<dyn FnMut(Vec<Done>) + Send>;
 
 #[derive(Debug, Default)]

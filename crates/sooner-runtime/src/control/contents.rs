@@ -1,7 +1,7 @@
 //! The contents of a store that lives in this process, and how a group of batches changes them.
 //!
-//! A group is worked out beside the contents ([`Group`]), made durable, and then absorbed: what is read is what is on disk.
-//! There is no disk here, and no clock.
+//! A group is worked out beside the contents ([`Group`]), made durable, and then absorbed: what is read is
+//! what is on disk. There is no disk here, and no clock.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;

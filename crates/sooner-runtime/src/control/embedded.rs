@@ -1,12 +1,13 @@
 //! The store on disk: [`Local`] on redb, an embedded database whose commits are atomic (`docs/adr/0021`).
 //!
-//! One directory holds it: `control.redb`, and `lock`, which the kernel gives up with the process that holds it. What is
-//! read there decides what runs as this user, so both count only if they are this user's alone ([`crate::owned`]). The file
-//! begins with the version of its format; what is newer is refused, what is older is brought up to date or refused.
+//! One directory holds it: `control.redb`, and `lock`, which the kernel gives up with the process that holds
+//! it. What is read there decides what runs as this user, so both count only if they are this user's alone
+//! ([`crate::owned`]). The file begins with the version of its format; what is newer is refused, what is
+//! older is brought up to date or refused.
 //!
-//! When the disk does not take a commit, the contents stay as they were, and so does what is read. The database cannot be
-//! used after that: with the first write a second later it is opened again, and brought to what the contents are, because the
-//! commit that failed may be there after all.
+//! When the disk does not take a commit, the contents stay as they were, and so does what is read. The
+//! database cannot be used after that: with the first write a second later it is opened again, and brought to
+//! what the contents are, because the commit that failed may be there after all.
 //!
 //! It never holds more in memory than is on disk, and never reads from disk but when it is opened.
 
@@ -139,7 +140,8 @@ impl Redb {
         StoreError::ReadOnly { path: self.path.clone(), cause }
     }
 
-    /// Opens the database again and makes it what the contents are: what was answered with an error is taken back.
+    /// Opens the database again and makes it what the contents are: what was answered with an error is taken
+    /// back.
     fn reopen(&mut self, contents: &Contents) -> Result<Database, redb::Error> {
         let database = (self.opener)()?;
         let transaction = database.begin_write()?;
@@ -196,8 +198,8 @@ fn has_format(database: &Database) -> bool {
 
 /// Makes the database if there is none, and refuses one that holds nothing.
 ///
-/// It gets its name when it has a format. So a file of that name without one is not the first start of a head, interrupted, but
-/// what is left of a database: who took it for a new one would forget the cluster.
+/// It gets its name when it has a format. So a file of that name without one is not the first start of a
+/// head, interrupted, but what is left of a database: who took it for a new one would forget the cluster.
 fn make_if_missing(directory: &Directory) -> Result<(), StoreError> {
     let (path, unfinished) = (directory.path().join(FILE), directory.path().join(UNFINISHED));
     let opening = |cause: String| StoreError::Open { path: path.clone(), cause };

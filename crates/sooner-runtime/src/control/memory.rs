@@ -1,5 +1,5 @@
-//! A store without a disk, for clusters that need not survive their head, and for tests: [`Local`] on [`Ram`]. And [`Local`]
-//! itself: a store in this process, on whatever keeps it.
+//! A store without a disk, for clusters that need not survive their head, and for tests: [`Local`] on
+//! [`Ram`]. And [`Local`] itself: a store in this process, on whatever keeps it.
 
 use sooner_protocol::time::Instant;
 

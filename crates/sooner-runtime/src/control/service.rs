@@ -1,9 +1,10 @@
-//! The control service of a cluster: a thread of the head that carries the machines of [`sooner_protocol::control`], keeps what
-//! must survive in the store, and speaks with every node.
+//! The control service of a cluster: a thread of the head that carries the machines of
+//! [`sooner_protocol::control`], keeps what must survive in the store, and speaks with every node.
 //!
-//! Each node has two connections to it: one for what is decided, one for heartbeats alone. They come from the head's own door
-//! ([`crate::node::accept`]) untouched, so the handshakes are made here; the head's own node is at the other end of a socket
-//! pair and says the same. It never waits for a node, and a node that does not read is cut off.
+//! Each node has two connections to it: one for what is decided, one for heartbeats alone. They come from the
+//! head's own door ([`crate::node::accept`]) untouched, so the handshakes are made here; the head's own node
+//! is at the other end of a socket pair and says the same. It never waits for a node, and a node that does
+//! not read is cut off.
 
 mod links;
 mod probes;

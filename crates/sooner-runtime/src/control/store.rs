@@ -1,9 +1,9 @@
-//! What a control store can do: get, put, compare and swap, range, watch, lease. Nothing that etcd cannot, so that a
-//! replicated store can take the place of the embedded one.
+//! What a control store can do: get, put, compare and swap, range, watch, lease. Nothing that etcd cannot, so
+//! that a replicated store can take the place of the embedded one.
 //!
-//! Writes come in batches, which are applied whole or not at all, and in the order of their revisions. What a call returned as
-//! applied survives any end of the process. What was answered with an error may be found after the next start, and not
-//! before: [`StoreError`] never means "perhaps, as of now".
+//! Writes come in batches, which are applied whole or not at all, and in the order of their revisions. What a
+//! call returned as applied survives any end of the process. What was answered with an error may be found
+//! after the next start, and not before: [`StoreError`] never means "perhaps, as of now".
 //!
 //! No clock is read here, and none is stored: time comes in, and a lease begins anew when a store is opened.
 
@@ -94,7 +94,8 @@ impl Operation {
     }
 }
 
-/// Writes that are applied together, if all conditions hold before the first of them. A key is written at most once.
+/// Writes that are applied together, if all conditions hold before the first of them. A key is written at
+/// most once.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Batch {
     /// All must hold.
@@ -318,7 +319,8 @@ pub trait Store: Send {
     /// Of the last change.
     fn revision(&self) -> Revision;
 
-    /// Applies batches in order, each by itself; each sees what those before it did. Returns when all are durable.
+    /// Applies batches in order, each by itself; each sees what those before it did. Returns when all are
+    /// durable.
     ///
     /// # Errors
     /// [`StoreError::ReadOnly`]: none of them was applied.
@@ -365,7 +367,8 @@ pub trait Store: Send {
         self.commit_one(Batch::put(key, value), now)
     }
 
-    /// Writes one value if what is there was written at `expected`, or if nothing is there and nothing is expected.
+    /// Writes one value if what is there was written at `expected`, or if nothing is there and nothing is
+    /// expected.
     ///
     /// # Errors
     /// [`StoreError::ReadOnly`].

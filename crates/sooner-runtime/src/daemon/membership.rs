@@ -77,8 +77,8 @@ impl Membership {
         self.token_file.clone().unwrap_or_else(|| self.directory.join("token"))
     }
 
-    /// What a node needs to take part, and what changes its credentials when the token does. `runtime` is where the nodes
-    /// of this user have their directories.
+    /// What a node needs to take part, and what changes its credentials when the token does. `runtime` is
+    /// where the nodes of this user have their directories.
     ///
     /// # Errors
     /// [`StartError`], with the exit status it has.
@@ -191,8 +191,9 @@ impl Membership {
     }
 }
 
-/// What the node of a program needs to take part in the cluster of `head` (HOST:PORT). It cannot be dialled. The token is in
-/// `token`, or in the file, which may have another one later: then what follows that is given, too.
+/// What the node of a program needs to take part in the cluster of `head` (HOST:PORT). It cannot be dialled.
+/// The token is in `token`, or in the file, which may have another one later: then what follows that is
+/// given, too.
 ///
 /// # Errors
 /// [`StartError`]: why it may not, for people.
@@ -267,7 +268,8 @@ pub struct Renewal {
 }
 
 impl Renewal {
-    /// Reads the token file again, and takes what is in it. Gives what the node's processes prove from now on.
+    /// Reads the token file again, and takes what is in it. Gives what the node's processes prove from now
+    /// on.
     ///
     /// # Errors
     /// One sentence; everything is as before then.
@@ -282,8 +284,8 @@ impl Renewal {
         self.take(tokens, identity)
     }
 
-    /// Reads the token file again, and takes what is in it if that may mend a failure: that one end of a connection did
-    /// not believe the other.
+    /// Reads the token file again, and takes what is in it if that may mend a failure: that one end of a
+    /// connection did not believe the other.
     ///
     /// # Errors
     /// One sentence; everything is as before then.

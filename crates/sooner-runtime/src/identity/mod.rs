@@ -1,12 +1,13 @@
 //! Who a process is to processes of other machines, and how it proves that.
 //!
-//! A cluster has one secret, its [`Token`]. From it every node derives the key of the cluster's certificate authority and
-//! signs a certificate for itself ([`Credentials::issue`]); nothing is asked for over the network, and the token never
-//! travels. A process that has credentials can prove on which node it is and see whether its peer belongs to the same
-//! cluster ([`Identity`]); it cannot make others, so workers get credentials and not the token.
+//! A cluster has one secret, its [`Token`]. From it every node derives the key of the cluster's certificate
+//! authority and signs a certificate for itself ([`Credentials::issue`]); nothing is asked for over the
+//! network, and the token never travels. A process that has credentials can prove on which node it is and see
+//! whether its peer belongs to the same cluster ([`Identity`]); it cannot make others, so workers get
+//! credentials and not the token.
 //!
-//! Nothing here reads a clock: certificates do not end, and what ends their trust is the next token. Nothing here
-//! opens a connection.
+//! Nothing here reads a clock: certificates do not end, and what ends their trust is the next token. Nothing
+//! here opens a connection.
 
 mod authority;
 mod name;
@@ -31,7 +32,8 @@ pub use name::{Destination, NameFault};
 pub use token::{Token, TokenError};
 pub use trust::{OtherCluster, node_of};
 
-/// What a process needs to prove on which node it is: plain bytes, so that a node can hand them to its workers.
+/// What a process needs to prove on which node it is: plain bytes, so that a node can hand them to its
+/// workers.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
     /// The node that the certificate names.
@@ -40,7 +42,8 @@ pub struct Credentials {
     pub certificate: Vec<u8>,
     /// Its key (PKCS#8, DER): a secret of the node.
     pub key: Vec<u8>,
-    /// The authorities whose certificates are believed (DER): the cluster's, and while the token is changed two.
+    /// The authorities whose certificates are believed (DER): the cluster's, and while the token is changed
+    /// two.
     pub roots: Vec<Vec<u8>>,
 }
 
@@ -49,16 +52,18 @@ pub struct Credentials {
 pub enum Bearer {
     /// A node or one of its processes.
     Node,
-    /// The node that leads the cluster: it also proves that, to those who know its address only. Its workers get
-    /// credentials of a [`Bearer::Node`].
+    /// The node that leads the cluster: it also proves that, to those who know its address only. Its workers
+    /// get credentials of a [`Bearer::Node`].
     Head,
 }
 
 impl Credentials {
-    /// Makes credentials for `node`, signed by `authority`, whose bearer believes certificates of all `trusted`.
+    /// Makes credentials for `node`, signed by `authority`, whose bearer believes certificates of all
+    /// `trusted`.
     ///
-    /// To change the token of a running cluster, all nodes first trust both authorities and present a certificate of the
-    /// old one; then they present one of the new; then they trust the new one alone. No two steps refuse each other.
+    /// To change the token of a running cluster, all nodes first trust both authorities and present a
+    /// certificate of the old one; then they present one of the new; then they trust the new one alone. No
+    /// two steps refuse each other.
     #[must_use]
     pub fn issue(node: NodeId, bearer: Bearer, authority: &Authority, trusted: &[&Authority]) -> Self {
         let mut names = vec![name::node_name(node), format!("*.{}", name::node_name(node))];
@@ -109,8 +114,8 @@ impl Identity {
         Ok(Self { node: credentials.node, ready })
     }
 
-    /// Takes other credentials of the same node: connections that are made from now on, by whoever has a copy of this, prove
-    /// and believe what those say. Those that are there go on.
+    /// Takes other credentials of the same node: connections that are made from now on, by whoever has a copy
+    /// of this, prove and believe what those say. Those that are there go on.
     ///
     /// # Errors
     /// [`BadCredentials`] as for [`Identity::new`]; nothing has changed then.
@@ -161,8 +166,8 @@ static SIGNATURES: WebPkiSupportedAlgorithms = WebPkiSupportedAlgorithms {
     mapping: &[(SignatureScheme::ED25519, &[webpki::ring::ED25519])],
 };
 
-/// TLS 1.3 only, with Ed25519 for identities and X25519 for keys: the same on every node, so there is nothing to negotiate
-/// but the cipher, which depends on the processor.
+/// TLS 1.3 only, with Ed25519 for identities and X25519 for keys: the same on every node, so there is nothing
+/// to negotiate but the cipher, which depends on the processor.
 static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| {
     Arc::new(CryptoProvider {
         cipher_suites: vec![
@@ -175,8 +180,8 @@ static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| {
     })
 });
 
-/// Stands for the clock where the library wants one: certificates do not end, so a machine whose clock is wrong takes
-/// part like any other.
+/// Stands for the clock where the library wants one: certificates do not end, so a machine whose clock is
+/// wrong takes part like any other.
 #[derive(Debug)]
 struct NoClock;
 
@@ -213,7 +218,8 @@ fn configure(
         .with_protocol_versions(versions)?
         .with_client_cert_verifier(Arc::new(trust::Clients::new(verifier, cluster.clone())))
         .with_single_cert(chain(), key())?;
-    // Every connection proves everything again: a session of an earlier token must not be taken up under the next.
+    // Every connection proves everything again: a session of an earlier token must not be taken up under the
+    // next.
     client.resumption = Resumption::disabled();
     server.session_storage = Arc::new(NoServerSessionStorage {});
     server.send_tls13_tickets = 0;

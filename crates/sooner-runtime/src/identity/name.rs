@@ -1,8 +1,8 @@
 //! The names in certificates and in the first message of a connection: which node, and whom on it.
 //!
-//! `n-<node>.sooner` is a node, `<whom>.n-<node>.sooner` somebody on it, `control.sooner` the head, for those who know its
-//! address only. Numbers are 16 hexadecimal digits, small letters; there is one way to write a name, and every other
-//! is refused.
+//! `n-<node>.sooner` is a node, `<whom>.n-<node>.sooner` somebody on it, `control.sooner` the head, for those
+//! who know its address only. Numbers are 16 hexadecimal digits, small letters; there is one way to write a
+//! name, and every other is refused.
 
 use rustls::pki_types::ServerName;
 use sooner_wire::{NodeId, WorkerId};

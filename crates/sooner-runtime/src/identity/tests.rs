@@ -11,7 +11,8 @@ fn everybody_with_the_token_derives_the_same_authority() {
     assert_eq!(a.fingerprint(), b.fingerprint());
     assert_eq!(a.certificate(), b.certificate());
     assert_ne!(a.fingerprint(), authority(2).fingerprint());
-    // What is derived must not change from one version to the next: nodes of both meet while a cluster is updated.
+    // What is derived must not change from one version to the next: nodes of both meet while a cluster is
+    // updated.
     assert_eq!(a.fingerprint().to_string(), "fc74-823f-201a-6f0c");
 }
 

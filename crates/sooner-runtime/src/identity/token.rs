@@ -1,6 +1,7 @@
 //! The cluster's one secret: 256 random bits in a file that only its user can read.
 //!
-//! It is never printed by accident (no `Display`, and `Debug` says nothing of it), never put on a command line, never sent.
+//! It is never printed by accident (no `Display`, and `Debug` says nothing of it), never put on a command
+//! line, never sent.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -126,8 +127,8 @@ impl Token {
         Ok(Self::read_all(path)?.remove(0))
     }
 
-    /// Reads a token file: the first line is the token with which its reader proves who it is; another one, while the token is
-    /// changed, is believed, too.
+    /// Reads a token file: the first line is the token with which its reader proves who it is; another one,
+    /// while the token is changed, is believed, too.
     ///
     /// # Errors
     /// As [`Token::read`].
@@ -153,8 +154,8 @@ impl Token {
         Self::read_from(&file, &path)
     }
 
-    /// Reads the tokens in a file that is to be changed, and keeps others from changing it until what is given besides is
-    /// dropped.
+    /// Reads the tokens in a file that is to be changed, and keeps others from changing it until what is
+    /// given besides is dropped.
     ///
     /// # Errors
     /// [`TokenError::Changing`] when somebody else does; as [`Token::read`].
@@ -171,8 +172,8 @@ impl Token {
         }
     }
 
-    /// Puts tokens into the place of what is in a file, whole or not at all. Gives the new file, which is held as
-    /// [`Token::hold`] does.
+    /// Puts tokens into the place of what is in a file, whole or not at all. Gives the new file, which is
+    /// held as [`Token::hold`] does.
     ///
     /// # Errors
     /// [`TokenError::Io`].
@@ -254,7 +255,8 @@ fn open(path: &Path, changed: bool) -> Result<File, TokenError> {
     Ok(file)
 }
 
-/// Why a token file cannot be opened; what is there is known as far as it can be seen: whether it is a file, and whose.
+/// Why a token file cannot be opened; what is there is known as far as it can be seen: whether it is a file,
+/// and whose.
 fn unreadable(path: &Path, error: io::Error, there: Option<(bool, u32)>) -> TokenError {
     let path = path.to_owned();
     let own = rustix::process::geteuid().as_raw();

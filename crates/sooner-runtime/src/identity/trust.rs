@@ -1,5 +1,5 @@
-//! Which certificates are believed. The library decides; this only finds the words when it says no, and the node in a
-//! certificate when it says yes.
+//! Which certificates are believed. The library decides; this only finds the words when it says no, and the
+//! node in a certificate when it says yes.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,9 +1,11 @@
-//! The door of a node: takes connections from other machines, looks at whom each wants, and hands it on untouched.
+//! The door of a node: takes connections from other machines, looks at whom each wants, and hands it on
+//! untouched.
 //!
-//! Whom a connection is for stands in the first message of TLS. It is looked at without being read (`MSG_PEEK`), so that
-//! whoever gets the socket, in this process or another, does the whole handshake itself. Nothing is believed here: a
-//! connection that is handed on is as strange as before. Nothing waits here, either: this is a part of its owner's epoll
-//! loop, one descriptor ([`AsFd`]) that is readable when [`Entrance::on_ready`] has something to do, and a deadline.
+//! Whom a connection is for stands in the first message of TLS. It is looked at without being read
+//! (`MSG_PEEK`), so that whoever gets the socket, in this process or another, does the whole handshake
+//! itself. Nothing is believed here: a connection that is handed on is as strange as before. Nothing waits
+//! here, either: this is a part of its owner's epoll loop, one descriptor ([`AsFd`]) that is readable when
+//! [`Entrance::on_ready`] has something to do, and a deadline.
 
 mod client_hello;
 mod doorman;
@@ -29,7 +31,8 @@ pub use shares::{Crowd, Shares};
 
 const LISTENER: u64 = 0;
 const FIRST_VISITOR: u64 = 1;
-/// Connections taken, and turns of looking at all that are waiting, before the owner's loop has its turn again.
+/// Connections taken, and turns of looking at all that are waiting, before the owner's loop has its turn
+/// again.
 const TURNS: usize = 4;
 const TAKEN_AT_A_TIME: usize = 16;
 /// How long no connection is taken when the system has no descriptor for it (nanoseconds).
@@ -238,7 +241,8 @@ pub fn turn_back(socket: OwnedFd) {
 }
 
 fn say(socket: BorrowedFd<'_>, alert: doorman::Alert) {
-    // What was only looked at is read now: closing a socket with unread bytes could drop what is said to the peer.
+    // What was only looked at is read now: closing a socket with unread bytes could drop what is said to the
+    // peer.
     let _ = rustix::net::recv(socket, &mut [0; PEEK_BYTES], RecvFlags::DONTWAIT);
     let _ = rustix::net::send(socket, &alert, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }

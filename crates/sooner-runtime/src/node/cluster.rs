@@ -1,8 +1,10 @@
-//! A node's part in a cluster: the door at which others knock, the link to the head, and what it knows of the other nodes.
+//! A node's part in a cluster: the door at which others knock, the link to the head, and what it knows of the
+//! other nodes.
 //!
-//! It is a part of the node's loop: one descriptor ([`Cluster::events`]), one deadline. What it knows it is told by the head as
-//! it changes, so whoever asks this node is answered at once, also while the head is away. Nothing of the node stops when
-//! the head does: the link is dialled again until somebody answers. Only the node of a program gives up at some time.
+//! It is a part of the node's loop: one descriptor ([`Cluster::events`]), one deadline. What it knows it is
+//! told by the head as it changes, so whoever asks this node is answered at once, also while the head is
+//! away. Nothing of the node stops when the head does: the link is dialled again until somebody answers. Only
+//! the node of a program gives up at some time.
 
 mod away;
 mod dials;
@@ -74,8 +76,8 @@ pub struct ClusterOptions {
     pub identity: Identity,
     /// What its processes prove to others: that they are on this node, and no more.
     pub workers: Credentials,
-    /// Where it listens; port 0: any that is free. The node of a program listens nowhere: it dials, also those who ask it to
-    /// by way of the head.
+    /// Where it listens; port 0: any that is free. The node of a program listens nowhere: it dials, also
+    /// those who ask it to by way of the head.
     pub listen: Option<SocketAddr>,
     /// Whom it belongs to.
     pub head: Head,
@@ -113,7 +115,8 @@ pub(super) struct Cluster {
     identity: Identity,
     address: Option<SocketAddr>,
     opened: Instant,
-    /// What was noted of the last connection that was lost: the next try may fail in the same way, again and again.
+    /// What was noted of the last connection that was lost: the next try may fail in the same way, again and
+    /// again.
     lost: Option<JoinFailure>,
     is_leaving: bool,
     /// Silence after which the head declares a node gone (nanoseconds), as soon as it was said.
@@ -267,8 +270,8 @@ impl Cluster {
         }
     }
 
-    /// Once for each turn of the node's loop: what is due. `read` gives what is free and what waits here; something of it may
-    /// have changed if the node `has_acted`.
+    /// Once for each turn of the node's loop: what is due. `read` gives what is free and what waits here;
+    /// something of it may have changed if the node `has_acted`.
     pub(super) fn attend(&mut self, has_acted: bool, read: impl FnOnce() -> Spare) {
         self.health.on_turn();
         let time = now();

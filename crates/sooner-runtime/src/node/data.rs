@@ -1,16 +1,18 @@
 //! The thread that moves values between nodes: what a node pulls comes in here, what others pull goes out.
 //!
-//! Values go between sockets and shared memory; beside the encryption they are copied once, on arrival. The receiver asks for
-//! pieces, so a sender keeps nothing but what it was asked for, and whoever asks for no more has stopped. Large values come
-//! over several connections at once. Connections are made when they are needed and end when they are not. Whoever wants
-//! values dials; a node that cannot be dialled is asked to come and be asked for them.
+//! Values go between sockets and shared memory; beside the encryption they are copied once, on arrival. The
+//! receiver asks for pieces, so a sender keeps nothing but what it was asked for, and whoever asks for no
+//! more has stopped. Large values come over several connections at once. Connections are made when they are
+//! needed and end when they are not. Whoever wants values dials; a node that cannot be dialled is asked to
+//! come and be asked for them.
 //!
-//! A value may be sent on while it is still arriving, as far as its mark has come. What is on disk is sent from buffers that
-//! somebody else reads it into ([`super::send_buffers`]).
+//! A value may be sent on while it is still arriving, as far as its mark has come. What is on disk is sent
+//! from buffers that somebody else reads it into ([`super::send_buffers`]).
 //!
-//! The node's loop and this thread tell each other what to do through two short lists. Neither waits for the other, and no
-//! lock is held while a socket is used. What is moved was admitted by the node (`sooner_protocol::node::objects::Pulls`), what is
-//! sent was asked of it: it keeps the block meanwhile. Both lists are bounded by that: a stream and a piece is in each once.
+//! The node's loop and this thread tell each other what to do through two short lists. Neither waits for the
+//! other, and no lock is held while a socket is used. What is moved was admitted by the node
+//! (`sooner_protocol::node::objects::Pulls`), what is sent was asked of it: it keeps the block meanwhile.
+//! Both lists are bounded by that: a stream and a piece is in each once.
 //!
 //! `docs/adr/0027-data-plane.md` says why it is so.
 
@@ -217,8 +219,8 @@ impl Data {
         Ok(Self { shared, mapping, moving: HashMap::new(), thread: Some(thread) })
     }
 
-    /// Brings a value here from the node that listens at `address`. One that listens nowhere is to be asked to come
-    /// ([`DataEvent::AskFor`]).
+    /// Brings a value here from the node that listens at `address`. One that listens nowhere is to be asked
+    /// to come ([`DataEvent::AskFor`]).
     pub fn fetch(&mut self, fetching: &Fetching, address: Option<SocketAddr>) {
         let mut fetching = *fetching;
         let reached = fetching.after.and_then(|before| self.stop(before));
@@ -230,7 +232,8 @@ impl Data {
         self.tell(Command::Fetch { fetching, progress, address });
     }
 
-    /// Ends a stream. When this returns, nothing is written to its block any more. Gives how many bytes are there.
+    /// Ends a stream. When this returns, nothing is written to its block any more. Gives how many bytes are
+    /// there.
     pub fn stop(&mut self, attempt: u64) -> Option<u64> {
         let progress = self.moving.remove(&attempt)?;
         progress.close();
@@ -243,8 +246,8 @@ impl Data {
         self.tell(Command::Answer { ticket, block, serves, progress: None });
     }
 
-    /// The same for a copy in a block: all of it, or as far as a stream has brought it. False if that stream has ended: ask the
-    /// node again, the block is not read.
+    /// The same for a copy in a block: all of it, or as far as a stream has brought it. False if that stream
+    /// has ended: ask the node again, the block is not read.
     #[must_use]
     pub fn answer_copy(&self, ticket: Ticket, block: u64, stream: Option<u64>) -> bool {
         let progress = stream.and_then(|attempt| self.moving.get(&attempt)).cloned();

@@ -1,8 +1,9 @@
 //! Hashes of strings in a job's workers: those of its driver, on all nodes.
 //!
-//! An interpreter draws the secret behind them before it runs any code. A template is started so that it gets the driver's:
-//! a library that is loaded before the C library answers the question. Where there is none that could be loaded, the
-//! workers of a job have at least hashes in common: a seed that all nodes know (`docs/adr/0100-hashes-of-the-program.md`).
+//! An interpreter draws the secret behind them before it runs any code. A template is started so that it gets
+//! the driver's: a library that is loaded before the C library answers the question. Where there is none that
+//! could be loaded, the workers of a job have at least hashes in common: a seed that all nodes know
+//! (`docs/adr/0100-hashes-of-the-program.md`).
 
 use std::ffi::{CStr, OsString};
 use std::process::Command;
@@ -16,7 +17,8 @@ pub const SECRET_BYTES: usize = 24;
 pub const SECRET_VARIABLE: &CStr = c"SOONER_HASH_SECRET";
 /// What tells the template to set the environment back (`sooner/_engine/template.py`).
 const CHANGED: &str = "SOONER_HASHES_SET";
-/// Variables of the environment that are changed for the start of an interpreter. What they were comes with the prefix.
+/// Variables of the environment that are changed for the start of an interpreter. What they were comes with
+/// the prefix.
 const VARIABLES: [&str; 2] = ["LD_PRELOAD", "PYTHONHASHSEED"];
 const FORMER: &str = "SOONER_FORMER_";
 
@@ -40,7 +42,8 @@ impl Hashes {
                 let secret = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
                 Self::OfDriver { secret, library: library.to_owned() }
             }
-            // All nodes know the job by this id. It is mixed, and never the zero that makes hashes those of every program.
+            // All nodes know the job by this id. It is mixed, and never the zero that makes hashes those of
+            // every program.
             _ => Self::Seed((job.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32 | 1),
         }
     }

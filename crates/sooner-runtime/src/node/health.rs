@@ -1,8 +1,9 @@
-//! The thread that says that a node lives: heartbeats over a connection of its own, which nothing else can delay.
+//! The thread that says that a node lives: heartbeats over a connection of its own, which nothing else can
+//! delay.
 //!
-//! It does nothing but that. How late the node's own loop is, it measures by waking it and seeing when it has turned. If the
-//! head says that this node was declared gone, the node must end: others have given up what it had. The node's loop is told;
-//! if that does not end the process soon, this thread does.
+//! It does nothing but that. How late the node's own loop is, it measures by waking it and seeing when it has
+//! turned. If the head says that this node was declared gone, the node must end: others have given up what it
+//! had. The node's loop is told; if that does not end the process soon, this thread does.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -30,8 +31,8 @@ const WAKE: u64 = 0;
 const LINE: u64 = 1;
 /// How long a node that must end may take to do so (nanoseconds).
 const END_NANOS: u64 = 3_000_000_000;
-/// Of so many tries in vain the node's loop hears: a head that has started again is another node, and never the one that is
-/// asked for.
+/// Of so many tries in vain the node's loop hears: a head that has started again is another node, and never
+/// the one that is asked for.
 const TRIES_TOLD: u32 = 4;
 
 /// How the head is reached.
@@ -112,8 +113,8 @@ impl Health {
         self.shared.asked.store(0, Ordering::Relaxed);
     }
 
-    /// When heartbeats had failed several times in a row, if that was since the last call: a connection that was there by then may
-    /// lead nowhere.
+    /// When heartbeats had failed several times in a row, if that was since the last call: a connection that
+    /// was there by then may lead nowhere.
     pub(super) fn take_failure(&self) -> Option<Instant> {
         if self.shared.failed.load(Ordering::Relaxed) == 0 {
             return None;
@@ -322,8 +323,8 @@ impl Pulse {
         self.tries += 1;
         let failed = now();
         self.state = State::Down(Some(failed.plus(pause)));
-        // Not each time: the node's own connection may be well, and a head with much to do, or behind a bad network, must not be
-        // dialled twice for everything that it does not get to.
+        // Not each time: the node's own connection may be well, and a head with much to do, or behind a bad
+        // network, must not be dialled twice for everything that it does not get to.
         if self.tries.is_multiple_of(TRIES_TOLD) {
             self.shared.failed.store(failed.0, Ordering::Relaxed);
             self.wake_node();

@@ -1,9 +1,10 @@
 //! How a node starts workers for drivers of other machines (`docs/adr/0030-jobs-over-nodes.md`).
 //!
-//! The driver's program and paths need not be here. So this node's own interpreter runs the job's template, and looks for
-//! modules where the driver does, as far as those places are here, and then where this node does. What has the name of the
-//! driver's directory here may be anybody's: it is left out unless only this user and the administrator can change it. So is
-//! the working directory of the driver: what starts an interpreter there, as `multiprocessing` does, looks there for modules first.
+//! The driver's program and paths need not be here. So this node's own interpreter runs the job's template,
+//! and looks for modules where the driver does, as far as those places are here, and then where this node
+//! does. What has the name of the driver's directory here may be anybody's: it is left out unless only this
+//! user and the administrator can change it. So is the working directory of the driver: what starts an
+//! interpreter there, as `multiprocessing` does, looks there for modules first.
 
 use std::path::{Path, PathBuf};
 
@@ -15,9 +16,10 @@ use sooner_wire::message::TemplateSetup;
 pub struct Interpreter {
     /// The program.
     pub executable: String,
-    /// What it runs. Its arguments: whether workers record from which line a task was submitted ("1"), how many modules
-    /// are imported, how many places are left out, what `sys.flags` has ("NAME=VALUE,..."), the names of those modules, those
-    /// places with the reasons, the places where modules are, and the node's directory.
+    /// What it runs. Its arguments: whether workers record from which line a task was submitted ("1"), how
+    /// many modules are imported, how many places are left out, what `sys.flags` has ("NAME=VALUE,..."), the
+    /// names of those modules, those places with the reasons, the places where modules are, and the node's
+    /// directory.
     pub code: String,
     /// Where its standard library is.
     pub standard: Vec<String>,
@@ -30,8 +32,8 @@ pub struct Interpreter {
 }
 
 impl Interpreter {
-    /// Program and arguments of a template; the node's directory is to be appended. `needs_no_environment`: the environment has
-    /// nothing to say that the template must hear, if the driver's did not count.
+    /// Program and arguments of a template; the node's directory is to be appended. `needs_no_environment`:
+    /// the environment has nothing to say that the template must hear, if the driver's did not count.
     #[must_use]
     pub fn command(&self, setup: &TemplateSetup, begin: &Begin, needs_no_environment: bool) -> Vec<String> {
         let mut command = vec![self.executable.clone()];
@@ -105,7 +107,8 @@ pub struct Begin {
 }
 
 impl Begin {
-    /// In the directory of the driver, if that is here, and only this user and the administrator can change it; else in the node's.
+    /// In the directory of the driver, if that is here, and only this user and the administrator can change
+    /// it; else in the node's.
     #[must_use]
     pub fn new(of_driver: &Path, of_node: &Path) -> Self {
         let may_enter = || rustix::fs::access(of_driver, rustix::fs::Access::EXEC_OK).is_ok();
@@ -124,7 +127,8 @@ impl Begin {
     }
 }
 
-/// Whether an argument is an option that only says how an interpreter behaves, and nothing about what it runs.
+/// Whether an argument is an option that only says how an interpreter behaves, and nothing about what it
+/// runs.
 fn is_flag(option: &str) -> bool {
     let mut letters = option.strip_prefix('-').unwrap_or_default().chars();
     match letters.next() {

@@ -1,7 +1,7 @@
 //! What a worker holds of the memory, when one is stopped to free some, and whom the kernel ended.
 //!
-//! A worker holds its anonymous pages. Shared memory, above all that of the object store, is not counted against whoever has it
-//! mapped: its end would free none of it.
+//! A worker holds its anonymous pages. Shared memory, above all that of the object store, is not counted
+//! against whoever has it mapped: its end would free none of it.
 //!
 //! It never decides who is stopped, and what cannot be read is not known, which is no error.
 
@@ -46,7 +46,8 @@ impl MemoryOptions {
     }
 }
 
-/// Processes that the kernel ended for want of memory: a worker that was killed shortly after may be one of them.
+/// Processes that the kernel ended for want of memory: a worker that was killed shortly after may be one of
+/// them.
 ///
 /// The kernel tells how many there were and not whom, so each worker that was killed stands for one.
 #[derive(Debug)]

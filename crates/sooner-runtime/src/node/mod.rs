@@ -1,8 +1,9 @@
 //! The node service: one thread that carries the node's core and speaks with every process of the
 //! session.
 //!
-//! It is a component behind a socket: the driver that hosts it is a client like any worker. It never unpickles and
-//! never runs user code; a client that breaks the protocol is disconnected, and nobody else notices.
+//! It is a component behind a socket: the driver that hosts it is a client like any worker. It never
+//! unpickles and never runs user code; a client that breaks the protocol is disconnected, and nobody else
+//! notices.
 
 pub mod accept;
 pub mod cluster;
@@ -76,12 +77,13 @@ pub struct NodeOptions {
 /// How memory becomes free (Oakes, table 5.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Eviction {
-    /// Values that are referred to are written to disk when there is no room; what is out of reference goes at once, with its copies
-    /// (pinning and explicit free).
+    /// Values that are referred to are written to disk when there is no room; what is out of reference goes
+    /// at once, with its copies (pinning and explicit free).
     Spill,
     /// The same, but values that tasks can make again are dropped rather than written (explicit free only).
     Recompute,
-    /// As [`Self::Spill`], but copies of what is out of reference stay at other nodes until those need the room (pinning and unpinning).
+    /// As [`Self::Spill`], but copies of what is out of reference stay at other nodes until those need the
+    /// room (pinning and unpinning).
     Unpin,
 }
 
@@ -113,7 +115,8 @@ impl NodeHandle {
         Self::start_then(options, Box::new(|| ()))
     }
 
-    /// Starts a node in a thread of this process, and calls `at_end` when that ends, or drops it when it fails.
+    /// Starts a node in a thread of this process, and calls `at_end` when that ends, or drops it when it
+    /// fails.
     ///
     /// # Errors
     /// As [`Self::start`].
@@ -152,8 +155,8 @@ impl NodeHandle {
         self.directory.join("node.sock")
     }
 
-    /// In a forked child, where the node's thread does not exist: closes every descriptor of the session's socket.
-    /// Otherwise the child would keep it open after the end of its parent.
+    /// In a forked child, where the node's thread does not exist: closes every descriptor of the session's
+    /// socket. Otherwise the child would keep it open after the end of its parent.
     pub fn abandon(self) {
         let path = self.socket_path();
         let is_ours = |name: Option<SocketAddrAny>| {
@@ -164,12 +167,13 @@ impl NodeHandle {
         let numbers: Vec<RawFd> =
             open.filter_map(|entry| entry.file_name().to_str().and_then(|name| name.parse().ok())).collect();
         for number in numbers {
-            // SAFETY: a number that has just been listed. The one of the listing itself is closed by now, and then
-            // the questions fail.
+            // SAFETY: a number that has just been listed. The one of the listing itself is closed by now, and
+            // then the questions fail.
             let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
             let local = getsockname(descriptor).ok();
             if is_ours(local) || is_ours(getpeername(descriptor).ok().flatten()) {
-                // SAFETY: the threads that own it do not exist in this process, and its owners are never dropped.
+                // SAFETY: the threads that own it do not exist in this process, and its owners are never
+                // dropped.
                 drop(unsafe { OwnedFd::from_raw_fd(number) });
             }
         }
@@ -188,7 +192,8 @@ impl NodeHandle {
         let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
     }
 
-    /// Ends every process of the session and then the node. Returns when nothing is left; false if the node had failed.
+    /// Ends every process of the session and then the node. Returns when nothing is left; false if the node
+    /// had failed.
     pub fn stop(&mut self) -> bool {
         self.stopping.store(true, Ordering::Release);
         let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());

@@ -1,7 +1,7 @@
 //! The node's log: one line each, from any of its threads.
 //!
-//! What strangers do is noted as well, and strangers may do much: of such lines only so many are written within a second, and
-//! how many were not is noted later.
+//! What strangers do is noted as well, and strangers may do much: of such lines only so many are written
+//! within a second, and how many were not is noted later.
 
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -12,8 +12,8 @@ use sooner_wire::limits::NOTES_MAX;
 
 use crate::clock::now;
 
-/// A line for whoever looks at this process's standard error. That it cannot be written (a full disk, a pipe that nobody reads) is
-/// no reason to end, which `eprintln!` would make of it.
+/// A line for whoever looks at this process's standard error. That it cannot be written (a full disk, a pipe
+/// that nobody reads) is no reason to end, which `eprintln!` would make of it.
 pub fn tell(text: &str) {
     let _ = writeln!(std::io::stderr(), "sooner: {text}");
 }

@@ -1,13 +1,15 @@
 //! A process that is started and is no child of this one.
 //!
-//! The program that hosts a node may wait for whatever child ends (`os.wait()`), and until it has none: a child that it knows nothing
-//! of would be collected by it, or have it wait for ever. So a process in between starts the template and ends; what it started
-//! is then a child of init, as with any daemon. It is still ours to watch and to end: the process in between, whose child
-//! it is, opens a descriptor for it, which cannot come to mean another process, and passes that on.
+//! The program that hosts a node may wait for whatever child ends (`os.wait()`), and until it has none: a
+//! child that it knows nothing of would be collected by it, or have it wait for ever. So a process in between
+//! starts the template and ends; what it started is then a child of init, as with any daemon. It is still
+//! ours to watch and to end: the process in between, whose child it is, opens a descriptor for it, which
+//! cannot come to mean another process, and passes that on.
 //!
-//! The process in between is no child that a program meets, either: it sends no signal when it ends, and `wait` passes over
-//! such children. It shares the memory of this process while the calling thread stands still, as with `vfork`, so that
-//! a program with much memory is not copied (`docs/adr/0091-no-child-of-the-program.md`).
+//! The process in between is no child that a program meets, either: it sends no signal when it ends, and
+//! `wait` passes over such children. It shares the memory of this process while the calling thread stands
+//! still, as with `vfork`, so that a program with much memory is not copied
+//! (`docs/adr/0091-no-child-of-the-program.md`).
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -39,8 +41,8 @@ impl Orphan {
     /// Starts a process.
     ///
     /// # Errors
-    /// When it cannot be started; [`io::ErrorKind::Interrupted`] if the process in between was killed: what it was given may be
-    /// in the hands of a process that nobody watches.
+    /// When it cannot be started; [`io::ErrorKind::Interrupted`] if the process in between was killed: what
+    /// it was given may be in the hands of a process that nobody watches.
     pub fn start(command: &mut Command) -> io::Result<Self> {
         let (ours, theirs) = pair()?;
         let mut errand = Errand { command, socket: &theirs };
@@ -87,9 +89,9 @@ fn between(errand: &mut Errand<'_>) -> io::Result<()> {
     let mut stack = vec![0_u128; STACK_BYTES / size_of::<u128>()];
     let flags = libc::CLONE_VM | libc::CLONE_VFORK;
     let everything = Signals::block();
-    // SAFETY: the stack is this call's, aligned, and grows down from its end. The process shares this one's memory, and this thread, whose
-    // thread-local values it uses, stands still until it has ended; other threads see what it does as what a thread
-    // does. It runs no handler of a signal, and no exit handler.
+    // SAFETY: the stack is this call's, aligned, and grows down from its end. The process shares this one's
+    // memory, and this thread, whose thread-local values it uses, stands still until it has ended; other
+    // threads see what it does as what a thread does. It runs no handler of a signal, and no exit handler.
     let pid = unsafe {
         let top = stack.as_mut_ptr().add(stack.len());
         libc::clone(run, top.cast(), flags, std::ptr::from_mut(errand).cast())
@@ -134,8 +136,8 @@ fn receive(socket: &OwnedFd) -> io::Result<OwnedFd> {
     let mut code = [0; 4];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    // It has ended: what it had to say is there. The socket does not block: what it has started may still have the other end, until
-    // it becomes the program.
+    // It has ended: what it had to say is there. The socket does not block: what it has started may still
+    // have the other end, until it becomes the program.
     let read =
         match recvmsg(socket, &mut [IoSliceMut::new(&mut code)], &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
             Err(rustix::io::Errno::AGAIN) => return Err(was_killed()),

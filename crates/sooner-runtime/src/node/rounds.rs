@@ -66,7 +66,8 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    /// Begins a round in which these processes and nodes answer; gives its number, or `None` when there are too many.
+    /// Begins a round in which these processes and nodes answer; gives its number, or `None` when there are
+    /// too many.
     pub fn begin(
         &mut self,
         asker: Requester,
@@ -124,7 +125,8 @@ impl Rounds {
         }
     }
 
-    /// That node has answered, and so have its processes: the tool, its number for the question, and when it was asked.
+    /// That node has answered, and so have its processes: the tool, its number for the question, and when it
+    /// was asked.
     pub fn node_answered(&mut self, number: u64, node: NodeId) -> Option<(u64, u64, Instant)> {
         let (tool, request) = self.answered_away(number, node)?;
         let round = self.rounds.get_mut(&number)?;

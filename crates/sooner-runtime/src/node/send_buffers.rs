@@ -1,7 +1,8 @@
 //! Buffers with bytes from disk that are on their way to other nodes.
 //!
-//! Such bytes do not go through shared memory, which is full when there is something on disk. All buffers of a node take
-//! [`SEND_BUFFERS_BYTES`] at most, or are a single one: what is read next waits until one is sent.
+//! Such bytes do not go through shared memory, which is full when there is something on disk. All buffers of
+//! a node take [`SEND_BUFFERS_BYTES`] at most, or are a single one: what is read next waits until one is
+//! sent.
 //!
 //! It never reads a disk or a socket. A buffer that is dropped, sent or not, gives its room back.
 

@@ -1,18 +1,21 @@
-//! The thread that writes values to disk for which there is no room, and reads them back, into shared memory or for other nodes.
+//! The thread that writes values to disk for which there is no room, and reads them back, into shared memory
+//! or for other nodes.
 //!
-//! The node's loop and this thread tell each other what to do through two short lists, as with the thread for values of other nodes
-//! ([`super::data`]). The node says what is written and when it is not needed any more, and keeps a block until it is written. What
-//! is asked for is done in that order, so that a value is read behind its writing. What could not be written is read from
-//! its block, which the node keeps then. Files that are mostly dead are rewritten when nothing else is to do.
+//! The node's loop and this thread tell each other what to do through two short lists, as with the thread for
+//! values of other nodes ([`super::data`]). The node says what is written and when it is not needed any more,
+//! and keeps a block until it is written. What is asked for is done in that order, so that a value is read
+//! behind its writing. What could not be written is read from its block, which the node keeps then. Files
+//! that are mostly dead are rewritten when nothing else is to do.
 //!
-//! What other nodes want is read into buffers, of which there are few ([`super::send_buffers`]). Without a free one it waits, and
-//! nothing else does: so writing never waits for other nodes. With one it takes turns with all the rest: so a node that writes all
-//! the time is read nevertheless.
+//! What other nodes want is read into buffers, of which there are few ([`super::send_buffers`]). Without a
+//! free one it waits, and nothing else does: so writing never waits for other nodes. With one it takes turns
+//! with all the rest: so a node that writes all the time is read nevertheless.
 //!
-//! It never decides what is written, never writes to a block that it does not know to be its own, and holds up nobody: a disk that does
-//! not answer holds up this thread alone. Who stops a reading does not wait: where the disk is at it, the block is given back later
-//! ([`SpillEvent::LetGo`]). The end of the session waits for a disk that does something, and not for one that hangs. If the
-//! thread panics, the node hears of it ([`SpillEvent::Ended`]).
+//! It never decides what is written, never writes to a block that it does not know to be its own, and holds
+//! up nobody: a disk that does not answer holds up this thread alone. Who stops a reading does not wait:
+//! where the disk is at it, the block is given back later ([`SpillEvent::LetGo`]). The end of the session
+//! waits for a disk that does something, and not for one that hangs. If the thread panics, the node hears of
+//! it ([`SpillEvent::Ended`]).
 
 mod disk;
 mod reading;
@@ -46,7 +49,8 @@ use super::send_buffers::{SendBuffer, SendBuffers};
 pub struct SpillOptions {
     /// The directories, which take turns.
     pub directories: Vec<PathBuf>,
-    /// The URL of an object store. Then nothing is in the directories but the file behind the memory, in the first of them if there is one.
+    /// The URL of an object store. Then nothing is in the directories but the file behind the memory, in the
+    /// first of them if there is one.
     pub store: Option<String>,
     /// What may be on the disk (bytes).
     pub max_bytes: Option<u64>,
@@ -182,8 +186,8 @@ pub struct Spiller {
 
 /// A disk that has not answered for so long hangs: the end of the session does not wait for it.
 const STALL: Duration = Duration::from_secs(5);
-/// How long the end of the session waits for a disk that does answer. Giving many large files back takes time, and the end of the process
-/// would wait for that as well.
+/// How long the end of the session waits for a disk that does answer. Giving many large files back takes
+/// time, and the end of the process would wait for that as well.
 const END_WAIT: Duration = Duration::from_secs(60);
 
 impl Spiller {
@@ -265,8 +269,8 @@ impl Spiller {
         self.shared.news.notify_all();
     }
 
-    /// Ends a reading. The block to which the disk still writes at the moment, if it does: it must stay as it is until
-    /// [`SpillEvent::LetGo`].
+    /// Ends a reading. The block to which the disk still writes at the moment, if it does: it must stay as it
+    /// is until [`SpillEvent::LetGo`].
     pub fn stop(&mut self, attempt: u64) -> Option<u64> {
         let reading = self.moving.remove(&attempt)?;
         if !reading.stop() {
@@ -324,8 +328,8 @@ impl Spiller {
 }
 
 impl Spiller {
-    /// Ends the thread, and waits for that as long as the disk does something. False if it hangs: the thread then ends when the disk
-    /// answers, or with the process, and until then keeps its files.
+    /// Ends the thread, and waits for that as long as the disk does something. False if it hangs: the thread
+    /// then ends when the disk answers, or with the process, and until then keeps its files.
     pub fn end(&mut self) -> bool {
         self.end_within(STALL, END_WAIT)
     }
@@ -473,8 +477,8 @@ impl Worker {
         }
     }
 
-    /// What another node wants, if there is a buffer for it. It may overtake what the node has said: the value was written before
-    /// anybody was sent here.
+    /// What another node wants, if there is a buffer for it. It may overtake what the node has said: the
+    /// value was written before anybody was sent here.
     fn next_wanted(&self, list: &mut List) -> Option<Command> {
         let part = &list.wanted.front()?.part;
         let buffer = self.buffers.take(part.start, part.end - part.start)?;

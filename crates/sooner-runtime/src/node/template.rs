@@ -162,8 +162,9 @@ const SPOKEN_FOR: [&str; 7] = [
 /// Where this node's environment has interpreters look for modules.
 const PATH: &str = "PYTHONPATH";
 
-/// Leaves out what is not absolute, and so would be looked for wherever an interpreter begins: in the directory of a driver
-/// elsewhere. Where it was meant is known from when the node was started ([`Interpreter`](crate::node::interpreter::Interpreter)).
+/// Leaves out what is not absolute, and so would be looked for wherever an interpreter begins: in the
+/// directory of a driver elsewhere. Where it was meant is known from when the node was started
+/// ([`Interpreter`](crate::node::interpreter::Interpreter)).
 fn set_path(command: &mut Command, path: &OsStr) {
     let kept: Vec<_> =
         path.as_bytes().split(|byte| *byte == b':').filter(|place| place.starts_with(b"/")).collect();
@@ -174,8 +175,8 @@ fn set_path(command: &mut Command, path: &OsStr) {
     }
 }
 
-/// Starts a template, with a socket of its own each time: of an attempt that was interrupted somebody may have the other end,
-/// and ends with ours.
+/// Starts a template, with a socket of its own each time: of an attempt that was interrupted somebody may
+/// have the other end, and ends with ours.
 fn spawn(program: &Program) -> io::Result<(Orphan, OwnedFd, Output)> {
     let mut attempts = 1;
     loop {

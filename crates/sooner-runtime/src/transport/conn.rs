@@ -1,6 +1,8 @@
-//! A connection that speaks in messages, as a part of its owner's epoll loop: to a process of this machine or another.
+//! A connection that speaks in messages, as a part of its owner's epoll loop: to a process of this machine or
+//! another.
 //!
-//! The owner holds the deadlines; nothing here waits, and nothing is read or written but by its owner's thread.
+//! The owner holds the deadlines; nothing here waits, and nothing is read or written but by its owner's
+//! thread.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -66,7 +68,8 @@ impl Conn {
         Ok(framed)
     }
 
-    /// Between two threads of this process: the peer reads as long as there is anybody to say something to it.
+    /// Between two threads of this process: the peer reads as long as there is anybody to say something to
+    /// it.
     #[must_use]
     pub fn within_process(self) -> Self {
         Self { waiting_max: usize::MAX, ..self }

@@ -35,10 +35,10 @@ pub fn outcome(socket: &OwnedFd) -> io::Result<()> {
     }
 }
 
-/// Has a connection end when nothing of the other machine has been heard for [`SILENCE_NANOS`], also one that is being made and
-/// one over which nothing is said. The kernel would go on for minutes, with pauses that double: after an outage of some seconds it
-/// tries again some seconds late, and of a machine that is gone nobody would hear at all. Sessions go on over the next
-/// connection. Does nothing to what is not TCP.
+/// Has a connection end when nothing of the other machine has been heard for [`SILENCE_NANOS`], also one that
+/// is being made and one over which nothing is said. The kernel would go on for minutes, with pauses that
+/// double: after an outage of some seconds it tries again some seconds late, and of a machine that is gone
+/// nobody would hear at all. Sessions go on over the next connection. Does nothing to what is not TCP.
 pub(super) fn notice_silence(socket: &OwnedFd) {
     let millis = u32::try_from(SILENCE_NANOS / 1_000_000).unwrap_or(u32::MAX);
     let idle = Duration::from_nanos(PROBE_IDLE_NANOS);

@@ -1,7 +1,8 @@
 //! A session as a part of its owner's epoll loop: [`Session`] with the halves that read.
 //!
-//! Nodes speak with each other and with the head over this. The owner makes connections when it is told to, gives each a
-//! token of its own, passes on the events that come with it, and looks at [`EpollSession::take_news`] after every call.
+//! Nodes speak with each other and with the head over this. The owner makes connections when it is told to,
+//! gives each a token of its own, passes on the events that come with it, and looks at
+//! [`EpollSession::take_news`] after every call.
 
 use std::sync::Arc;
 
@@ -114,14 +115,16 @@ impl EpollSession {
         self.readers.extend(reader);
     }
 
-    /// A connection that the other end has dialled, and on which it has said `hello`. `inlet` has what was read behind that.
+    /// A connection that the other end has dialled, and on which it has said `hello`. `inlet` has what was
+    /// read behind that.
     pub fn accept(&mut self, stream: Stream, inlet: Inlet, hello: Message, token: u64, turn: Turn<'_>) {
         if let Some(reader) = self.wire.accept(stream, inlet, hello, token, turn) {
             self.readers.push(reader);
         }
     }
 
-    /// Something has happened on the connection with this token: what was heard and counts comes behind `out`.
+    /// Something has happened on the connection with this token: what was heard and counts comes behind
+    /// `out`.
     pub fn on_ready(&mut self, token: u64, flags: EventFlags, turn: Turn<'_>, out: &mut Vec<Message>) {
         let Some(reader) = self.readers.iter_mut().find(|reader| reader.token() == token) else { return };
         let mut result = ReadResult::Nothing;

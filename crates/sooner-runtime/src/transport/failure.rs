@@ -1,4 +1,5 @@
-//! Why an encrypted connection ended: one sentence for people on this side, and what to do where there is something to do.
+//! Why an encrypted connection ended: one sentence for people on this side, and what to do where there is
+//! something to do.
 
 use rustix::io::Errno;
 use rustls::{AlertDescription, CertificateError, Error};

@@ -1,8 +1,8 @@
 //! Stream sockets: framed messages in, framed messages and descriptors out.
 //!
-//! Sockets do not block; who may wait is decided elsewhere. A descriptor travels with the first byte of the frame
-//! that owns it, so a reader has it when it parses that frame. To other machines the same frames travel encrypted
-//! ([`Stream`]), without descriptors.
+//! Sockets do not block; who may wait is decided elsewhere. A descriptor travels with the first byte of the
+//! frame that owns it, so a reader has it when it parses that frame. To other machines the same frames travel
+//! encrypted ([`Stream`]), without descriptors.
 
 mod conn;
 pub mod dial;

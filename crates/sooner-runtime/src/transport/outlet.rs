@@ -63,9 +63,11 @@ impl Outlet {
         self.send_all(|outlet| outlet.send_some(&socket))
     }
 
-    /// Sends what a connection to a process of any machine takes. No message that owns descriptors may be waiting.
+    /// Sends what a connection to a process of any machine takes. No message that owns descriptors may be
+    /// waiting.
     ///
-    /// [`Flush::Full`] also means that the peer has not proved yet who it is; [`Stream::interest`] says what to wait for.
+    /// [`Flush::Full`] also means that the peer has not proved yet who it is; [`Stream::interest`] says what
+    /// to wait for.
     pub fn flush_stream(&mut self, stream: &Stream) -> Flush {
         debug_assert!(self.descriptors.is_empty(), "descriptors travel between processes of one machine");
         match self.send_all(|outlet| stream.write(&outlet.buffer[outlet.sent..])) {

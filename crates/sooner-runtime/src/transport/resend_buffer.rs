@@ -1,11 +1,14 @@
-//! What a session has said and may have to say again: the bytes of its frames, from the first that was not acknowledged on.
+//! What a session has said and may have to say again: the bytes of its frames, from the first that was not
+//! acknowledged on.
 //!
-//! The buffer is the stream as it was written, so nothing is copied to be kept. Positions count bytes since the session
-//! began (`sooner_protocol::session::link`). No frame here owns descriptors: they do not travel between machines.
+//! The buffer is the stream as it was written, so nothing is copied to be kept. Positions count bytes since
+//! the session began (`sooner_protocol::session::link`). No frame here owns descriptors: they do not travel
+//! between machines.
 
 use sooner_wire::frame::{HEAD_BYTES, whole_frame};
 
-/// Released bytes are dropped from the front when there are so many, and half of all: each byte is moved once at most.
+/// Released bytes are dropped from the front when there are so many, and half of all: each byte is moved once
+/// at most.
 const DROP_BYTES: usize = 64 << 10;
 /// A buffer that grew beyond this is given back when it is empty (bytes).
 const KEPT_BYTES: usize = 1 << 20;
@@ -79,7 +82,8 @@ impl ResendBuffer {
         self.cursor += bytes;
     }
 
-    /// The rest of the frame that the connection has a part of: what must follow before anything else is said on it.
+    /// The rest of the frame that the connection has a part of: what must follow before anything else is said
+    /// on it.
     #[must_use]
     pub fn rest_of_frame(&self) -> &[u8] {
         let mut end = self.released;

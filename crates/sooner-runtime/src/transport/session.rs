@@ -1,9 +1,10 @@
-//! One end of a session between processes of different nodes: `sooner_protocol::session::Link` with bytes and sockets.
+//! One end of a session between processes of different nodes: `sooner_protocol::session::Link` with bytes and
+//! sockets.
 //!
-//! Frames are appended to what is retained and leave over whichever connection the session uses; how often it was cut, nobody
-//! above sees. The half that reads is a thing of its own ([`Reader`]), because in a client another thread may hold it: it
-//! does the handshake, without the owner's locks. Nothing here waits, makes connections or decides that a process is
-//! dead: what the owner has to do is told by [`Session::take_news`].
+//! Frames are appended to what is retained and leave over whichever connection the session uses; how often it
+//! was cut, nobody above sees. The half that reads is a thing of its own ([`Reader`]), because in a client
+//! another thread may hold it: it does the handshake, without the owner's locks. Nothing here waits, makes
+//! connections or decides that a process is dead: what the owner has to do is told by [`Session::take_news`].
 //!
 //! A connection is known by the token that its owner gave it, under which its events come.
 
@@ -86,8 +87,9 @@ pub struct Session {
 }
 
 impl Session {
-    /// A session with `peer` that nobody has used yet. `session` is a number that this end drew; `wins`: of two connections
-    /// that were dialled at the same time this end's is used (the smaller id wins, unless only one end dials).
+    /// A session with `peer` that nobody has used yet. `session` is a number that this end drew; `wins`: of
+    /// two connections that were dialled at the same time this end's is used (the smaller id wins, unless
+    /// only one end dials).
     #[must_use]
     pub fn new(me: Arc<Me>, peer: WorkerId, session: u64, wins: bool) -> Self {
         Self {
@@ -156,7 +158,8 @@ impl Session {
         self.link.is_full(of_all_lines)
     }
 
-    /// Whether the other end has handed up everything that was said. What has left only may be lost with this process.
+    /// Whether the other end has handed up everything that was said. What has left only may be lost with this
+    /// process.
     #[must_use]
     pub fn is_acknowledged(&self) -> bool {
         !self.retained.has_appended() && self.link.is_acknowledged(self.link.position())
@@ -203,7 +206,8 @@ impl Session {
         self.perform(out, turn);
     }
 
-    /// The connection that [`SessionNews::Dial`] asked for. Its events come under `token`, which no other connection has had.
+    /// The connection that [`SessionNews::Dial`] asked for. Its events come under `token`, which no other
+    /// connection has had.
     pub fn on_dialled(&mut self, stream: Stream, token: u64, turn: Turn<'_>) -> Option<Reader> {
         let reader = self.add(stream, Inlet::default(), token, turn)?;
         let number = self.way(token)?.number;
@@ -249,7 +253,8 @@ impl Session {
         self.go_on(token, turn);
     }
 
-    /// A frame has come over a connection. What is returned counts and is handed up now; a frame that will come again is not.
+    /// A frame has come over a connection. What is returned counts and is handed up now; a frame that will
+    /// come again is not.
     pub fn hear(&mut self, token: u64, received: Received, turn: Turn<'_>) -> Option<Message> {
         let way = self.way(token)?;
         let number = way.number;
@@ -296,8 +301,8 @@ impl Session {
         self.perform(out, turn);
     }
 
-    /// Lets what was appended go: sends what the connection takes of it, and dials if there is none. Nothing that was appended
-    /// leaves before.
+    /// Lets what was appended go: sends what the connection takes of it, and dials if there is none. Nothing
+    /// that was appended leaves before.
     pub fn flush(&mut self, turn: Turn<'_>) {
         if self.link.ended().is_some() {
             // Nobody hears it.
@@ -409,8 +414,8 @@ impl Session {
         Some(reader)
     }
 
-    /// The node that the other end of a connection has proved to be on. Who has a socket of this machine was chosen by the
-    /// owner, and needs no proof.
+    /// The node that the other end of a connection has proved to be on. Who has a socket of this machine was
+    /// chosen by the owner, and needs no proof.
     fn certified(&mut self, token: u64) -> NodeId {
         let peer = self.peer;
         match self.way(token).map(|way| &*way.stream) {

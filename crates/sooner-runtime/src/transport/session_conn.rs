@@ -41,7 +41,8 @@ pub(super) struct SessionConn {
     pub(super) stream: Arc<Stream>,
     pub(super) interest: EventFlags,
     pub(super) purpose: Purpose,
-    /// The other end has proved who it is. Before that only the reader's thread touches the stream: a handshake takes time.
+    /// The other end has proved who it is. Before that only the reader's thread touches the stream: a
+    /// handshake takes time.
     pub(super) is_proven: bool,
     pub(super) since: Instant,
     /// Frames that do not count, and how much of them has left.
@@ -70,7 +71,8 @@ impl SessionConn {
         }
     }
 
-    /// When the peer has been silent, or has read nothing, for too long. (The session itself knows how long it waits for an answer.)
+    /// When the peer has been silent, or has read nothing, for too long. (The session itself knows how long
+    /// it waits for an answer.)
     pub(super) fn deadline(&self) -> Option<Instant> {
         let is_limited = matches!(self.purpose, Purpose::Asked | Purpose::Leaving);
         is_limited.then(|| self.since.plus(HANDSHAKE_NANOS))
@@ -117,8 +119,8 @@ impl Reader {
         self.token
     }
 
-    /// Reads what is there, after the handshake, which this goes on with. [`super::Session::after_read`] is called next, then
-    /// [`super::Session::hear`] with each frame.
+    /// Reads what is there, after the handshake, which this goes on with. [`super::Session::after_read`] is
+    /// called next, then [`super::Session::hear`] with each frame.
     pub fn read(&mut self) -> ReadResult {
         self.inlet.read_stream(&self.stream)
     }

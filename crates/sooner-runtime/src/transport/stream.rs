@@ -1,8 +1,9 @@
 //! A connected socket to a peer: of this machine, or encrypted to another one.
 //!
-//! Descriptors travel over sockets of this machine only; whoever passes them has such a socket in hand and does not come
-//! here ([`super::Inlet::read`], [`super::Outlet::flush`]). For everything else the two kinds differ in nothing that a
-//! reader or writer of frames sees, and a socket of this machine costs what it costs without this: one branch.
+//! Descriptors travel over sockets of this machine only; whoever passes them has such a socket in hand and
+//! does not come here ([`super::Inlet::read`], [`super::Outlet::flush`]). For everything else the two kinds
+//! differ in nothing that a reader or writer of frames sees, and a socket of this machine costs what it costs
+//! without this: one branch.
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -25,7 +26,8 @@ impl Stream {
     /// Reads what is there into `out`.
     ///
     /// # Errors
-    /// `AGAIN` when nothing is there now; any other means that the connection has ended. `Ok(0)` is its end, too.
+    /// `AGAIN` when nothing is there now; any other means that the connection has ended. `Ok(0)` is its end,
+    /// too.
     #[inline]
     pub fn read(&self, out: &mut [u8]) -> rustix::io::Result<usize> {
         match self {
@@ -64,8 +66,8 @@ impl Stream {
         }
     }
 
-    /// Sends what the connection took but the socket did not. True when there is no such thing: always so for a socket of
-    /// this machine.
+    /// Sends what the connection took but the socket did not. True when there is no such thing: always so for
+    /// a socket of this machine.
     ///
     /// # Errors
     /// Any means that the connection has ended.
@@ -77,9 +79,9 @@ impl Stream {
         }
     }
 
-    /// What to wait for; `has_more` when the owner has bytes to write that were not taken. To be asked again after every
-    /// read and every flush: an encrypted connection may have to write in order to read, and cannot take anything until
-    /// it has read.
+    /// What to wait for; `has_more` when the owner has bytes to write that were not taken. To be asked again
+    /// after every read and every flush: an encrypted connection may have to write in order to read, and
+    /// cannot take anything until it has read.
     #[must_use]
     pub fn interest(&self, has_more: bool) -> EventFlags {
         let wants_write = match self {

@@ -1,4 +1,5 @@
-//! Encrypted connections over real sockets: who gets in, what is said to who does not, and that every byte arrives.
+//! Encrypted connections over real sockets: who gets in, what is said to who does not, and that every byte
+//! arrives.
 
 mod cost;
 mod lines;

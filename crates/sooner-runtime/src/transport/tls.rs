@@ -1,7 +1,8 @@
 //! An encrypted connection over a socket that does not block.
 //!
-//! The library turns bytes into bytes; the socket is read and written here. Both sides prove who they are before a single
-//! byte of theirs is handed up, and nothing is handed down before that: the owner's data waits with the owner.
+//! The library turns bytes into bytes; the socket is read and written here. Both sides prove who they are
+//! before a single byte of theirs is handed up, and nothing is handed down before that: the owner's data
+//! waits with the owner.
 //!
 //! One thread may read while another writes: both take the lock for one turn, never for a wait.
 
@@ -159,18 +160,20 @@ impl TlsStream {
 
     /// Decrypted bytes into `out`.
     ///
-    /// Reads the socket until there is something to hand up or the socket has nothing. When fewer bytes come than `out`
-    /// has room for, nothing that has arrived whole is left behind; with [`READ_BYTES_MAX`] of room that is always so.
+    /// Reads the socket until there is something to hand up or the socket has nothing. When fewer bytes come
+    /// than `out` has room for, nothing that has arrived whole is left behind; with [`READ_BYTES_MAX`] of
+    /// room that is always so.
     ///
     /// # Errors
-    /// `AGAIN` when nothing is there now; any other means that [`Self::failure`] says why. `Ok(0)` is the end that the
-    /// peer announced.
+    /// `AGAIN` when nothing is there now; any other means that [`Self::failure`] says why. `Ok(0)` is the end
+    /// that the peer announced.
     pub fn read(&self, out: &mut [u8]) -> rustix::io::Result<usize> {
         self.state.lock().read(&self.socket, out)
     }
 
-    /// Reads the socket until it has nothing or at least `enough` decrypted bytes came. Hands them to `take` where they lie:
-    /// whoever copies them from there to where they belong copies once. Returns how many came.
+    /// Reads the socket until it has nothing or at least `enough` decrypted bytes came. Hands them to `take`
+    /// where they lie: whoever copies them from there to where they belong copies once. Returns how many
+    /// came.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -178,17 +181,18 @@ impl TlsStream {
         self.state.lock().read_each(&self.socket, enough, take)
     }
 
-    /// Encrypts and sends what the socket takes of `parts`, in order; returns how many of their bytes are taken care of.
-    /// Some of them may still wait here, see [`Self::flush`].
+    /// Encrypts and sends what the socket takes of `parts`, in order; returns how many of their bytes are
+    /// taken care of. Some of them may still wait here, see [`Self::flush`].
     ///
     /// # Errors
-    /// `AGAIN` when nothing can be taken now, also because the peer has not proved yet who it is; `PIPE` when the
-    /// connection has ended.
+    /// `AGAIN` when nothing can be taken now, also because the peer has not proved yet who it is; `PIPE` when
+    /// the connection has ended.
     pub fn write(&self, parts: &[IoSlice<'_>]) -> rustix::io::Result<usize> {
         self.state.lock().write(&self.socket, parts)
     }
 
-    /// Sends what waits here; the side that dialled begins the handshake with it. True when nothing waits any more.
+    /// Sends what waits here; the side that dialled begins the handshake with it. True when nothing waits any
+    /// more.
     ///
     /// # Errors
     /// Any means that the connection has ended.
@@ -201,8 +205,8 @@ impl TlsStream {
         Ok(state.outgoing.is_empty())
     }
 
-    /// Whether the owner should be woken when the socket can take more: bytes wait here, or (`has_more`) with the owner
-    /// and could be taken.
+    /// Whether the owner should be woken when the socket can take more: bytes wait here, or (`has_more`) with
+    /// the owner and could be taken.
     #[must_use]
     pub fn wants_write(&self, has_more: bool) -> bool {
         let state = self.state.lock();
@@ -336,7 +340,8 @@ impl State {
         self.failure = Some(if self.peer.is_some() { TlsFailure::Cut } else { TlsFailure::CutInHandshake });
     }
 
-    /// Lets the library work until it needs more from outside, or has failed. How many decrypted bytes lie in `out`.
+    /// Lets the library work until it needs more from outside, or has failed. How many decrypted bytes lie in
+    /// `out`.
     fn turn(&mut self, out: &mut [u8], source: &mut Source<'_>) -> usize {
         let mut spilled = std::mem::take(&mut self.spilled);
         let mut sink = Sink { out, filled: 0, spilled: &mut spilled };
@@ -380,8 +385,9 @@ impl State {
 
     fn on_error(&mut self, error: rustls::Error) {
         self.failure = Some(TlsFailure::of(error, &self.first, self.peer.is_some(), &self.cluster));
-        // The library has one more thing to say, to the peer. What the peer said is not looked at any more: the library
-        // must not be asked for more than it has to say, its notes are about bytes that it does not get.
+        // The library has one more thing to say, to the peer. What the peer said is not looked at any more:
+        // the library must not be asked for more than it has to say, its notes are about bytes that it does
+        // not get.
         let mut sink = Sink { out: &mut [], filled: 0, spilled: &mut Vec::new() };
         let source = &mut { NOTHING };
         loop {
@@ -505,7 +511,8 @@ impl Incoming {
         &self.buffer[self.start..self.end]
     }
 
-    /// Reads the socket once. Never called with a whole record waiting, so there is always room for the rest of one.
+    /// Reads the socket once. Never called with a whole record waiting, so there is always room for the rest
+    /// of one.
     fn receive(&mut self, socket: &OwnedFd) -> rustix::io::Result<usize> {
         if self.start == self.end {
             self.start = 0;

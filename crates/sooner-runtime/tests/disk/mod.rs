@@ -1,4 +1,5 @@
-//! A disk in memory for the tests of the control store: it records what is written, and fails when it is told to.
+//! A disk in memory for the tests of the control store: it records what is written, and fails when it is told
+//! to.
 
 #![allow(dead_code, reason = "each file of tests uses a part of it")]
 

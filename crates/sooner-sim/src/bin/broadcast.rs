@@ -1,5 +1,5 @@
-//! `cargo run -p sooner-sim --release --bin broadcast`: how long broadcasts take in virtual time, as multiples of the optimum
-//! (`docs/adr/0026-broadcast-chains-at-the-owner.md`).
+//! `cargo run -p sooner-sim --release --bin broadcast`: how long broadcasts take in virtual time, as
+//! multiples of the optimum (`docs/adr/0026-broadcast-chains-at-the-owner.md`).
 
 use sooner_protocol::worker::ownership::ChainLimits;
 use sooner_sim::transfer::{Setup, broadcast};

@@ -1,4 +1,5 @@
-//! `cargo run -p sooner-sim --release --bin cluster`: runs clusters in virtual time, replays one, or counts their messages.
+//! `cargo run -p sooner-sim --release --bin cluster`: runs clusters in virtual time, replays one, or counts
+//! their messages.
 
 use std::process::ExitCode;
 

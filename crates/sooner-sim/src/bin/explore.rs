@@ -1,5 +1,5 @@
-//! `cargo run -p sooner-sim --release --bin explore -- [--config NAME] [--max-states N] [--jobs N]`: visits every state of
-//! small worlds and says what it found. Ends with 1 if a property does not hold.
+//! `cargo run -p sooner-sim --release --bin explore -- [--config NAME] [--max-states N] [--jobs N]`: visits
+//! every state of small worlds and says what it found. Ends with 1 if a property does not hold.
 
 use std::process::ExitCode;
 use std::sync::Mutex;

@@ -1,8 +1,8 @@
 //! Connections between nodes and their head, as TCP has them: in order, late, cut, or half open.
 //!
-//! What is sent into a network that does not carry it is sent again, at growing distances, until it arrives or the connection is
-//! over. An end that a process leaves behind is told to the other end; that of a machine that is gone is not, and is only noticed by
-//! whoever sends something there when the machine is back.
+//! What is sent into a network that does not carry it is sent again, at growing distances, until it arrives
+//! or the connection is over. An end that a process leaves behind is told to the other end; that of a machine
+//! that is gone is not, and is only noticed by whoever sends something there when the machine is back.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,5 @@
-//! The nodes: what a daemon does about its head, as `sooner-runtime/src/node/{cluster,health}.rs` do it, and who starts it again.
+//! The nodes: what a daemon does about its head, as `sooner-runtime/src/node/{cluster,health}.rs` do it, and
+//! who starts it again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -59,7 +60,8 @@ pub struct Daemon {
     pub(super) control: Link,
     pub(super) health: Link,
     tries: u32,
-    /// How often its heartbeats failed in a row, when last, since when the control connection is there, and which head took it in.
+    /// How often its heartbeats failed in a row, when last, since when the control connection is there, and
+    /// which head took it in.
     failures: u32,
     failed: Instant,
     connected: Instant,
@@ -305,8 +307,8 @@ impl World {
         }
     }
 
-    /// A control connection that was there when heartbeats failed may lead nowhere, too, and nobody notices while nothing is said
-    /// over it.
+    /// A control connection that was there when heartbeats failed may lead nowhere, too, and nobody notices
+    /// while nothing is said over it.
     fn renew_control(&mut self, daemon: usize) {
         let one = &self.daemons[daemon];
         if let Link::Up(conn) = one.control

@@ -1,8 +1,9 @@
 //! The disk under the head: batches in order, a group at a time, and what is left of them when the head dies.
 //!
-//! It is what the control store promises (`sooner-runtime/src/control/store.rs`), with all freedom that this leaves: a group that was being
-//! written is there whole or not at all, what came after it is lost, and what was answered with an error may be found by the
-//! next head, if nothing was written since. That the store keeps these promises on torn and lost writes is tested where it is.
+//! It is what the control store promises (`sooner-runtime/src/control/store.rs`), with all freedom that this
+//! leaves: a group that was being written is there whole or not at all, what came after it is lost, and what
+//! was answered with an error may be found by the next head, if nothing was written since. That the store
+//! keeps these promises on torn and lost writes is tested where it is.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,5 +1,5 @@
-//! The head: the core that ships, and around it what `sooner-runtime/src/control/service/running.rs` does with connections, probes and
-//! the disk.
+//! The head: the core that ships, and around it what `sooner-runtime/src/control/service/running.rs` does
+//! with connections, probes and the disk.
 
 use std::collections::BTreeMap;
 
@@ -140,8 +140,8 @@ impl World {
         self.is_heard(node);
     }
 
-    /// Whoever is told that is told nothing more: on the connection that asked, where one did, for another node may have the same id; or on
-    /// whatever connections the node has.
+    /// Whoever is told that is told nothing more: on the connection that asked, where one did, for another
+    /// node may have the same id; or on whatever connections the node has.
     fn dismiss(&mut self, node: NodeId, message: &Message, asked: Option<u64>) {
         let over: Vec<u64> = if let Some(conn) = asked {
             vec![conn]

@@ -1,18 +1,19 @@
 //! What is so, and what the head and the nodes may not say then.
 //!
-//! - K1: a node is gone only when its process has ended, when the head has not heard of it for the health timeout while it
-//!   could have, when nobody can dial it and its connection ended, or when it leaves.
-//! - K2: an id of which others were told that it is gone is never taken in again, and no news of it follows. That is judged where the
-//!   head speaks, and again at each node by what this node has heard: news that was said before may still be on its way to one
-//!   node when another one hears of the end.
+//! - K1: a node is gone only when its process has ended, when the head has not heard of it for the health
+//!   timeout while it could have, when nobody can dial it and its connection ended, or when it leaves.
+//! - K2: an id of which others were told that it is gone is never taken in again, and no news of it follows.
+//!   That is judged where the head speaks, and again at each node by what this node has heard: news that was
+//!   said before may still be on its way to one node when another one hears of the end.
 //! - K3: no node is a candidate that leaves, is not known, or does not have so much in total.
-//! - K4: when nothing goes wrong any more, all nodes that run are known to the head and to each other, and nobody else is; the
-//!   disk says the same; what nodes have free is what others were told; and nothing is unfinished.
+//! - K4: when nothing goes wrong any more, all nodes that run are known to the head and to each other, and
+//!   nobody else is; the disk says the same; what nodes have free is what others were told; and nothing is
+//!   unfinished.
 //! - K5: what waits is bounded: probes by the number of nodes, the disk's queue by its limit.
 //! - K6: the head waits for something when it has done what was due.
 //!
-//! One exception is documented (`docs/adr/0022`): where the disk failed to forget a node that all were told of, a later head may take
-//! it back.
+//! One exception is documented (`docs/adr/0022`): where the disk failed to forget a node that all were told
+//! of, a later head may take it back.
 
 use std::collections::BTreeSet;
 
@@ -38,8 +39,9 @@ impl World {
         self.heard.values_mut().for_each(|heard| *heard = now);
     }
 
-    /// The head writes: where it deletes the record of a node, it has just decided that this one is gone. A node that it takes in
-    /// takes the record of a former one of its name along: that was judged, or was never taken in.
+    /// The head writes: where it deletes the record of a node, it has just decided that this one is gone. A
+    /// node that it takes in takes the record of a former one of its name along: that was judged, or was
+    /// never taken in.
     pub(super) fn judge_writes(&mut self, writes: &[Write]) {
         if writes.iter().any(|write| write.value.is_some()) {
             return;

@@ -19,8 +19,8 @@ use crate::seeds::{Agenda, Ran};
 use crate::trace::Trace;
 use crate::violation::caught;
 
-/// Faults are over for so long when all must agree (nanoseconds): the longest pause before something is sent again, and some
-/// health timeouts.
+/// Faults are over for so long when all must agree (nanoseconds): the longest pause before something is sent
+/// again, and some health timeouts.
 const CALM_NANOS: u64 = 150 * SECOND;
 
 /// A machine.

@@ -1,5 +1,6 @@
-//! Broadcast chains by themselves: an owner that directs copies of one object, and nodes that ask, pull, forward what they have
-//! while they still receive it, die, lose sight of each other, drop what they have, and come again.
+//! Broadcast chains by themselves: an owner that directs copies of one object, and nodes that ask, pull,
+//! forward what they have while they still receive it, die, lose sight of each other, drop what they have,
+//! and come again.
 //!
 //! Bytes move one unit at a time. News between the owner and a node arrives in order, and as late as can be.
 

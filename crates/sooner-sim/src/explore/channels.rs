@@ -1,4 +1,5 @@
-//! Channels: messages from one machine to another, in order. A content has a number; equal contents have equal ones.
+//! Channels: messages from one machine to another, in order. A content has a number; equal contents have
+//! equal ones.
 
 use rustc_hash::FxHashMap;
 

@@ -1,4 +1,5 @@
-//! Fingerprints: fast, the same on every run, and wide enough that two states share one by accident hardly ever.
+//! Fingerprints: fast, the same on every run, and wide enough that two states share one by accident hardly
+//! ever.
 
 use std::hash::{Hash, Hasher};
 

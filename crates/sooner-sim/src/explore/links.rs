@@ -1,5 +1,5 @@
-//! A session by itself: two ends, connections that are cut anywhere and lose what is on its way, dials that fail or are
-//! repeated, and ends at any time.
+//! A session by itself: two ends, connections that are cut anywhere and lose what is on its way, dials that
+//! fail or are repeated, and ends at any time.
 //!
 //! Time passes only as timers that fire, so that a late hello meets every state.
 

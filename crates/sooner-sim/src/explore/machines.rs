@@ -1,10 +1,11 @@
 //! Every state that a single machine of a world has been met in, and what each event makes of it.
 //!
-//! A world is a product of machines that only share messages, so one machine is in far fewer states than the world:
-//! a transition of a machine is worked out once by the production core and looked up from then on. A local state is
-//! not kept as a core but as the path of events that leads to it, from which the core is built again when a new
-//! event is tried: the cores need to be neither cloned nor compared. Two local states are the same if everything
-//! that the machine's `Debug` form shows is, told by a fingerprint of 128 bits; it shows every field.
+//! A world is a product of machines that only share messages, so one machine is in far fewer states than the
+//! world: a transition of a machine is worked out once by the production core and looked up from then on. A
+//! local state is not kept as a core but as the path of events that leads to it, from which the core is built
+//! again when a new event is tried: the cores need to be neither cloned nor compared. Two local states are
+//! the same if everything that the machine's `Debug` form shows is, told by a fingerprint of 128 bits; it
+//! shows every field.
 
 use std::fmt::Write as _;
 
@@ -227,8 +228,9 @@ impl Machines {
         }
     }
 
-    /// Compares the transitions worked out so far: the same event in states that differ in names alone must lead to states, and to
-    /// outputs, that differ in names alone. Gives the number of transitions that were compared with an earlier one.
+    /// Compares the transitions worked out so far: the same event in states that differ in names alone must
+    /// lead to states, and to outputs, that differ in names alone. Gives the number of transitions that were
+    /// compared with an earlier one.
     ///
     /// # Errors
     /// Two transitions that do not agree.

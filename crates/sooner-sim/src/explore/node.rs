@@ -1,5 +1,6 @@
-//! The node of an explored world: the production core, and which blocks of shared memory are in use. The control service is in it,
-//! or linked with it by two queues, whose words arrive in any order with everything else.
+//! The node of an explored world: the production core, and which blocks of shared memory are in use. The
+//! control service is in it, or linked with it by two queues, whose words arrive in any order with everything
+//! else.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,5 @@
-//! Search of a world whose states are plain data: machines without shared parts, which can be cloned and hashed.
+//! Search of a world whose states are plain data: machines without shared parts, which can be cloned and
+//! hashed.
 //!
 //! The large worlds are products of machines ([`super::world`]); this is for one protocol by itself.
 
@@ -20,7 +21,8 @@ pub trait Model {
 
     /// How it begins.
     fn first(&self) -> Self::State;
-    /// What may happen in a state. The ones marked are faults, or need not happen: a state that has no others is an end.
+    /// What may happen in a state. The ones marked are faults, or need not happen: a state that has no others
+    /// is an end.
     fn moves(&self, state: &Self::State, moves: &mut Vec<(Self::Move, bool)>);
     /// The state after a move.
     ///
@@ -126,8 +128,8 @@ impl<M: Model> Search<'_, M> {
     }
 }
 
-/// One way through a world that is too large to be searched: a seed picks the moves, a fault one time in eight, and what may be
-/// late mostly when there is nothing else. Returns the steps taken.
+/// One way through a world that is too large to be searched: a seed picks the moves, a fault one time in
+/// eight, and what may be late mostly when there is nothing else. Returns the steps taken.
 ///
 /// # Errors
 /// What is wrong with a state on the way.

@@ -1,8 +1,9 @@
-//! A process of an explored world: the production core and the program that uses it, as one deterministic machine.
+//! A process of an explored world: the production core and the program that uses it, as one deterministic
+//! machine.
 //!
-//! It plays the part of the shell and of the front end: it carries out what the core asks for, runs the bodies of
-//! tasks step by step, and counts the handles of their variables in and out. What it can do next, and what may be
-//! read through it, is told by [`Process::facts`].
+//! It plays the part of the shell and of the front end: it carries out what the core asks for, runs the
+//! bodies of tasks step by step, and counts the handles of their variables in and out. What it can do next,
+//! and what may be read through it, is told by [`Process::facts`].
 
 use std::sync::Arc;
 
@@ -37,8 +38,8 @@ pub enum Effect {
     Allocate(u64),
 }
 
-/// How many names were made. What comes of it is a name that was not there before, so it tells two states apart only by the
-/// names in use ([`super::renaming`]).
+/// How many names were made. What comes of it is a name that was not there before, so it tells two states
+/// apart only by the names in use ([`super::renaming`]).
 #[derive(Debug)]
 struct Made(u64);
 

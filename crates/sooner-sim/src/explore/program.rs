@@ -1,8 +1,8 @@
 //! What the processes of a configuration do: a small language of task bodies.
 //!
-//! Body 0 is the driver's. A variable of a body holds a reference; the first ones are the references that the task
-//! was given, in order, then those inside the values of its dependencies. Each object has a value of its own, told
-//! by its length ([`payload_of`]), so that whoever reads it knows whether it is the right one.
+//! Body 0 is the driver's. A variable of a body holds a reference; the first ones are the references that the
+//! task was given, in order, then those inside the values of its dependencies. Each object has a value of its
+//! own, told by its length ([`payload_of`]), so that whoever reads it knows whether it is the right one.
 
 use sooner_wire::{ObjectId, WorkerId};
 

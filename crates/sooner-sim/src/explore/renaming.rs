@@ -1,30 +1,34 @@
 //! Reduction by symmetry: what a state is, whichever names processes, leases and tasks have in it.
 //!
-//! Names are made by counters: a node numbers processes and leases, a process its tasks. A name is compared with others, and its number
-//! says nothing else. So two states that differ only in the numbers, *in the same order*, go on in the same way up to the
-//! numbers, and one of them is enough: the one met first, whose future is then searched with the names that it has. That is what
-//! makes processes interchangeable that a kill, an idle end or a retry has put into each other's place, and tasks and leases
-//! that came after others which have left no trace. The counters count only as far as their last name is in use.
+//! Names are made by counters: a node numbers processes and leases, a process its tasks. A name is compared
+//! with others, and its number says nothing else. So two states that differ only in the numbers, *in the same
+//! order*, go on in the same way up to the numbers, and one of them is enough: the one met first, whose
+//! future is then searched with the names that it has. That is what makes processes interchangeable that a
+//! kill, an idle end or a retry has put into each other's place, and tasks and leases that came after others
+//! which have left no trace. The counters count only as far as their last name is in use.
 //!
-//! A [`Form`] is a text (the `Debug` form of a machine or a message) with each name replaced by its rank among those of the text,
-//! and the names. A world's fingerprint is made of the shapes and of the ranks of the names in the whole world.
+//! A [`Form`] is a text (the `Debug` form of a machine or a message) with each name replaced by its rank
+//! among those of the text, and the names. A world's fingerprint is made of the shapes and of the ranks of
+//! the names in the whole world.
 //!
 //! Why this merges nothing else:
 //!
-//! - Names keep their order. Code that sorts by name, or walks through tables in the order of names, does the same in both states. The
-//!   order of entries in tables of insertion is part of the text.
+//! - Names keep their order. Code that sorts by name, or walks through tables in the order of names, does the
+//!   same in both states. The order of entries in tables of insertion is part of the text.
 //! - A name that is made later is larger than all there are, in both.
 //! - What only adds up, for the metrics, is left out.
-//! - The driver, the node and what has a meaning of its own (`LeaseId(0)`) keep their names. The length of a value is the name of its object
-//!   ([`payload_of`](super::program::payload_of)), and is renamed with it.
-//! - Processes are renamed only where faults may hit all workers alike and no value is stored: the number of a block says who allocated it.
-//!   Nothing is renamed where the length of an actor's checkpoint encodes the names of calls ([`Names::of`]).
+//! - The driver, the node and what has a meaning of its own (`LeaseId(0)`) keep their names. The length of a
+//!   value is the name of its object ([`payload_of`](super::program::payload_of)), and is renamed with it.
+//! - Processes are renamed only where faults may hit all workers alike and no value is stored: the number of
+//!   a block says who allocated it. Nothing is renamed where the length of an actor's checkpoint encodes the
+//!   names of calls ([`Names::of`]).
 //!
-//! That machines keep to this is tested: [`check_names`](super::search::check_names) compares what equal events do in all states of
-//! equal form that a machine of a configuration is in.
+//! That machines keep to this is tested: [`check_names`](super::search::check_names) compares what equal
+//! events do in all states of equal form that a machine of a configuration is in.
 //!
-//! It is no minimum: states that differ in the order of names, or of entries in a table, are told apart even if nothing
-//! depends on it. Siblings of a level are not interchangeable here: they are submitted and waited for in an order.
+//! It is no minimum: states that differ in the order of names, or of entries in a table, are told apart even
+//! if nothing depends on it. Siblings of a level are not interchangeable here: they are submitted and waited
+//! for in an order.
 
 use std::fmt::Write as _;
 
@@ -316,7 +320,8 @@ mod tests {
 
     /// The fingerprint of texts that are one state together.
     fn fingerprint(texts: &[&str], names: Names) -> u64 {
-        // Shapes are told by their texts, so each state may have numbers of its own only if they are made in the same order.
+        // Shapes are told by their texts, so each state may have numbers of its own only if they are made in
+        // the same order.
         let mut forms = Forms::new(names);
         let shapes: Vec<Form> = texts.iter().map(|text| forms.of(text)).collect();
         let mut renamed = Renamed::new(names);

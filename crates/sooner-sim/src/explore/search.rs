@@ -1,4 +1,5 @@
-//! Breadth-first search through the states of a world, so that the first violation found has a shortest trace.
+//! Breadth-first search through the states of a world, so that the first violation found has a shortest
+//! trace.
 
 use std::time::{Duration, Instant};
 
@@ -47,7 +48,8 @@ impl Found {
 pub struct Reductions {
     /// States that differ from one that was met only in the names of things ([`super::renaming`]).
     pub symmetry: bool,
-    /// Steps to states that other orders of the same steps lead to ([`super::sleep`]). The states are the same ones.
+    /// Steps to states that other orders of the same steps lead to ([`super::sleep`]). The states are the
+    /// same ones.
     pub order: bool,
 }
 
@@ -115,7 +117,8 @@ pub fn search(config: &Config, states_max: u64) -> Found {
     search_with(config, Reductions::default(), Bounds::states(states_max))
 }
 
-/// Searches a configuration with reductions: every property that does not hold is found, too, but fewer states are visited.
+/// Searches a configuration with reductions: every property that does not hold is found, too, but fewer
+/// states are visited.
 #[must_use]
 pub fn search_with(config: &Config, reductions: Reductions, bounds: Bounds) -> Found {
     let began = Instant::now();
@@ -137,8 +140,8 @@ pub fn search_with(config: &Config, reductions: Reductions, bounds: Bounds) -> F
     }
 }
 
-/// Searches a configuration without reductions, and compares what its machines do in states that are the same but for names. Gives the
-/// number of transitions compared.
+/// Searches a configuration without reductions, and compares what its machines do in states that are the same
+/// but for names. Gives the number of transitions compared.
 ///
 /// # Errors
 /// Two transitions that depend on names.
@@ -252,8 +255,8 @@ impl<'c> Search<'c> {
         Ok(())
     }
 
-    /// The steps to a state, in words, and the one that went wrong, if it is one. Names may be other ones than those which the
-    /// state had when it was met.
+    /// The steps to a state, in words, and the one that went wrong, if it is one. Names may be other ones
+    /// than those which the state had when it was met.
     fn trace(&mut self, last: u64, goes_wrong: bool) -> Vec<String> {
         let mut path = vec![last];
         while let Some(before) = path.last().map(|at| self.visited.came_from(*at)).filter(|at| *at != 0) {

@@ -1,11 +1,11 @@
-//! Settling deaths over nodes by itself: an owner, three processes that hand its object on from one to the next, the nodes
-//! that they are on, and the control service (`docs/adr/0029-settling-over-nodes.md`).
+//! Settling deaths over nodes by itself: an owner, three processes that hand its object on from one to the
+//! next, the nodes that they are on, and the control service (`docs/adr/0029-settling-over-nodes.md`).
 //!
-//! What nodes and the control service do, and how the owner counts, is what runs in production; processes and nodes around
-//! it are reduced to what has to do with one object. A process that is killed takes with it the end of everything that it
-//! has said and nobody has read: so its registrations may be lost, or what it handed on, or neither. A process and its node
-//! hear each other at once, unless something has to be read before; between processes, and between nodes and the control
-//! service, words take their time.
+//! What nodes and the control service do, and how the owner counts, is what runs in production; processes and
+//! nodes around it are reduced to what has to do with one object. A process that is killed takes with it the
+//! end of everything that it has said and nobody has read: so its registrations may be lost, or what it
+//! handed on, or neither. A process and its node hear each other at once, unless something has to be read
+//! before; between processes, and between nodes and the control service, words take their time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,14 +49,15 @@ pub struct SettleNodes {
     pub dying_nodes: Vec<u8>,
     /// How often the control service may end, and another one begin.
     pub restarts: u8,
-    /// Q borrows the object at the start and has lent it to X, which gives it back with its reply. When Q has dropped both,
-    /// the owner hands it to Q again.
+    /// Q borrows the object at the start and has lent it to X, which gives it back with its reply. When Q has
+    /// dropped both, the owner hands it to Q again.
     pub gives_back: bool,
     /// The defect that a process answers while what it said before is still on its way.
     pub answers_early: bool,
     /// The defect that a node does not remember what it answered when a death is settled.
     pub forgets: bool,
-    /// The defect that what is returned before a death is settled is set off against what was handed on since.
+    /// The defect that what is returned before a death is settled is set off against what was handed on
+    /// since.
     pub sets_off: bool,
 }
 
@@ -70,7 +71,8 @@ enum Word {
     Reference,
     /// To the owner: that process borrows it, too.
     AddBorrow(u8),
-    /// To the owner: so many references are given back that this one had handed on, and whether that was said to be held of it.
+    /// To the owner: so many references are given back that this one had handed on, and whether that was said
+    /// to be held of it.
     RemoveBorrow(u32, Option<u8>, bool),
     /// To its node, or from node to node: tell me of the end of that process.
     Watch(u8),
@@ -457,8 +459,8 @@ pub fn given_back() -> SettleNodes {
     SettleNodes { gives_back: true, ..config("settle-given-back", about, [0, 0, 1, 2], &[1]) }
 }
 
-/// Two processes that hand an object on die at once, and the third one keeps it: the case in which no death can be settled
-/// alone.
+/// Two processes that hand an object on die at once, and the third one keeps it: the case in which no death
+/// can be settled alone.
 #[must_use]
 pub fn two_deaths() -> SettleNodes {
     let about = "two that hand an object on die, the third one keeps it; 3 nodes";

@@ -1,34 +1,38 @@
 //! Reduction by partial order: sleep sets.
 //!
-//! Two moves are independent in a state if both may be made there and both orders lead to the same state. Moves of two different machines
-//! are, if each changes only the state of its machine, takes the first message of one channel to it, and appends to channels that begin
-//! at it ([`World::sole_actor`](super::world::World::sole_actor)): a message that is appended behind another one leaves that one the
-//! first. All other moves count as dependent on everything: faults, starts and ends of processes and what the node notices of
-//! them; allocations, which change the node; and messages to processes whose end was noticed, which become
-//! questions to the node.
+//! Two moves are independent in a state if both may be made there and both orders lead to the same state.
+//! Moves of two different machines are, if each changes only the state of its machine, takes the first
+//! message of one channel to it, and appends to channels that begin at it
+//! ([`World::sole_actor`](super::world::World::sole_actor)): a message that is appended behind another one
+//! leaves that one the first. All other moves count as dependent on everything: faults, starts and ends of
+//! processes and what the node notices of them; allocations, which change the node; and messages to processes
+//! whose end was noticed, which become questions to the node.
 //!
-//! A move is asleep in a state if the state was reached by a move that is independent of it, from one where it was made before, or
-//! slept. It is not made: where it leads, the other order leads, too. A state that several moves reach has asleep what is asleep by all of
-//! them.
+//! A move is asleep in a state if the state was reached by a move that is independent of it, from one where
+//! it was made before, or slept. It is not made: where it leads, the other order leads, too. A state that
+//! several moves reach has asleep what is asleep by all of them.
 //!
-//! The search is breadth first, layer by layer, and needs to know what is asleep only in the layer that comes next:
+//! The search is breadth first, layer by layer, and needs to know what is asleep only in the layer that comes
+//! next:
 //!
-//! **Every state is visited, in the layer in which it is visited without sleep sets.** Take a state `y` and, of a state `s` that is
-//! visited in its layer, a shortest way `w` from `s` to `y`, such that nothing that is asleep in `s` can be moved to the
-//! beginning of `w` by exchanging neighbours that are independent. (In the first state nothing is asleep.) The first move of `w` is
-//! made in `s`, then. Of the moves that are made in `s` and can be moved to the beginning of `w`, let `t` be the first, and `w' `
-//! the rest. As `w` is a shortest way, `s t` belongs to the next layer, so what is asleep in it, is so by this move, too: it was
-//! asleep or made before in `s`, and is independent of `t`. If it could be moved to the beginning of `w'`, it could be moved to that of
-//! `w`: but what was asleep cannot, and what was made before `t` cannot, because `t` is the first. So the same holds of `s t`
-//! and `w'`, which is shorter.
+//! **Every state is visited, in the layer in which it is visited without sleep sets.** Take a state `y` and,
+//! of a state `s` that is visited in its layer, a shortest way `w` from `s` to `y`, such that nothing that is
+//! asleep in `s` can be moved to the beginning of `w` by exchanging neighbours that are independent. (In the
+//! first state nothing is asleep.) The first move of `w` is made in `s`, then. Of the moves that are made in
+//! `s` and can be moved to the beginning of `w`, let `t` be the first, and `w' ` the rest. As `w` is a
+//! shortest way, `s t` belongs to the next layer, so what is asleep in it, is so by this move, too: it was
+//! asleep or made before in `s`, and is independent of `t`. If it could be moved to the beginning of `w'`, it
+//! could be moved to that of `w`: but what was asleep cannot, and what was made before `t` cannot, because
+//! `t` is the first. So the same holds of `s t` and `w'`, which is shorter.
 //!
-//! So all states are there with everything that is checked in them, and a move that is not made has been made before, by the same machine
-//! in the same state. What becomes less are the steps between states. Less states are possible with persistent sets only
-//! where nobody can send something to a machine before it acts. Here every process may hear from the node at any time, of every
-//! death, so the only such sets are those with all moves.
+//! So all states are there with everything that is checked in them, and a move that is not made has been made
+//! before, by the same machine in the same state. What becomes less are the steps between states. Less states
+//! are possible with persistent sets only where nobody can send something to a machine before it acts. Here
+//! every process may hear from the node at any time, of every death, so the only such sets are those with all
+//! moves.
 //!
-//! With names that are changed ([`super::renaming`]) the states are classes, and moves are told by the names that machines have in the
-//! state in which they are asleep.
+//! With names that are changed ([`super::renaming`]) the states are classes, and moves are told by the names
+//! that machines have in the state in which they are asleep.
 
 use rustc_hash::FxHashMap;
 

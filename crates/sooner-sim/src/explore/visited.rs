@@ -1,6 +1,7 @@
 //! The states met so far: 64-bit fingerprints, each with that of the state it was first reached from.
 //!
-//! Open addressing in shards that grow one at a time, so that growing needs little memory beside the table itself.
+//! Open addressing in shards that grow one at a time, so that growing needs little memory beside the table
+//! itself.
 
 const SHARDS: usize = 256;
 const FIRST_SLOTS: usize = 1 << 6;

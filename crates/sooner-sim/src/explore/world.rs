@@ -1,15 +1,15 @@
 //! A state of a whole world as a few numbers, and every state that can follow it.
 //!
-//! A world is a node, a driver and workers (as [`Machines`]) and an ordered, reliable channel per ordered pair of
-//! them ([`Contents`]): what one sends to another arrives in order and once, what different ones send arrives in any
-//! order. A step is atomic: one machine takes one event and its outputs go on their way. What may happen:
-//! a first message of any channel is delivered; a body takes a step or a task begins; a timer that waits fires;
-//! a process that was asked for connects; the end of a process is noticed, after all it had sent to the node;
-//! a process that was signalled ends; and, while there are kills left, a process ends at any point: between two
-//! steps, or after any number of the outputs of one.
+//! A world is a node, a driver and workers (as [`Machines`]) and an ordered, reliable channel per ordered
+//! pair of them ([`Contents`]): what one sends to another arrives in order and once, what different ones send
+//! arrives in any order. A step is atomic: one machine takes one event and its outputs go on their way. What
+//! may happen: a first message of any channel is delivered; a body takes a step or a task begins; a timer
+//! that waits fires; a process that was asked for connects; the end of a process is noticed, after all it had
+//! sent to the node; a process that was signalled ends; and, while there are kills left, a process ends at
+//! any point: between two steps, or after any number of the outputs of one.
 //!
-//! As in the shell, what a process sent before its end is read before its end is believed, and a message to a process
-//! whose end the node has noticed becomes a question to the node, which answers that it is gone.
+//! As in the shell, what a process sent before its end is read before its end is believed, and a message to a
+//! process whose end the node has noticed becomes a question to the node, which answers that it is gone.
 
 use sooner_wire::WorkerId;
 use sooner_wire::message::{Connect, Message};
@@ -109,7 +109,8 @@ impl<'c> World<'c> {
         words
     }
 
-    /// Takes names for a part of the state after all; what the machines know of their states without them stays.
+    /// Takes names for a part of the state after all; what the machines know of their states without them
+    /// stays.
     pub fn tell_names_apart(&mut self) {
         self.names = Names::default();
     }
@@ -157,8 +158,8 @@ impl<'c> World<'c> {
         renamed.fingerprint()
     }
 
-    /// The machine that makes a move, if all that the move changes is the state of this machine, the channel from which it takes its
-    /// message, and the ends of channels that begin at it: see [`super::sleep`].
+    /// The machine that makes a move, if all that the move changes is the state of this machine, the channel
+    /// from which it takes its message, and the ends of channels that begin at it: see [`super::sleep`].
     pub fn sole_actor(&mut self, words: &Words, taken: Taken) -> Option<u8> {
         if taken.killed_after.is_some() || !matches!(taken.what, Move::Deliver { .. } | Move::Local { .. }) {
             return None;
@@ -200,8 +201,8 @@ impl<'c> World<'c> {
         (!local.is_dead).then_some(&local.facts)
     }
 
-    /// Everything that may follow a state, faults last, but for the moves that are asleep. Gives the number of moves that are no
-    /// faults.
+    /// Everything that may follow a state, faults last, but for the moves that are asleep. Gives the number
+    /// of moves that are no faults.
     ///
     /// # Errors
     /// What went wrong in a machine.
@@ -438,7 +439,8 @@ impl<'c> World<'c> {
         next[channel] = self.contents.append(next[channel], message);
     }
 
-    /// There is no connection to a process that is gone: the node is asked for one, unless its answer is on its way.
+    /// There is no connection to a process that is gone: the node is asked for one, unless its answer is on
+    /// its way.
     fn ask_for(&mut self, next: &mut Words, from: u8, gone: u8) {
         if from == 0 {
             return;

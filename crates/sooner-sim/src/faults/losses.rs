@@ -18,7 +18,8 @@ impl World {
             hit("several values were lost at once");
             lost.extend(used.iter().take(3));
         }
-        // What a node keeps of actors it does not lose, and so it is with a state that is still on its way to it.
+        // What a node keeps of actors it does not lose, and so it is with a state that is still on its way to
+        // it.
         lost.retain(|block| !self.nodes[at].blocks.has_state(*block));
         if lost.is_empty() {
             return;

@@ -11,7 +11,8 @@ impl World {
         }
         let mut nanos = [1_000_000, 100_000_000, 180_000_000_000][self.random.below(3)];
         if self.plan.breaks(Fault::Cuts) || self.nodes.len() > 1 {
-            // Longer than a session has patience with a cut, and it ends although both processes live: see the explorer.
+            // Longer than a session has patience with a cut, and it ends although both processes live: see
+            // the explorer.
             nanos = nanos.min(1_000_000_000);
         }
         let nanos = 1 + self.random.below(nanos) as u64;

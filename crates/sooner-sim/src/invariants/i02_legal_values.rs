@@ -30,7 +30,8 @@ impl World {
         let in_memory = matches!(outcome, Outcome::Stored(_));
         let found = self.read(number, outcome);
         if in_memory && self.process(number).is_doomed {
-            // The signal is on its way: what it reads may be another's by now, and nobody will hear what it makes of that.
+            // The signal is on its way: what it reads may be another's by now, and nobody will hear what it
+            // makes of that.
             return found.unwrap_or(0);
         }
         let Some(found) = found else {
@@ -108,8 +109,9 @@ impl World {
                 fact.crashed > 0 && u32::try_from(fact.retries).is_ok_and(|retries| used > retries)
             }
             FailureCode::Cancelled => self.oracle.is_cancelled(object.task),
-            // One that ends because nobody needs it is missed by nobody, unless somebody died who had handed on what it owns, or a
-            // task is executed again for a lost result: kept tasks do not count what they borrowed (ADR 0014).
+            // One that ends because nobody needs it is missed by nobody, unless somebody died who had handed
+            // on what it owns, or a task is executed again for a lost result: kept tasks do not count what
+            // they borrowed (ADR 0014).
             FailureCode::OwnerDied => {
                 let owner = self.process(number_of(object.owner()));
                 !owner.is_running() && (!owner.has_retired || self.kills > 0 || self.oracle.losses > 0)
@@ -118,7 +120,8 @@ impl World {
                 // What would make it again may find no worker.
                 self.oracle.lacks > 0 || self.may_be_lost_for_good(object, code)
             }
-            // What a lost value was made of may be gone for good: tasks whose retries are spent are not repeated.
+            // What a lost value was made of may be gone for good: tasks whose retries are spent are not
+            // repeated.
             FailureCode::ObjectFreed => self.oracle.losses > 0,
             FailureCode::TaskUnschedulable => self.oracle.lacks > 0,
             FailureCode::ActorUnavailable => match fact.kind {
@@ -126,8 +129,8 @@ impl World {
                 _ => false,
             },
             FailureCode::ActorDied | FailureCode::ActorInit => match fact.kind {
-                // A task that is executed again for a lost result may have outlived the actors whose handles it got,
-                // and hands them on.
+                // A task that is executed again for a lost result may have outlived the actors whose handles
+                // it got, and hands them on.
                 Kind::Call(actor, _) => {
                     self.may_be_dead(actor) || self.oracle.losses > 0 || self.cannot_be_repeated(actor)
                 }
@@ -137,7 +140,8 @@ impl World {
         }
     }
 
-    /// Whether a call of an actor may not be made again, which restoring its state may take: an argument went with its owner.
+    /// Whether a call of an actor may not be made again, which restoring its state may take: an argument went
+    /// with its owner.
     fn cannot_be_repeated(&self, actor: ActorId) -> bool {
         let is_its = |fact: &&Fact| matches!(fact.kind, Kind::Call(of, _) if of == actor);
         let lost = |fact: &Fact| fact.dependencies.iter().any(|object| self.is_gone(object.owner()));

@@ -1,5 +1,5 @@
-//! I4: after the last reference nothing is left: no object, task, lease, actor, stream or block. I6: with that, every
-//! count has come back to zero.
+//! I4: after the last reference nothing is left: no object, task, lease, actor, stream or block. I6: with
+//! that, every count has come back to zero.
 
 use sooner_wire::message::state::{ActorRow, Inspect, about};
 

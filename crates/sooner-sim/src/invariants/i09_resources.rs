@@ -1,5 +1,5 @@
-//! I9: resources are conserved: what leases, actors and placements hold and what is free make up the total. I13: no
-//! queue grows beyond its bound.
+//! I9: resources are conserved: what leases, actors and placements hold and what is free make up the total.
+//! I13: no queue grows beyond its bound.
 
 use sooner_wire::limits::{LEASE_BACKLOG_TASKS, WORKERS_STARTING_MAX};
 

@@ -26,7 +26,8 @@ impl World {
             Ok(retries) if !(self.oracle.recomputes && retries > 0) => retries + 1,
             Ok(_) | Err(_) => u32::MAX,
         };
-        // Calls of an actor with checkpoints are made again: those that change its state for that, others for their replies.
+        // Calls of an actor with checkpoints are made again: those that change its state for that, others for
+        // their replies.
         if fact.begun >= executions && !is_creation && fact.kept.is_none() {
             fail(
                 "W3",
@@ -76,7 +77,8 @@ impl World {
         }
     }
 
-    /// The node gives an actor this process, or tells the process so: between the two it may wait for the actor's state.
+    /// The node gives an actor this process, or tells the process so: between the two it may wait for the
+    /// actor's state.
     pub fn note_placed(&mut self, number: u32, actor: TaskId) {
         let process = self.process_mut(number);
         let is_news = process.hosts.replace(actor) != Some(actor);
@@ -85,8 +87,8 @@ impl World {
         }
     }
 
-    /// A task is sent to a process that has ended. The progress cell may name it if it was there before: then what was sent
-    /// between the two may have begun, as far as the owner can tell.
+    /// A task is sent to a process that has ended. The progress cell may name it if it was there before: then
+    /// what was sent between the two may have begun, as far as the owner can tell.
     pub fn note_late_push(&mut self, number: u32, task: TaskId) {
         let process = self.process_mut(number);
         let unclear = if process.last_started.is_some_and(|last| last.task == task) {
@@ -112,7 +114,8 @@ impl World {
         // So does one that waited for an argument, and if it was the last one that began, any other.
         let passed = std::mem::take(&mut process.passed);
         process.mark_end();
-        // A task that ended here and was sent here again: nobody can tell which execution the progress cell means.
+        // A task that ended here and was sent here again: nobody can tell which execution the progress cell
+        // means.
         let process = self.process(number);
         let is_running = |task: &TaskId| process.frames.iter().any(|frame| frame.task == Some(*task));
         let is_unclear = process

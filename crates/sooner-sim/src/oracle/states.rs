@@ -1,4 +1,5 @@
-//! States of actors with checkpoints: which calls are in each, and which calls their callers know to have been made.
+//! States of actors with checkpoints: which calls are in each, and which calls their callers know to have
+//! been made.
 
 use std::collections::BTreeMap;
 

@@ -100,7 +100,8 @@ impl World {
         };
     }
 
-    /// Whether one more actor may hold a CPU for good. One is left to the tasks: without it nothing would ever go on.
+    /// Whether one more actor may hold a CPU for good. One is left to the tasks: without it nothing would
+    /// ever go on.
     fn may_hold_cpu(&mut self) -> bool {
         if !self.plan.has(Feature::Holding) || self.random.chance(1, 4) {
             return false;

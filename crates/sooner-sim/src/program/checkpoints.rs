@@ -49,7 +49,8 @@ impl World {
         self.with_core(number, |core, out| core.on_checkpoint(actor, value, out));
     }
 
-    /// The constructor's process takes an actor over: its state comes from the last checkpoint, if there was one.
+    /// The constructor's process takes an actor over: its state comes from the last checkpoint, if there was
+    /// one.
     pub(super) fn restore(&mut self, number: u32, actor: ActorId) {
         let Some(restored) = self.with_core(number, |core, _| core.take_restored()) else { return };
         hit("an actor went on from a checkpoint");

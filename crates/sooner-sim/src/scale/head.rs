@@ -1,5 +1,5 @@
-//! The head: the core that ships, and around it what `sooner-runtime/src/control/service/running.rs` does with sessions, probes and the
-//! disk.
+//! The head: the core that ships, and around it what `sooner-runtime/src/control/service/running.rs` does
+//! with sessions, probes and the disk.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! What a run takes on this machine: time of a processor in the cores of the head and of the nodes, and to encode and decode what
-//! they say. It decides nothing, and differs from run to run.
+//! What a run takes on this machine: time of a processor in the cores of the head and of the nodes, and to
+//! encode and decode what they say. It decides nothing, and differs from run to run.
 
 use std::time::Duration;
 

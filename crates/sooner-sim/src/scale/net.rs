@@ -1,5 +1,5 @@
-//! What is said between nodes and the head: sessions, in which first said is first heard, and nothing is lost while both ends live.
-//! A network that does not carry something has it later.
+//! What is said between nodes and the head: sessions, in which first said is first heard, and nothing is lost
+//! while both ends live. A network that does not carry something has it later.
 
 use std::collections::VecDeque;
 
@@ -115,7 +115,8 @@ impl World {
         !runs(to) || is_buried() || (!runs(from) && !is_known)
     }
 
-    /// All that an end says and hears is over. Some of what it had said is heard all the same, up to any point.
+    /// All that an end says and hears is over. Some of what it had said is heard all the same, up to any
+    /// point.
     pub(super) fn end_sessions_of(&mut self, end: usize) {
         let its: Vec<(usize, usize)> =
             self.channels.keys().copied().filter(|(from, to)| *from == end || *to == end).collect();

@@ -1,4 +1,5 @@
-//! The nodes: a `Member` each, and around it what the runtime does about its head, its processes and other nodes.
+//! The nodes: a `Member` each, and around it what the runtime does about its head, its processes and other
+//! nodes.
 
 use std::collections::BTreeSet;
 

@@ -26,8 +26,8 @@ pub struct Load {
     pub hold: u64,
     /// Leases that a round asks for, at most.
     pub leases: u32,
-    /// Nodes have four processors, leases are for one, and each round asks for as many as it may. Where it asks for leases, only
-    /// drivers of every second node do, so that half of what they use is elsewhere.
+    /// Nodes have four processors, leases are for one, and each round asks for as many as it may. Where it
+    /// asks for leases, only drivers of every second node do, so that half of what they use is elsewhere.
     pub is_even: bool,
     /// A round creates an actor and ends it, instead of asking for leases, so often in a hundred.
     pub actors: u64,

@@ -1,5 +1,5 @@
-//! The processes of nodes: production cores that hear what nodes tell all processes, and answer it. What drivers want, and what
-//! workers do, is scripted ([`super::script`]).
+//! The processes of nodes: production cores that hear what nodes tell all processes, and answer it. What
+//! drivers want, and what workers do, is scripted ([`super::script`]).
 
 use sooner_protocol::worker::WorkerCore;
 use sooner_protocol::worker::action::{Action, Actions, Peer};

@@ -1,4 +1,5 @@
-//! What clusters of different sizes cost and carry: counts and measures of runs without faults, for `docs/scale.md`.
+//! What clusters of different sizes cost and carry: counts and measures of runs without faults, for
+//! `docs/scale.md`.
 
 use std::collections::BTreeMap;
 
@@ -91,7 +92,8 @@ pub fn count(nodes: usize, seconds: u64, load: Load) -> Row {
     }
 }
 
-/// How long one value of so many bytes takes to get to so many nodes (nanoseconds): by the simulation, and at best by any one link.
+/// How long one value of so many bytes takes to get to so many nodes (nanoseconds): by the simulation, and at
+/// best by any one link.
 ///
 /// # Panics
 /// If it does not get to all.

@@ -1,5 +1,5 @@
-//! What drivers do: they ask for leases, hold them and give them back, create actors and end them, make values and pull those of
-//! others.
+//! What drivers do: they ask for leases, hold them and give them back, create actors and end them, make
+//! values and pull those of others.
 
 use std::sync::Arc;
 

@@ -1,13 +1,16 @@
 //! What is so, and what the nodes and the head may not say then.
 //!
 //! - FL1: when nothing goes wrong any more, the head and all nodes know the nodes that run, and no others.
-//! - FL2: every lease and every actor that somebody asks for, and that a node could have, comes; and all is given back in the end.
-//! - FL3: a worker is leased to one driver at a time, and the workers that are leased or hold actors have no more processors than
-//!   their node.
+//! - FL2: every lease and every actor that somebody asks for, and that a node could have, comes; and all is
+//!   given back in the end.
+//! - FL3: a worker is leased to one driver at a time, and the workers that are leased or hold actors have no
+//!   more processors than their node.
 //! - FL4: a value that somebody asks for arrives whole while its owner lives.
-//! - FL5: a sender sends an object that is not small to one receiver, and nobody receives what comes from itself.
+//! - FL5: a sender sends an object that is not small to one receiver, and nobody receives what comes from
+//!   itself.
 //! - FL6: what the head and a node keep is bounded by what there is.
-//! - FL7: a value is lost only if no node has all of it ([`super::losses`]); where a copy has become the value all of it is.
+//! - FL7: a value is lost only if no node has all of it ([`super::losses`]); where a copy has become the
+//!   value all of it is.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +24,8 @@ use super::script::resources_of;
 use super::world::World;
 use crate::violation::fail;
 
-/// What the tables of the head may have per node, written out (bytes), and for all: the latest actors that ended stay for a while.
+/// What the tables of the head may have per node, written out (bytes), and for all: the latest actors that
+/// ended stay for a while.
 const HEAD_BYTES: (usize, usize) = (6_000, 600_000);
 /// What those of a node may have per other node.
 const NODE_BYTES: (usize, usize) = (2_500, 200_000);
@@ -33,7 +37,8 @@ pub struct Truth {
     leased: Map<WorkerId, (WorkerId, u64)>,
     /// Leases that came to an end after their use, and actors that died.
     pub(super) used: u64,
-    /// How long drivers waited for the last lease of a round (nanoseconds): all together, how often, and the longest.
+    /// How long drivers waited for the last lease of a round (nanoseconds): all together, how often, and the
+    /// longest.
     pub(super) waited: (u64, u64, u64),
 }
 
@@ -84,7 +89,8 @@ impl World {
     pub(super) fn judge_chain(&self, sender: usize, object: ObjectId, length: u64) {
         let limits = ChainLimits::default();
         let most = if length <= limits.small_bytes { limits.small_receivers as usize } else { 1 };
-        // Whom the owner takes for gone it does not count any more; whoever takes the owner for gone does not ask it.
+        // Whom the owner takes for gone it does not count any more; whoever takes the owner for gone does not
+        // ask it.
         let home = object.owner().node();
         let owner = self.index_of(home);
         let counts = |receiver: usize| {

@@ -1,5 +1,5 @@
-//! Values on their way: every node has one uplink of an exact bandwidth, which the streams that it sends share in turn. A node sends
-//! on what it has of a value that is still arriving.
+//! Values on their way: every node has one uplink of an exact bandwidth, which the streams that it sends
+//! share in turn. A node sends on what it has of a value that is still arriving.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,8 @@ use super::world::{Event, World};
 
 /// Bytes that are sent at a time: what a node that has only a part sends on, at least.
 pub const CHUNK_BYTES: u64 = 64 << 10;
-/// How soon a node asks again for what is not there yet, and a sender tries a network again that carries nothing (nanoseconds).
+/// How soon a node asks again for what is not there yet, and a sender tries a network again that carries
+/// nothing (nanoseconds).
 const AGAIN_NANOS: u64 = SECOND / 1000;
 
 /// A block of a node's memory, and how much of what is in it has come.
@@ -229,7 +230,8 @@ impl World {
         self.list_node(at);
     }
 
-    /// A node has ended: what it received is gone with it, and what it sent breaks off where its machine can still say so.
+    /// A node has ended: what it received is gone with it, and what it sent breaks off where its machine can
+    /// still say so.
     pub(super) fn end_transfers_of(&mut self, at: usize, is_told: bool) {
         self.nodes[at].blocks.clear();
         let of_it = |transfer: &Transfer| transfer.receiver == at || transfer.sender == at;

@@ -24,8 +24,8 @@ use crate::seeds::{Agenda, Ran};
 use crate::trace::Trace;
 use crate::violation::caught;
 
-/// Faults are over for so long when all must be well (nanoseconds): a head waits for 10 s for nodes, and what is asked of one that is gone
-/// for its health timeout.
+/// Faults are over for so long when all must be well (nanoseconds): a head waits for 10 s for nodes, and what
+/// is asked of one that is gone for its health timeout.
 const CALM_NANOS: u64 = 40 * SECOND;
 
 /// A machine.

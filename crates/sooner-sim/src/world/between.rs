@@ -1,4 +1,5 @@
-//! What goes on between nodes: words that they pass on for each other, lines that are dialled, and bytes that are fetched.
+//! What goes on between nodes: words that they pass on for each other, lines that are dialled, and bytes that
+//! are fetched.
 
 use sooner_protocol::node::objects::{Fetching, Serves, StreamEnd};
 use sooner_protocol::node::{ServedCopy, ServedSpill};
@@ -80,7 +81,8 @@ impl World {
         self.list_node(to);
     }
 
-    /// A block for a value that comes from elsewhere. There may be none at the moment, although there is none less the next time.
+    /// A block for a value that comes from elsewhere. There may be none at the moment, although there is none
+    /// less the next time.
     pub(super) fn allocate_for(&mut self, at: usize, object: ObjectId) {
         let is_full =
             self.has_faults() && self.plan.breaks(Fault::Full) && self.random.chance(FULL_OF_EIGHT, 8);

@@ -1,5 +1,5 @@
-//! Shared memory: which blocks there are and what was written into them. The addresses are the production allocator's,
-//! so a block that is freed too early is soon somebody else's.
+//! Shared memory: which blocks there are and what was written into them. The addresses are the production
+//! allocator's, so a block that is freed too early is soon somebody else's.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -53,7 +53,8 @@ impl World {
         result
     }
 
-    /// Has the timer of a process fire when its core wants it, which it is asked after everything that is done with it.
+    /// Has the timer of a process fire when its core wants it, which it is asked after everything that is
+    /// done with it.
     fn arm_timer(&mut self, number: u32) {
         let process = self.processes.get_mut(number);
         let Some(due) = process.core.next_deadline() else { return };
@@ -136,7 +137,8 @@ impl World {
         }
     }
 
-    /// Blocks of which a process tells its node that they are not its own any more: none of them is being written there.
+    /// Blocks of which a process tells its node that they are not its own any more: none of them is being
+    /// written there.
     fn forget_given_away(&mut self, number: u32, message: &Message) {
         match message {
             Message::GiveBlock(give) => {

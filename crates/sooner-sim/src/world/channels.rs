@@ -1,9 +1,9 @@
-//! Ordered, reliable channels: one per ordered pair of processes, as the Unix sockets between them are; or the buffers before
-//! a session ([`super::sessions`]).
+//! Ordered, reliable channels: one per ordered pair of processes, as the Unix sockets between them are; or
+//! the buffers before a session ([`super::sessions`]).
 //!
-//! A message lies in the sender's buffer until it is flushed, then on the wire until it is delivered. It is lost only
-//! with its sender's buffer (the sender died) or with its receiver. Between two workers nothing passes before the node
-//! has connected both ends.
+//! A message lies in the sender's buffer until it is flushed, then on the wire until it is delivered. It is
+//! lost only with its sender's buffer (the sender died) or with its receiver. Between two workers nothing
+//! passes before the node has connected both ends.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -118,7 +118,8 @@ impl World {
         let is_loss = matches!(message, Message::BlocksLost(_));
         self.receive(from, to, message);
         if is_loss && self.process(to).is_running() {
-            // One of them may be kept for the next value: also one that a dropped handle gave up in this very step.
+            // One of them may be kept for the next value: also one that a dropped handle gave up in this very
+            // step.
             self.give_cache_back(to);
         }
         self.process_mut(to).has_read = true;
@@ -189,7 +190,8 @@ impl World {
     }
 }
 
-/// What is sent goes one of these ways by its row: cores that receive what is not for them may pass over it in silence.
+/// What is sent goes one of these ways by its row: cores that receive what is not for them may pass over it
+/// in silence.
 fn assert_route(from: u32, message: &Message, routes: &[Route]) {
     let row = message.row();
     if !routes.iter().any(|route| row.routes.contains(*route)) {

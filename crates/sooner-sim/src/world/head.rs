@@ -1,7 +1,8 @@
-//! The control service where there are several nodes: the core that ships, with a channel from and to each node.
+//! The control service where there are several nodes: the core that ships, with a channel from and to each
+//! node.
 //!
-//! Its links are as sessions make them: first said is first heard, and nothing is lost while both ends live. What is said is
-//! encoded as in production ([`sooner_protocol::uplink::wire`]).
+//! Its links are as sessions make them: first said is first heard, and nothing is lost while both ends live.
+//! What is said is encoded as in production ([`sooner_protocol::uplink::wire`]).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -27,12 +28,12 @@ use crate::violation::fail;
 const CLUSTER: u64 = 7;
 /// What all nodes have.
 const PYTHON: &str = "3.11";
-/// One that has lived for less is mostly left alone (nanoseconds): with a row of them that die young no end of a process is told
-/// before sessions with it run out of patience.
+/// One that has lived for less is mostly left alone (nanoseconds): with a row of them that die young no end
+/// of a process is told before sessions with it run out of patience.
 const YOUNG_NANOS: u64 = 200_000_000;
-/// One to or from which more messages than these are on their way is left alone: here each takes a step, and what nodes send to
-/// one that starts may be thousands. With a row of them that end before all is read no end of a process is ever told, and more
-/// come meanwhile.
+/// One to or from which more messages than these are on their way is left alone: here each takes a step, and
+/// what nodes send to one that starts may be thousands. With a row of them that end before all is read no end
+/// of a process is ever told, and more come meanwhile.
 const MESSAGES_MAX: usize = 64;
 /// How long a node needs at most to find the next control service (nanoseconds).
 const AWAY_NANOS: usize = 3_000_000_000;
@@ -263,8 +264,8 @@ impl World {
         self.settle_head();
     }
 
-    /// Nodes send heartbeats from a thread of their own, over connections that are never cut here: each has done so since the last
-    /// time the control service looked.
+    /// Nodes send heartbeats from a thread of their own, over connections that are never cut here: each has
+    /// done so since the last time the control service looked.
     pub(super) fn tick_head(&mut self) {
         let now = self.now();
         let Head { core, out, admitted, ticks_at, .. } = self.head();
@@ -294,8 +295,8 @@ impl World {
         self.set_timers_of_head(now);
     }
 
-    /// The deadlines of the core, in two parts: what it waits for, and that it looks after its nodes, which goes on for ever and is no
-    /// reason for the world to go on.
+    /// The deadlines of the core, in two parts: what it waits for, and that it looks after its nodes, which
+    /// goes on for ever and is no reason for the world to go on.
     fn set_timers_of_head(&mut self, now: Instant) {
         let head = self.head();
         let dues = [head.core.directory().next_deadline(), head.core.view().next_deadline()];

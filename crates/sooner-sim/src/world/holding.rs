@@ -1,5 +1,6 @@
-//! What a process holds of a dead one it says only when what it had said to others before has left it, and has come where they are
-//! on other nodes (`docs/adr/0029-settling-over-nodes.md`): else an owner would hear later of a borrower than that all is settled.
+//! What a process holds of a dead one it says only when what it had said to others before has left it, and
+//! has come where they are on other nodes (`docs/adr/0029-settling-over-nodes.md`): else an owner would hear
+//! later of a borrower than that all is settled.
 
 use sooner_protocol::probes::hit;
 use sooner_wire::message::Message;
@@ -7,8 +8,9 @@ use sooner_wire::message::Message;
 use super::{Answer, Item, World, node_of};
 
 impl World {
-    /// A process answers a death. What it had said to its node leaves first, as ever: with a value that overtakes the word of whose block
-    /// it is in, the block would be free when the process is killed. On one node all buffers leave together.
+    /// A process answers a death. What it had said to its node leaves first, as ever: with a value that
+    /// overtakes the word of whose block it is in, the block would be free when the process is killed. On one
+    /// node all buffers leave together.
     pub(super) fn answer_in_time(&mut self, number: u32, message: Box<Message>) {
         if self.head.is_some() {
             self.flush(number);

@@ -13,13 +13,14 @@ use crate::oracle::Oracle;
 use crate::plan::{Fault, Plan};
 use crate::random::Random;
 
-/// Whether tasks and calls wait where they were submitted when others have large arguments. Said by the seed alone: what else a
-/// seed means stays as it is.
+/// Whether tasks and calls wait where they were submitted when others have large arguments. Said by the seed
+/// alone: what else a seed means stays as it is.
 fn holds_back(plan: &Plan) -> bool {
     plan.breaks(Fault::Full) && Random::new(plan.seed ^ 0x5eed_0000_0000_0006).chance(1, 2)
 }
 
-/// In every other run of several nodes copies of what is out of reference stay until there is no room. Said by the seed alone, too.
+/// In every other run of several nodes copies of what is out of reference stay until there is no room. Said
+/// by the seed alone, too.
 pub(super) fn unpins(plan: &Plan) -> bool {
     plan.nodes > 1 && Random::new(plan.seed ^ 0x5eed_0000_0000_0007).chance(1, 2)
 }
@@ -145,7 +146,8 @@ impl World {
                 channel.sent = 0;
             }
         }
-        // The end of its sessions would pay for answers that it never gave: its end would stay behind them, unread.
+        // The end of its sessions would pay for answers that it never gave: its end would stay behind them,
+        // unread.
         self.process_mut(number).held_back.clear();
         self.abandon_sessions(number, is_reset);
         self.note_death(number);
@@ -216,7 +218,8 @@ impl World {
         }
     }
 
-    /// What an actor's checkpoint and the calls since then refer to may lead back to the actor: then the program has to end it.
+    /// What an actor's checkpoint and the calls since then refer to may lead back to the actor: then the
+    /// program has to end it.
     fn end_cycle(&mut self, number: u32) {
         let Some(instance) = &self.process(number).instance else { return };
         let actor = instance.actor;
@@ -225,7 +228,8 @@ impl World {
         }
     }
 
-    /// Processes give back what they have for their next values, and nodes the copies that only want of room would end.
+    /// Processes give back what they have for their next values, and nodes the copies that only want of room
+    /// would end.
     pub(super) fn trim(&mut self) {
         for number in self.processes.numbers() {
             self.send_from_node(number, Item::Message(Box::new(TrimBlocks { moves: None }.into())));

@@ -45,13 +45,15 @@ pub struct SimNode {
     wakes_at: u64,
 }
 
-/// A node that is alone has a disk, of several most have. Said by the seed alone: what else a seed means stays as it is.
+/// A node that is alone has a disk, of several most have. Said by the seed alone: what else a seed means
+/// stays as it is.
 fn spills(at: usize, plan: &Plan) -> bool {
     let mut random = Random::new(plan.seed ^ 0x5eed_0000_0000_0004 ^ at as u64);
     plan.nodes == 1 || random.chance(3, 4)
 }
 
-/// One node in three drops what tasks can make again, with a disk and without one. Said by the seed alone, too.
+/// One node in three drops what tasks can make again, with a disk and without one. Said by the seed alone,
+/// too.
 pub(super) fn recomputes(at: usize, plan: &Plan) -> bool {
     plan.breaks(Fault::Full) && Random::new(plan.seed ^ 0x5eed_0000_0000_0005 ^ at as u64).chance(1, 3)
 }
@@ -149,7 +151,8 @@ impl World {
         // Carrying them out may have led to more.
         out.append(&mut node.out);
         node.out = out;
-        // What is due sooner than what it was to wake for does not wait for that; then it wakes once too often.
+        // What is due sooner than what it was to wake for does not wait for that; then it wakes once too
+        // often.
         let reports_at = node.reporter.next_deadline().filter(|_| node.is_linked);
         if let Some(due) = node.core.next_deadline().into_iter().chain(reports_at).min()
             && (node.wakes_at == 0 || due.0 < node.wakes_at)

@@ -22,7 +22,8 @@ pub enum Life {
 /// What a process holds of a dead one, for its node.
 #[derive(Debug)]
 pub struct Answer {
-    /// Processes of other nodes, and up to where each must have what was said to it; not known yet before there is a line.
+    /// Processes of other nodes, and up to where each must have what was said to it; not known yet before
+    /// there is a line.
     pub owed: Vec<(u32, Option<u64>)>,
     /// The answer.
     pub message: Box<Message>,
@@ -72,7 +73,8 @@ pub struct Process {
     pub assigned: FxHashSet<TaskId>,
     /// Those of them that it has given back; their owners may not have read it.
     pub given_back: FxHashSet<TaskId>,
-    /// Those of them that had to wait here for an argument in the memory of another node, or might have: others passed them.
+    /// Those of them that had to wait here for an argument in the memory of another node, or might have:
+    /// others passed them.
     pub passed: FxHashSet<TaskId>,
     /// After its end: those of them that had not begun here.
     pub unbegun: FxHashSet<TaskId>,

@@ -1,7 +1,7 @@
 //! All processes of a world, by number.
 //!
-//! A process's number is its id without what all ids have in common: which node it is on (from bit 24 up) and its count
-//! there. Count 0 stands for the node itself.
+//! A process's number is its id without what all ids have in common: which node it is on (from bit 24 up) and
+//! its count there. Count 0 stands for the node itself.
 
 use sooner_wire::{NodeId, WorkerId};
 

@@ -1,8 +1,9 @@
-//! Lines between processes as they are between machines: sessions over connections that are cut and made again.
+//! Lines between processes as they are between machines: sessions over connections that are cut and made
+//! again.
 //!
-//! Lines between processes of different nodes are of this kind; with [`Fault::Cuts`] all lines between processes are, and are cut. What a
-//! process has sent when it dies arrives only as far as no connection is cut and nothing unread makes the kernel reset it. Lines
-//! between a process and its node stay what they are.
+//! Lines between processes of different nodes are of this kind; with [`Fault::Cuts`] all lines between
+//! processes are, and are cut. What a process has sent when it dies arrives only as far as no connection is
+//! cut and nothing unread makes the kernel reset it. Lines between a process and its node stay what they are.
 
 use rustc_hash::FxHashMap;
 use sooner_protocol::probes::hit;
@@ -12,7 +13,8 @@ use crate::lines::Line;
 use crate::plan::Fault;
 use crate::violation::fail;
 
-/// Bytes of frames, in turns: small ones, and one that has a part of the acknowledgements come by their bytes.
+/// Bytes of frames, in turns: small ones, and one that has a part of the acknowledgements come by their
+/// bytes.
 const FRAME_BYTES: [u64; 3] = [100, 3_000, 120_000];
 
 /// A line, and who is at its ends.

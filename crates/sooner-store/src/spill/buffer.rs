@@ -1,13 +1,15 @@
-//! Memory for bytes between a file and what has no page of its own: headers, the last page of an object, ranges that begin anywhere.
+//! Memory for bytes between a file and what has no page of its own: headers, the last page of an object,
+//! ranges that begin anywhere.
 //!
-//! Direct I/O takes whole pages only. Buffers are kept, because touching fresh memory costs more than copying through it; as many as
-//! are useful at a time, however many threads there have been.
+//! Direct I/O takes whole pages only. Buffers are kept, because touching fresh memory costs more than copying
+//! through it; as many as are useful at a time, however many threads there have been.
 
 use parking_lot::Mutex;
 
 use super::format::BLOCK_BYTES;
 
-/// What is written or read by one call (bytes): enough that the disk is busy with several requests, little beside an object.
+/// What is written or read by one call (bytes): enough that the disk is busy with several requests, little
+/// beside an object.
 pub const PIECE_BYTES: usize = 4 << 20;
 
 /// Buffers that are kept for the next one who needs one: those of as many threads as a disk is kept busy by.

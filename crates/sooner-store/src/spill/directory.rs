@@ -1,7 +1,8 @@
 //! A directory for spill files: makes files without a name in it.
 //!
-//! Where the file system cannot do that (`O_TMPFILE`), a file has a name for a moment, between being made and being unlinked. What a
-//! process killed in that moment left, an empty file, the next one that uses the directory removes.
+//! Where the file system cannot do that (`O_TMPFILE`), a file has a name for a moment, between being made and
+//! being unlinked. What a process killed in that moment left, an empty file, the next one that uses the
+//! directory removes.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,8 @@ use super::buffer::Buffers;
 use super::error::{CREATE, SpillError};
 use super::format::BLOCK_BYTES;
 
-/// What stays free on a file system for other programs: one part in so many of it, and no more than so many bytes.
+/// What stays free on a file system for other programs: one part in so many of it, and no more than so many
+/// bytes.
 const KEPT_PART: u64 = 20;
 const KEPT_BYTES_MAX: u64 = 1 << 30;
 
@@ -109,8 +111,8 @@ impl Directory {
         }
     }
 
-    /// Looks whether so many bytes may be written to a file here: a disk that is full harms every program that uses it. How many more may be
-    /// (bytes).
+    /// Looks whether so many bytes may be written to a file here: a disk that is full harms every program
+    /// that uses it. How many more may be (bytes).
     ///
     /// # Errors
     /// [`SpillError::NearlyFull`].
@@ -120,8 +122,8 @@ impl Directory {
         self.check_left(free, kept, bytes)
     }
 
-    /// The same for what another file is rewritten to. It may take half of what stays free, for as long as both are there: otherwise a
-    /// disk that is full of what is dead would stay so.
+    /// The same for what another file is rewritten to. It may take half of what stays free, for as long as
+    /// both are there: otherwise a disk that is full of what is dead would stay so.
     ///
     /// # Errors
     /// [`SpillError::NearlyFull`].

@@ -6,8 +6,8 @@ use rustix::io::Errno;
 
 use super::SpillPlace;
 
-/// Why bytes could not be spilled or brought back. Nothing of it is fatal: an object that was not written is still in memory, and one
-/// that cannot be read is made again where its task is known.
+/// Why bytes could not be spilled or brought back. Nothing of it is fatal: an object that was not written is
+/// still in memory, and one that cannot be read is made again where its task is known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SpillError {
     /// The file system has no room (`ENOSPC`), or the user has used up a quota (`EDQUOT`).

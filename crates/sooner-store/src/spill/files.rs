@@ -1,8 +1,9 @@
-//! The spill files of one node: writes, reads and moves objects at places that [`super::SpillSpace`] gives out.
+//! The spill files of one node: writes, reads and moves objects at places that [`super::SpillSpace`] gives
+//! out.
 //!
-//! Any number of threads may use it at once. Nothing is written where something is alive, and what is written is read only after
-//! `write` has returned: both is the caller's part. A lock is held for looking a file up and, per file, for making it; never
-//! while bytes are written or read.
+//! Any number of threads may use it at once. Nothing is written where something is alive, and what is written
+//! is read only after `write` has returned: both is the caller's part. A lock is held for looking a file up
+//! and, per file, for making it; never while bytes are written or read.
 
 use std::collections::BTreeMap;
 use std::io::IoSlice;
@@ -24,7 +25,8 @@ const CHUNK: usize = CHUNK_BYTES as usize;
 const BLOCK: usize = BLOCK_BYTES as usize;
 const _: () = assert!(PIECE_BYTES.is_multiple_of(CHUNK) && CHUNK.is_multiple_of(BLOCK));
 
-/// Where bytes go through the page cache they are brought to the disk after so many, so that few pages wait for it.
+/// Where bytes go through the page cache they are brought to the disk after so many, so that few pages wait
+/// for it.
 const CACHED_BYTES: usize = 32 << 20;
 
 /// What is written together from where it lies (bytes): one call keeps the disk busy without a gap.
@@ -81,7 +83,8 @@ impl SpillFiles {
         })
     }
 
-    /// For those who wait for a thread that uses these files: whether the disk answers, and the word that it need not do more.
+    /// For those who wait for a thread that uses these files: whether the disk answers, and the word that it
+    /// need not do more.
     #[must_use]
     pub fn pulse(&self) -> Arc<SpillPulse> {
         self.pulse.clone()
@@ -112,8 +115,8 @@ impl SpillFiles {
         self.write_batch(&[SpillObject { place, id, bytes }])
     }
 
-    /// Writes several objects. Those whose places adjoin, in this order, are written together: small objects take a fraction of the time that
-    /// they take one by one.
+    /// Writes several objects. Those whose places adjoin, in this order, are written together: small objects
+    /// take a fraction of the time that they take one by one.
     ///
     /// # Errors
     /// [`SpillError`]: none of them can be relied on then.
@@ -179,7 +182,8 @@ impl SpillFiles {
         file.let_go(place.offset, place.disk_bytes(), true)
     }
 
-    /// Reads `into.len()` bytes of the object from its byte `from` on. Each chunk that has some of them is verified whole.
+    /// Reads `into.len()` bytes of the object from its byte `from` on. Each chunk that has some of them is
+    /// verified whole.
     ///
     /// # Errors
     /// [`SpillError`]: what is in `into` then means nothing.
@@ -240,8 +244,8 @@ impl SpillFiles {
         target.let_go(to.offset, to.disk_bytes(), true)
     }
 
-    /// The file is not needed any more. Its bytes go back to the file system when nobody reads it any more. One that nothing was written to
-    /// is passed over.
+    /// The file is not needed any more. Its bytes go back to the file system when nobody reads it any more.
+    /// One that nothing was written to is passed over.
     pub fn delete(&self, file: u64) {
         // The last one to close it does the file system's work; not under the lock.
         let slot = self.files.lock().remove(&file);
@@ -413,8 +417,8 @@ impl Drop for SpillFiles {
     }
 }
 
-/// Reads whole chunks from the object's byte `begin` on to where they are wanted: piece by piece, two at a time, because disks are faster
-/// with more than one question.
+/// Reads whole chunks from the object's byte `begin` on to where they are wanted: piece by piece, two at a
+/// time, because disks are faster with more than one question.
 fn read_straight(
     file: &File<'_>,
     place: SpillPlace,
@@ -447,8 +451,8 @@ fn read_straight(
     })
 }
 
-/// How many of them, from the first on, adjoin and are written together; none if the first one is too large, or not where direct I/O
-/// takes it.
+/// How many of them, from the first on, adjoin and are written together; none if the first one is too large,
+/// or not where direct I/O takes it.
 fn count_together(file: &File<'_>, objects: &[SpillObject<'_>]) -> usize {
     let (mut bytes, mut next) = (0, objects[0].place);
     let count = objects.iter().take(PIECES_MAX / 3).take_while(|object| {

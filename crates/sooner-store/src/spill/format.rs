@@ -1,7 +1,7 @@
 //! The form of a record: how its header is made and read. No I/O. The table is in the module above.
 //!
-//! Invariant: a header is read only for one object at one place, of which the reader knows the length. Whatever the bytes are, reading them
-//! takes no more memory than that length accounts for.
+//! Invariant: a header is read only for one object at one place, of which the reader knows the length.
+//! Whatever the bytes are, reading them takes no more memory than that length accounts for.
 
 use sooner_wire::id::OBJECT_ID_BYTES;
 
@@ -60,7 +60,8 @@ impl SpillHeader {
     /// Writes it to all of `into`.
     ///
     /// # Panics
-    /// When `into` is not as long as the header of such an object, or there is not one checksum for each chunk.
+    /// When `into` is not as long as the header of such an object, or there is not one checksum for each
+    /// chunk.
     pub fn encode(&self, place: SpillPlace, id: &[u8; OBJECT_ID_BYTES], into: &mut [u8]) {
         assert_eq!(into.len() as u64, header_bytes(place.length), "room for the header");
         assert_eq!(self.sums.len() as u64, place.length.div_ceil(CHUNK_BYTES), "a checksum for each chunk");

@@ -1,12 +1,13 @@
 //! Spill files: where the bytes of objects are that have no room in shared memory.
 //!
-//! [`SpillSpace`] does the bookkeeping (which files there are, what is alive in them, which are to be deleted or rewritten) and touches
-//! no file; [`SpillFiles`] writes, reads, moves and deletes, and decides nothing. A [`SpillPlace`] is all that the two share.
-//! [`SpillHeader`] is what is read of a record before its bytes are believed.
+//! [`SpillSpace`] does the bookkeeping (which files there are, what is alive in them, which are to be deleted
+//! or rewritten) and touches no file; [`SpillFiles`] writes, reads, moves and deletes, and decides nothing. A
+//! [`SpillPlace`] is all that the two share. [`SpillHeader`] is what is read of a record before its bytes are
+//! believed.
 //!
-//! **A file.** Objects are fused: a file is a sequence of records, each at a multiple of [`BLOCK_BYTES`], so that they go to the disk
-//! and come back without the page cache, which would take the memory that spilling has just freed. A record is written once and never
-//! changed; its checksums say whether all of it is there.
+//! **A file.** Objects are fused: a file is a sequence of records, each at a multiple of [`BLOCK_BYTES`], so
+//! that they go to the disk and come back without the page cache, which would take the memory that spilling
+//! has just freed. A record is written once and never changed; its checksums say whether all of it is there.
 //!
 //! | at (bytes) | length | what |
 //! |---|---|---|
@@ -22,15 +23,17 @@
 //! | end of header - 4 | 4 | CRC-32 of the header before it |
 //! | end of header | | the object, then zeros up to a multiple of 4096 |
 //!
-//! Numbers are little endian. The header says what it is the header of and where it belongs, so what was written to a wrong place, or
-//! is left of something older, is not taken for the object. Each chunk has a checksum of its own: a range is verified without
-//! reading the rest.
+//! Numbers are little endian. The header says what it is the header of and where it belongs, so what was
+//! written to a wrong place, or is left of something older, is not taken for the object. Each chunk has a
+//! checksum of its own: a range is verified without reading the rest.
 //!
-//! **A file has no name.** It is unlinked before anything is written to it (`O_TMPFILE`), and lives as long as its descriptor:
-//! nothing is left when the process ends, however it ends, nobody else finds or changes it, and removing the directory does no harm to
-//! it. There is a descriptor for each file, so [`SpillSpace`] bounds their number: files grow with what is spilled.
+//! **A file has no name.** It is unlinked before anything is written to it (`O_TMPFILE`), and lives as long
+//! as its descriptor: nothing is left when the process ends, however it ends, nobody else finds or changes
+//! it, and removing the directory does no harm to it. There is a descriptor for each file, so [`SpillSpace`]
+//! bounds their number: files grow with what is spilled.
 //!
-//! This room never decides which object is spilled, and no byte leaves it that did not pass its checksum. See ADR 0039.
+//! This room never decides which object is spilled, and no byte leaves it that did not pass its checksum. See
+//! ADR 0039.
 
 mod buffer;
 mod directory;

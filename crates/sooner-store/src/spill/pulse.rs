@@ -1,8 +1,9 @@
-//! What those who wait for a thread at spill files know of it, and it of them: whether the disk answers, and whether anything is still
-//! wanted.
+//! What those who wait for a thread at spill files know of it, and it of them: whether the disk answers, and
+//! whether anything is still wanted.
 //!
-//! A disk that hangs holds up the thread that uses it and nobody else. So nobody asks that thread: it counts each answer of the disk,
-//! and looks before each question whether it is still to be asked. Neither side ever waits here.
+//! A disk that hangs holds up the thread that uses it and nobody else. So nobody asks that thread: it counts
+//! each answer of the disk, and looks before each question whether it is still to be asked. Neither side ever
+//! waits here.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

@@ -1,17 +1,22 @@
-//! Which spill files there are, and what is alive in them. No I/O, no clock: [`super::SpillFiles`] does what is decided here.
+//! Which spill files there are, and what is alive in them. No I/O, no clock: [`super::SpillFiles`] does what
+//! is decided here.
 //!
-//! Each directory has one open file, to whose end objects are added in turn until it has its size; then it is closed. A file in which
-//! everything is dead is deleted, one that is mostly dead is rewritten: what is alive in it moves to an open file, one file at a time.
-//! Both give the disk back what dead objects took.
+//! Each directory has one open file, to whose end objects are added in turn until it has its size; then it is
+//! closed. A file in which everything is dead is deleted, one that is mostly dead is rewritten: what is alive
+//! in it moves to an open file, one file at a time. Both give the disk back what dead objects took.
 //!
-//! Every file costs a descriptor, so their number is bounded twice: a file may have a fixed part of all that is spilled
-//! ([`GROWN_PART`]), so that their number grows with the logarithm of it, and where the most there may be are there, open files just grow.
+//! Every file costs a descriptor, so their number is bounded twice: a file may have a fixed part of all that
+//! is spilled ([`GROWN_PART`]), so that their number grows with the logarithm of it, and where the most there
+//! may be are there, open files just grow.
 //!
 //! Invariants (checked by the property test):
-//! - SP1: records of one file do not overlap, and what was placed is where it was placed until it is released.
-//! - SP2: `used` is the sum of the files' lengths, `live` that of what was placed and not released; `used` never passes `max_spill_bytes`.
+//! - SP1: records of one file do not overlap, and what was placed is where it was placed until it is
+//!   released.
+//! - SP2: `used` is the sum of the files' lengths, `live` that of what was placed and not released; `used`
+//!   never passes `max_spill_bytes`.
 //! - SP3: every file has something alive in it, and there are no more than `files_max`.
-//! - SP4: rewriting ends: each file rewritten gives back what was dead in it, and is offered again only when more has died.
+//! - SP4: rewriting ends: each file rewritten gives back what was dead in it, and is offered again only when
+//!   more has died.
 
 use std::collections::BTreeMap;
 
@@ -22,10 +27,12 @@ use super::SpillPlace;
 /// A file may take one part in so many of `files_max` of all that is spilled: with 512 files at most, a 64th.
 const GROWN_PART: u64 = 8;
 
-/// What may be dead on a busy disk (bytes), beside as much as is alive: moving values costs those who wait for theirs.
+/// What may be dead on a busy disk (bytes), beside as much as is alive: moving values costs those who wait
+/// for theirs.
 const DEAD_BYTES: u64 = 1 << 30;
 
-/// With `max_spill_bytes` a file takes at most one part in so many of it, that what is kept free for rewriting is small.
+/// With `max_spill_bytes` a file takes at most one part in so many of it, that what is kept free for
+/// rewriting is small.
 const CAPPED_PART: u64 = 32;
 
 /// What a user has set.
@@ -69,8 +76,8 @@ pub struct SpillFull {
     pub max: u64,
 }
 
-/// A file to be rewritten: each of these objects gets another place ([`SpillSpace::place_moved`]), is written there, and is then released
-/// here. With the last one the file goes.
+/// A file to be rewritten: each of these objects gets another place ([`SpillSpace::place_moved`]), is written
+/// there, and is then released here. With the last one the file goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpillRewrite {
     /// Its number.
@@ -110,7 +117,8 @@ pub struct SpillSpace {
     live: u64,
     /// The file that is being rewritten.
     rewriting: Option<u64>,
-    /// Whether an object was refused, or could not be written, since one was last placed: then files are rewritten that are not mostly dead.
+    /// Whether an object was refused, or could not be written, since one was last placed: then files are
+    /// rewritten that are not mostly dead.
     is_short: bool,
 }
 
@@ -150,8 +158,8 @@ impl SpillSpace {
         self.disk_room = bytes;
     }
 
-    /// A place for an object of so many bytes, in the directory whose turn it is. It counts as alive from now on: if it cannot be
-    /// written, say so with [`Self::failed`].
+    /// A place for an object of so many bytes, in the directory whose turn it is. It counts as alive from now
+    /// on: if it cannot be written, say so with [`Self::failed`].
     ///
     /// # Errors
     /// [`SpillFull`] beyond `max_spill_bytes`. Rewriting may make room: see [`Self::to_rewrite`].
@@ -161,8 +169,8 @@ impl SpillSpace {
         placed
     }
 
-    /// A further place for an object that is to leave `old`, which stays as it is until it is released. It may take what is kept free
-    /// for that.
+    /// A further place for an object that is to leave `old`, which stays as it is until it is released. It
+    /// may take what is kept free for that.
     ///
     /// # Errors
     /// [`SpillFull`]: give the rewriting up ([`Self::give_up`]).
@@ -257,8 +265,8 @@ impl SpillSpace {
         Some(place.file)
     }
 
-    /// The object could not be written there. As [`Self::release`]; the next one of this directory begins another file, and the one
-    /// placed next lies in the next directory.
+    /// The object could not be written there. As [`Self::release`]; the next one of this directory begins
+    /// another file, and the one placed next lies in the next directory.
     #[must_use = "a file that is not deleted takes disk and descriptor for ever"]
     pub fn failed(&mut self, place: SpillPlace) -> Option<u64> {
         if self.has_spare_file() {
@@ -269,8 +277,8 @@ impl SpillSpace {
         self.release(place)
     }
 
-    /// What is placed next begins other files, for those who write files whole. They have no descriptors, so the bound on the number of files
-    /// (SP3) does not hold for them.
+    /// What is placed next begins other files, for those who write files whole. They have no descriptors, so
+    /// the bound on the number of files (SP3) does not hold for them.
     pub fn close_open(&mut self) {
         self.open.fill(None);
     }
@@ -282,10 +290,11 @@ impl SpillSpace {
         }
     }
 
-    /// The file from which most is to be had by rewriting it: closed, and half of it dead; less if there was no room for the object that
-    /// was placed last. While there is other work (not `is_idle`), only if more is dead on the disk than alive, and than a GiB; or than there
-    /// is room for, since what fills the disk is to make way before it is full. Nothing while another one is being rewritten, which is the
-    /// case until all of it has been released or it is given up.
+    /// The file from which most is to be had by rewriting it: closed, and half of it dead; less if there was
+    /// no room for the object that was placed last. While there is other work (not `is_idle`), only if more
+    /// is dead on the disk than alive, and than a GiB; or than there is room for, since what fills the disk
+    /// is to make way before it is full. Nothing while another one is being rewritten, which is the case
+    /// until all of it has been released or it is given up.
     #[must_use]
     pub fn to_rewrite(&mut self, is_idle: bool) -> Option<SpillRewrite> {
         let borne = self.live.max(DEAD_BYTES).min(self.disk_room).min(self.room());
@@ -327,8 +336,8 @@ impl SpillSpace {
         self.limits.max_spill_bytes.map_or(u64::MAX, |max| max.saturating_sub(self.used + self.others))
     }
 
-    /// The file is not rewritten after all: nothing could be written, or read. What has moved has moved. It is offered again when
-    /// more of it is dead.
+    /// The file is not rewritten after all: nothing could be written, or read. What has moved has moved. It
+    /// is offered again when more of it is dead.
     pub fn give_up(&mut self, file: u64) {
         if self.rewriting == Some(file) {
             self.rewriting = None;

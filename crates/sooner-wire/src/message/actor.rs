@@ -21,8 +21,8 @@ pub struct CreateActor {
     pub class: Box<Define>,
     #[n(4)]
     pub constructor: Box<Push>,
-    /// How often a new process takes over after a failure; -1 for ever. Where it had processes before, of which a control
-    /// service that has started again does not know, the constructor's `retries` count them.
+    /// How often a new process takes over after a failure; -1 for ever. Where it had processes before, of
+    /// which a control service that has started again does not know, the constructor's `retries` count them.
     #[n(5)]
     pub restarts: Option<i32>,
     /// It does not end with its owner or its handles.
@@ -45,8 +45,8 @@ pub struct ActorStarted {
     pub worker: WorkerId,
     #[n(2)]
     pub concurrency: u32,
-    /// A new process has taken over an actor with checkpoints: the receiver makes the calls again that the restored
-    /// checkpoint does not cover, as [`super::Replayed`] says.
+    /// A new process has taken over an actor with checkpoints: the receiver makes the calls again that the
+    /// restored checkpoint does not cover, as [`super::Replayed`] says.
     #[n(3)]
     pub replays: Option<bool>,
 }
@@ -132,8 +132,8 @@ pub struct ActorReady {
 
 row! { 56 ActorReady: [process -> node, process => directory]; no values; }
 
-/// Worker to node: the constructor waits for an argument that was lost and is made again; until then others may have what the
-/// actor holds. And the same again when it is there.
+/// Worker to node: the constructor waits for an argument that was lost and is made again; until then others
+/// may have what the actor holds. And the same again when it is there.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct Suspended {

@@ -1,4 +1,5 @@
-//! Checkpoints of actors (Ray, section 5.1): the state of one, what it covers, and how a new process takes over.
+//! Checkpoints of actors (Ray, section 5.1): the state of one, what it covers, and how a new process takes
+//! over.
 
 use minicbor::{Decode, Encode};
 
@@ -21,8 +22,8 @@ pub struct Checkpoint {
 
 row! { 80 Checkpoint: [process -> node, process => directory]; values; }
 
-/// Node to a caller and to the actor's process: the checkpoint stands, and the receiver's calls with these numbers are
-/// in it.
+/// Node to a caller and to the actor's process: the checkpoint stands, and the receiver's calls with these
+/// numbers are in it.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct Checkpointed {
@@ -53,8 +54,8 @@ pub struct Restore {
 
 row! { 82 Restore: [node -> process, directory -> node]; values; }
 
-/// A caller to the process that took an actor over: calls from here on are new, or were not answered by the process
-/// before.
+/// A caller to the process that took an actor over: calls from here on are new, or were not answered by the
+/// process before.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct Replayed {
@@ -64,8 +65,8 @@ pub struct Replayed {
 
 row! { 83 Replayed: [process -> process]; no values; }
 
-/// Node to an owner: references inside the checkpoint of an actor that stands from now on. As long as it does, they keep their
-/// objects. It may be said twice.
+/// Node to an owner: references inside the checkpoint of an actor that stands from now on. As long as it
+/// does, they keep their objects. It may be said twice.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct KeepObjects {

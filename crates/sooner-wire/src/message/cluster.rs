@@ -283,7 +283,8 @@ pub struct Candidate {
 pub struct Suspect {
     #[n(0)]
     pub node: NodeId,
-    /// There was no head to ask, and the processes of the sender hold those of that node for gone: it must not go on.
+    /// There was no head to ask, and the processes of the sender hold those of that node for gone: it must
+    /// not go on.
     #[n(1)]
     pub is_given_up: Option<bool>,
 }

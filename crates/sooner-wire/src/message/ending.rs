@@ -1,8 +1,8 @@
 //! The end of a process, as other nodes hear of it (`docs/adr/0029`).
 //!
-//! The node of the process says it to the control service first ([`ProcessLeft`]). That tells the nodes that have to do
-//! with it ([`WorkerGone`]); each answers once for all its clients ([`Collected`]), and when nobody owes an answer any
-//! more the control service says [`super::Settled`].
+//! The node of the process says it to the control service first ([`ProcessLeft`]). That tells the nodes that
+//! have to do with it ([`WorkerGone`]); each answers once for all its clients ([`Collected`]), and when
+//! nobody owes an answer any more the control service says [`super::Settled`].
 
 use minicbor::{Decode, Encode};
 
@@ -36,14 +36,15 @@ pub struct DialMe {
 
 row! { 112 DialMe: [node -> control, control -> node]; no values; }
 
-/// The sender holds that process for gone, which may live: end it. Client to its node, and node to the control service.
-/// Control service to the node of the process: this one holds it for gone.
+/// The sender holds that process for gone, which may live: end it. Client to its node, and node to the
+/// control service. Control service to the node of the process: this one holds it for gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(array)]
 pub struct Sever {
     #[n(0)]
     pub worker: WorkerId,
-    /// What the sender is, as its node says: 0 for a driver, 1 for the process of an actor, 2 for another worker.
+    /// What the sender is, as its node says: 0 for a driver, 1 for the process of an actor, 2 for another
+    /// worker.
     #[n(1)]
     pub class: Option<u8>,
 }

@@ -1,7 +1,8 @@
-//! Placement groups: resources that are reserved together, in bundles (Ray's documentation, "Placement Groups").
+//! Placement groups: resources that are reserved together, in bundles (Ray's documentation, "Placement
+//! Groups").
 //!
-//! A client asks the control service for a group; that prepares its bundles on nodes and commits them when all are
-//! prepared.
+//! A client asks the control service for a group; that prepares its bundles on nodes and commits them when
+//! all are prepared.
 
 use minicbor::{Decode, Encode};
 
@@ -116,7 +117,8 @@ pub struct CreateGroup {
 
 row! { 160 CreateGroup: [process -> node, process => directory]; no values; }
 
-/// Control to client: the answer to a question, or, without one, what became of a group that the client has to do with.
+/// Control to client: the answer to a question, or, without one, what became of a group that the client has
+/// to do with.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct GroupState {
@@ -211,8 +213,8 @@ pub struct Release {
 
 row! { 166 Release: [directory -> node]; no values; }
 
-/// Client to control: what is known of a group, by id or by name; of all without either. Node to control: what becomes
-/// of the bundles that were prepared in this attempt?
+/// Client to control: what is known of a group, by id or by name; of all without either. Node to control:
+/// what becomes of the bundles that were prepared in this attempt?
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct FindGroup {

@@ -27,7 +27,8 @@ pub struct JobConfig {
     /// Memory for descriptions of tasks whose results may have to be computed again, per process (bytes).
     #[n(5)]
     pub lineage_bytes: u64,
-    /// From what other nodes make the job's template: programs and paths of the driver's machine need not be there.
+    /// From what other nodes make the job's template: programs and paths of the driver's machine need not be
+    /// there.
     #[n(6)]
     pub setup: Option<Box<TemplateSetup>>,
     /// What hashes of strings begin with in the driver.
@@ -42,7 +43,8 @@ pub struct HashSecret {
     /// CPython's secret, 24 bytes. Whoever knows it can find strings whose hashes collide.
     #[n(0)]
     pub secret: Blob,
-    /// On the driver's machine: what is to be loaded into an interpreter that is given it. Empty if nothing can be.
+    /// On the driver's machine: what is to be loaded into an interpreter that is given it. Empty if nothing
+    /// can be.
     #[n(1)]
     pub library: String,
 }
@@ -57,8 +59,8 @@ impl std::fmt::Debug for HashSecret {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Encode, Decode)]
 #[cbor(array)]
 pub struct TemplateSetup {
-    /// Where the driver looks for modules, in order. An empty one stands for the standard library, which is that of the
-    /// interpreter that runs the template.
+    /// Where the driver looks for modules, in order. An empty one stands for the standard library, which is
+    /// that of the interpreter that runs the template.
     #[n(0)]
     pub path: Vec<String>,
     /// Modules that the template imports.
@@ -73,7 +75,8 @@ pub struct TemplateSetup {
     /// Options of the interpreter that hold for the driver: "-O", "-Wignore".
     #[n(4)]
     pub options: Vec<String>,
-    /// What the driver's `sys.flags` has, by name: what an interpreter is started with here does not say all of it.
+    /// What the driver's `sys.flags` has, by name: what an interpreter is started with here does not say all
+    /// of it.
     #[n(5)]
     pub flags: Vec<(String, i64)>,
 }
@@ -143,8 +146,8 @@ impl Job {
     }
 }
 
-/// Whole lines that workers of the job printed: node to driver, on a connection of [`super::role::LOGS`], and node to the
-/// driver's node.
+/// Whole lines that workers of the job printed: node to driver, on a connection of [`super::role::LOGS`], and
+/// node to the driver's node.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct LogLines {
@@ -155,15 +158,16 @@ pub struct LogLines {
     pub is_stderr: bool,
     #[n(2)]
     pub text: String,
-    /// Between nodes: whether workers of the sender may print more for the driver. Said when the first of them is to start, and
-    /// behind the last line.
+    /// Between nodes: whether workers of the sender may print more for the driver. Said when the first of
+    /// them is to start, and behind the last line.
     #[n(3)]
     pub more: Option<bool>,
 }
 
 row! { 170 LogLines: [node -> process, node => node]; no values; }
 
-/// The driver's node, to a node that sent [`LogLines`]: they are on their way to the driver, and more may come.
+/// The driver's node, to a node that sent [`LogLines`]: they are on their way to the driver, and more may
+/// come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(array)]
 pub struct LinesTaken {

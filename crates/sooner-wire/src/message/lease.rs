@@ -25,8 +25,8 @@ pub struct RequestLease {
     /// The highest priority among the tasks that wait; zero if it is not said.
     #[n(5)]
     pub priority: Option<i32>,
-    /// Tasks of this shape that end for want of memory are executed again with a larger reservation: a limit on their memory costs
-    /// them time, and nothing else.
+    /// Tasks of this shape that end for want of memory are executed again with a larger reservation: a limit
+    /// on their memory costs them time, and nothing else.
     #[n(6)]
     pub raises_memory: Option<bool>,
 }

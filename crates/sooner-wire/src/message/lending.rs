@@ -1,13 +1,15 @@
-//! Leases of workers of other nodes: between the node of whoever asks and the node of the worker (`docs/adr/0031`).
+//! Leases of workers of other nodes: between the node of whoever asks and the node of the worker
+//! (`docs/adr/0031`).
 //!
-//! A client speaks with its own node only ([`super::RequestLease`]); that node asks others for what it has no room for.
+//! A client speaks with its own node only ([`super::RequestLease`]); that node asks others for what it has no
+//! room for.
 
 use minicbor::{Decode, Encode};
 
 use crate::{LeaseId, ResourceSet, ShapeId, Strategy, WorkerId};
 
-/// How many leases of a shape a process of the sender's node could use of this node. Replaces what was said before about
-/// this process and shape.
+/// How many leases of a shape a process of the sender's node could use of this node. Replaces what was said
+/// before about this process and shape.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct LeaseAt {
@@ -80,7 +82,8 @@ pub struct LeaseRefused {
     /// It can start no workers for the job of that process: nothing is to be asked of it for that job.
     #[n(4)]
     pub no_workers: Option<bool>,
-    /// Something of the machine is used up, and no worker could be started for long: this demand is to be met elsewhere, or fails.
+    /// Something of the machine is used up, and no worker could be started for long: this demand is to be met
+    /// elsewhere, or fails.
     #[n(5)]
     pub for_now: Option<bool>,
 }

@@ -28,8 +28,8 @@ row! {
     93 SessionEnded: [process -> process, node -> node, node -> control, control -> node]; no values;
 }
 
-/// Node to its clients, behind the welcome: what they prove to processes of other nodes where they are. Replaces what
-/// was said before.
+/// Node to its clients, behind the welcome: what they prove to processes of other nodes where they are.
+/// Replaces what was said before.
 #[derive(Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(array)]
 pub struct Credentials {

@@ -1,7 +1,8 @@
 //! Every message between processes: one struct each, fields numbered, new fields optional.
 //!
-//! Below each struct stands its row ([`Row`]): number, routes, whether it carries values, and what its sender may say. A
-//! message is decoded from exactly one frame; whoever receives it asks its row whether it may come that way.
+//! Below each struct stands its row ([`Row`]): number, routes, whether it carries values, and what its sender
+//! may say. A message is decoded from exactly one frame; whoever receives it asks its row whether it may come
+//! that way.
 
 #[macro_use]
 mod row;
@@ -182,7 +183,8 @@ const _: () = assert!(
     "two messages have the same number, or one has that of chunks"
 );
 
-/// A message is moved a few times on its way between a socket and a core; what would make all of them larger is boxed.
+/// A message is moved a few times on its way between a socket and a core; what would make all of them larger
+/// is boxed.
 const _: () = assert!(size_of::<Message>() <= 144);
 
 fn encode<T: minicbor::Encode<()>>(out: &mut Vec<u8>, message: &T) {

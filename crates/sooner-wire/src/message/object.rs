@@ -57,16 +57,16 @@ pub struct RemoveBorrow {
     /// Who registered the sender; `None`: the owner or the sender itself.
     #[n(2)]
     pub giver: Option<WorkerId>,
-    /// The giver is gone, and the sender had said by then that it holds these ([`HeldFrom`]): they count once that is
-    /// settled, whether or not the giver had registered the sender.
+    /// The giver is gone, and the sender had said by then that it holds these ([`HeldFrom`]): they count once
+    /// that is settled, whether or not the giver had registered the sender.
     #[n(3)]
     pub was_said: Option<bool>,
 }
 
 row! { 33 RemoveBorrow: [process -> process]; no values; }
 
-/// Client to node: what the sender still holds of all that a process that is gone handed or lent it. Whether the owners
-/// were told is not known.
+/// Client to node: what the sender still holds of all that a process that is gone handed or lent it. Whether
+/// the owners were told is not known.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct HeldFrom {
@@ -93,8 +93,8 @@ pub struct Held {
     pub of: Option<WorkerId>,
 }
 
-/// Node to clients: everybody has been heard on these processes that are gone. What they borrowed, lent and registered
-/// is over; `held` is what others have of them, of objects of the receiver.
+/// Node to clients: everybody has been heard on these processes that are gone. What they borrowed, lent and
+/// registered is over; `held` is what others have of them, of objects of the receiver.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct Settled {
@@ -117,7 +117,8 @@ pub struct Allocate {
     /// It is the last attempt: a refusal is to say who has the memory.
     #[n(2)]
     pub is_last: Option<bool>,
-    /// Bytes of the blocks that it is about to need, if there is room for them without anything else having to go.
+    /// Bytes of the blocks that it is about to need, if there is room for them without anything else having
+    /// to go.
     #[n(3)]
     pub ahead: Option<Vec<u64>>,
 }
@@ -212,8 +213,8 @@ pub struct GiveBlock {
     pub offset: u64,
     #[n(1)]
     pub owner: WorkerId,
-    /// The object, if its owner is at another node: other nodes ask for the block by it, so that a block that was used
-    /// again is never taken for it.
+    /// The object, if its owner is at another node: other nodes ask for the block by it, so that a block that
+    /// was used again is never taken for it.
     #[n(2)]
     pub object: Option<ObjectId>,
 }
@@ -286,8 +287,8 @@ pub struct BlocksLost {
 
 row! { 42 BlocksLost: [node -> process]; no values; }
 
-/// Node to clients: the owners have given these lost blocks up; they will be used again when all have answered with an
-/// empty [`StillRead`].
+/// Node to clients: the owners have given these lost blocks up; they will be used again when all have
+/// answered with an empty [`StillRead`].
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct ForgetLost {
@@ -302,8 +303,8 @@ row! {
     only if |question, _| question.round >= FIRST_CONTROL_ROUND, else "it asks what only a node asks";
 }
 
-/// Node to a client: these blocks were given to you by a process that is gone since. Which of them do you not know?
-/// It may have ended between its words to the node and those to you.
+/// Node to a client: these blocks were given to you by a process that is gone since. Which of them do you not
+/// know? It may have ended between its words to the node and those to you.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct GivenBlocks {

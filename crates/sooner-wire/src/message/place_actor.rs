@@ -1,8 +1,8 @@
 //! Actors between the control service and the nodes that give them a process (`docs/adr/0024`).
 //!
-//! Whatever concerns a process of an actor has the number of its takeover, so that news of an earlier process is told from
-//! that of the present one. `ActorStarted`, `ActorRestarting` and `ActorDead` from the control service to a node
-//! itself are for all processes of the node that hear of the actor.
+//! Whatever concerns a process of an actor has the number of its takeover, so that news of an earlier process
+//! is told from that of the present one. `ActorStarted`, `ActorRestarting` and `ActorDead` from the control
+//! service to a node itself are for all processes of the node that hear of the actor.
 
 use minicbor::{Decode, Encode};
 
@@ -38,7 +38,8 @@ pub struct PlaceActor {
 
 row! { 150 PlaceActor: [directory -> node]; values; }
 
-/// Node to control: an actor has a process. Its constructor is on the way there, unless its state comes first.
+/// Node to control: an actor has a process. Its constructor is on the way there, unless its state comes
+/// first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(array)]
 pub struct ActorPlaced {
@@ -68,14 +69,15 @@ pub struct PlaceRefused {
     /// For people.
     #[n(2)]
     pub reason: String,
-    /// Nothing of the actor has begun there, and this is what another node is to be told of it. Said by a node that leaves, when
-    /// it is recalled ([`EndActor::recalls`]), and with `no_workers` or `for_now`.
+    /// Nothing of the actor has begun there, and this is what another node is to be told of it. Said by a
+    /// node that leaves, when it is recalled ([`EndActor::recalls`]), and with `no_workers` or `for_now`.
     #[n(3)]
     pub create: Option<Box<CreateActor>>,
     /// The node can start no workers for the job of the actor: nothing is to be asked of it for that job.
     #[n(4)]
     pub no_workers: Option<bool>,
-    /// Something of the machine is used up, and no worker could be started for long: this actor begins elsewhere, or not at all.
+    /// Something of the machine is used up, and no worker could be started for long: this actor begins
+    /// elsewhere, or not at all.
     #[n(5)]
     pub for_now: Option<bool>,
 }
@@ -118,11 +120,12 @@ pub struct EndActor {
     /// Its process finishes what it has and leaves; otherwise it is killed.
     #[n(2)]
     pub finishes: bool,
-    /// It does not end: if it waits there for room, it is given back with [`PlaceRefused`], to be placed elsewhere; otherwise
-    /// nothing happens.
+    /// It does not end: if it waits there for room, it is given back with [`PlaceRefused`], to be placed
+    /// elsewhere; otherwise nothing happens.
     #[n(3)]
     pub recalls: Option<bool>,
-    /// It does not end: a process after this one has its state, and the node need not tell of this one any more.
+    /// It does not end: a process after this one has its state, and the node need not tell of this one any
+    /// more.
     #[n(4)]
     pub is_succeeded: Option<bool>,
 }
@@ -155,7 +158,8 @@ pub struct LetGo {
 
 row! { 157 LetGo: [directory -> node]; no values; }
 
-/// Node to a control service that has not heard of it before, ahead of all else: what is here, and what was said of it.
+/// Node to a control service that has not heard of it before, ahead of all else: what is here, and what was
+/// said of it.
 #[derive(Debug, Clone, PartialEq, Default, Encode, Decode)]
 #[cbor(array)]
 pub struct ActorsHere {
@@ -171,7 +175,8 @@ pub struct ActorsHere {
     /// Who of the node's processes keeps objects for a checkpoint of which actor.
     #[n(3)]
     pub keepers: Option<Vec<(ActorId, WorkerId)>>,
-    /// Blocks that the node keeps: with a state of that actor, or, without the block, with arguments for its constructor.
+    /// Blocks that the node keeps: with a state of that actor, or, without the block, with arguments for its
+    /// constructor.
     #[n(4)]
     pub kept: Option<Vec<(ActorId, Option<u64>)>>,
     /// What an earlier control service may have heard of or said, and others not.
@@ -207,8 +212,8 @@ pub struct AlsoHere {
     /// Actors of which the node was told last that they are dead. The node of the creator may not have been.
     #[n(1)]
     pub dead: Vec<ActorDead>,
-    /// Nodes with processes whose ends the node would have to hear of. One that has no record any more is gone, and who was
-    /// told of that went with the earlier control service.
+    /// Nodes with processes whose ends the node would have to hear of. One that has no record any more is
+    /// gone, and who was told of that went with the earlier control service.
     #[n(2)]
     pub watched: Option<Vec<NodeId>>,
 }
@@ -247,8 +252,8 @@ pub struct ActorHere {
     /// How often a new process may still take over; -1 for ever.
     #[n(10)]
     pub restarts: i32,
-    /// What a new process is told, if one may take over: also before its constructor has returned, for this one may end before it
-    /// has begun.
+    /// What a new process is told, if one may take over: also before its constructor has returned, for this
+    /// one may end before it has begun.
     #[n(11)]
     pub create: Option<Box<CreateActor>>,
     /// The last checkpoint that the node has heard of, if it takes any.

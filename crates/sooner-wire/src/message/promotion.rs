@@ -5,8 +5,8 @@ use minicbor::{Decode, Encode};
 use super::Location;
 use crate::{NodeId, ObjectId};
 
-/// The owner of an object to a node that has a copy: the value is lost where it was. The node is to hold the copy for the owner
-/// from now on, as it holds what was made there. [`Promoted`] answers.
+/// The owner of an object to a node that has a copy: the value is lost where it was. The node is to hold the
+/// copy for the owner from now on, as it holds what was made there. [`Promoted`] answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(array)]
 pub struct Promote {

@@ -1,7 +1,8 @@
-//! A message on its way between two processes of different nodes, by way of their nodes or of the control service.
+//! A message on its way between two processes of different nodes, by way of their nodes or of the control
+//! service.
 //!
-//! Nodes pass it on: what is inside is meant for its receiver. Only kinds that are passed on can be inside, and never
-//! another [`Routed`], so that reading one ends.
+//! Nodes pass it on: what is inside is meant for its receiver. Only kinds that are passed on can be inside,
+//! and never another [`Routed`], so that reading one ends.
 
 use minicbor::decode::{Decoder, Error as DecodeError};
 use minicbor::encode::{Encoder, Error as EncodeError, Write};
@@ -10,8 +11,8 @@ use minicbor::{Decode, Encode};
 use super::Message;
 use crate::WorkerId;
 
-/// Words of one process or node for another. A node stands as the process number 0 of its ids, the control service as
-/// process zero.
+/// Words of one process or node for another. A node stands as the process number 0 of its ids, the control
+/// service as process zero.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Routed {
     /// Who says it.

@@ -1,8 +1,8 @@
 //! The row of a message: its number, its routes, whether it carries values, and what its sender may say.
 //!
-//! It stands once, beside the struct, and everything that must know it is derived from there: what can be inside
-//! of a [`super::Routed`], what nodes and the control service accept of each other, and which messages name the
-//! nodes of values ([`crate::place`]). The numbers are the schema: they are never reused.
+//! It stands once, beside the struct, and everything that must know it is derived from there: what can be
+//! inside of a [`super::Routed`], what nodes and the control service accept of each other, and which messages
+//! name the nodes of values ([`crate::place`]). The numbers are the schema: they are never reused.
 //!
 //! It decides nothing about what is done with a message.
 
@@ -94,8 +94,8 @@ routes! {
 }
 
 impl Route {
-    /// Whether only a node and its processes are concerned, or two processes. What those say is not checked by
-    /// rows: they know each other by their connections.
+    /// Whether only a node and its processes are concerned, or two processes. What those say is not checked
+    /// by rows: they know each other by their connections.
     const fn is_within_node(self) -> bool {
         use Route::{NodeToProcess, NodeToTemplate, ProcessToNode, ProcessToProcess, TemplateToNode};
         matches!(self, ProcessToNode | NodeToProcess | ProcessToProcess | TemplateToNode | NodeToTemplate)
@@ -317,7 +317,8 @@ impl Message {
 /// ```
 ///
 /// Number and name, the routes (at least one), whether it says where values are (then it has
-/// [`crate::place::Values`]), and what must hold where it comes from another node or from the control service.
+/// [`crate::place::Values`]), and what must hold where it comes from another node or from the control
+/// service.
 macro_rules! row {
     ($kind:literal $name:ident: [$($routes:tt)*]; no values $($checks:tt)*) => {
         row! { @row $kind $name [$($routes)*] [$($checks)*] false }

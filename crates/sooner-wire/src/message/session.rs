@@ -36,7 +36,8 @@ pub struct Hello {
     /// "3.11": pickled code only works between equal minor versions.
     #[n(5)]
     pub python: String,
-    /// The id under which a worker was forked, or that of the driver whose logs are wanted; zero for a driver.
+    /// The id under which a worker was forked, or that of the driver whose logs are wanted; zero for a
+    /// driver.
     #[n(6)]
     pub worker: WorkerId,
     /// What a driver brings along. The one that hosts the node has no need to.
@@ -78,7 +79,8 @@ pub struct Welcome {
     /// Length of the file behind the memory (bytes), whose descriptor follows that of the arena.
     #[n(9)]
     pub fallback_bytes: Option<u64>,
-    /// Other nodes are not told when values of this client are out of reference: their copies go when room is needed.
+    /// Other nodes are not told when values of this client are out of reference: their copies go when room is
+    /// needed.
     #[n(10)]
     pub unpins_lazily: Option<bool>,
 }
@@ -212,7 +214,8 @@ pub struct EndIdle {}
 
 row! { 19 EndIdle: [node -> process]; no values; }
 
-/// The worker's answer if somebody does; otherwise it ends. And the same again, with the opposite, when nobody does any more.
+/// The worker's answer if somebody does; otherwise it ends. And the same again, with the opposite, when
+/// nobody does any more.
 #[derive(Debug, Clone, Copy, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct Needed {
@@ -222,7 +225,8 @@ pub struct Needed {
 
 row! { 29 Needed: [process -> node]; no values; }
 
-/// A worker to whoever holds its lease, and to its node: it takes no more tasks, and lives only as long as somebody needs what is its own.
+/// A worker to whoever holds its lease, and to its node: it takes no more tasks, and lives only as long as
+/// somebody needs what is its own.
 #[derive(Debug, Clone, Copy, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct Retired {}
@@ -239,8 +243,8 @@ pub struct Fork {
 
 row! { 8 Fork: [node -> template]; no values; }
 
-/// Node to template, again and again where a head may declare the node gone: stop the workers when this was not said for so
-/// long, until it is said again.
+/// Node to template, again and again where a head may declare the node gone: stop the workers when this was
+/// not said for so long, until it is said again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(array)]
 pub struct NodeLives {

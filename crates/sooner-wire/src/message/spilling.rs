@@ -1,7 +1,7 @@
 //! A node without room and the processes whose values lie there: which of them go to disk.
 //!
-//! A spilled value is at a place of its node like any other, with an offset that no block has ([`SPILLED`]). So whoever is told
-//! of it has it brought, frees it and hears of its loss as with a value of another node.
+//! A spilled value is at a place of its node like any other, with an offset that no block has ([`SPILLED`]).
+//! So whoever is told of it has it brought, frees it and hears of its loss as with a value of another node.
 
 use minicbor::{Decode, Encode};
 
@@ -36,8 +36,8 @@ pub struct Relinquish {
     /// They are answered all at once, by [`Relinquished`].
     #[n(0)]
     pub blocks: Vec<Relinquishing>,
-    /// Others go first: what waits here for arguments gives up those that it has. Tasks go back to their callers
-    /// ([`TasksReturned`](super::TasksReturned)), copies that calls wait with go.
+    /// Others go first: what waits here for arguments gives up those that it has. Tasks go back to their
+    /// callers ([`TasksReturned`](super::TasksReturned)), copies that calls wait with go.
     #[n(1)]
     pub gives_way: Option<bool>,
     /// Whose blocks they are; `None`: those of the process's own node.
@@ -72,8 +72,8 @@ pub struct Relinquished {
     /// Values that are at their new places from now on: the node writes them to disk.
     #[n(0)]
     pub moved: Vec<Relinquishing>,
-    /// The others: they stay, because they may be read; or they have been freed, as copies, or because tasks can make their
-    /// values again.
+    /// The others: they stay, because they may be read; or they have been freed, as copies, or because tasks
+    /// can make their values again.
     #[n(1)]
     pub others: Vec<u64>,
     /// As in the question.

@@ -1,7 +1,8 @@
-//! State: what tools ask, and what processes and the node tell about themselves. No task needs any of this to run.
+//! State: what tools ask, and what processes and the node tell about themselves. No task needs any of this to
+//! run.
 //!
-//! A tool asks its node; the node asks every process, forwards each answer as it comes, and closes with its own. Sizes
-//! are bounded by what the question allows; `*_total` says how much there was.
+//! A tool asks its node; the node asks every process, forwards each answer as it comes, and closes with its
+//! own. Sizes are bounded by what the question allows; `*_total` says how much there was.
 
 use minicbor::{Decode, Encode};
 
@@ -26,16 +27,17 @@ pub mod about {
     pub const FILES: u32 = 64;
 }
 
-/// When and how long a task ran, by the clock of its worker. Part of a [`super::Reply`], and of every one: it is encoded
-/// as one byte string of three little-endian numbers, since three numbered fields cost a reader four times as much (400
-/// instructions). Later versions may append.
+/// When and how long a task ran, by the clock of its worker. Part of a [`super::Reply`], and of every one: it
+/// is encoded as one byte string of three little-endian numbers, since three numbered fields cost a reader
+/// four times as much (400 instructions). Later versions may append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Timing {
     /// When the worker began (monotonic nanoseconds of its machine).
     pub started: u64,
     /// How long code and arguments took to load (nanoseconds); zero if too short to be measured.
     pub deserialise: u64,
-    /// How long it took to encode and store what was returned (nanoseconds); zero if too short to be measured.
+    /// How long it took to encode and store what was returned (nanoseconds); zero if too short to be
+    /// measured.
     pub store: u64,
 }
 
@@ -276,8 +278,8 @@ pub struct RunningRow {
 pub struct ObjectRow {
     #[n(0)]
     pub object: ObjectId,
-    /// 0: no value yet, 1: in messages, 2: in shared memory, 3: failed, 4: on disk, without a copy in memory that this process knows of,
-    /// 5: dropped for want of room, to be made again when it is wanted.
+    /// 0: no value yet, 1: in messages, 2: in shared memory, 3: failed, 4: on disk, without a copy in memory
+    /// that this process knows of, 5: dropped for want of room, to be made again when it is wanted.
     #[n(1)]
     pub state: u8,
     /// Bytes of the value.
@@ -362,7 +364,8 @@ pub mod hold {
     pub const KEPT_CALL: u8 = 9;
     /// The checkpoint of an actor contains it.
     pub const CHECKPOINT: u8 = 10;
-    /// Work of a process that is gone was given it, which may have handed it on: until all have been heard on that.
+    /// Work of a process that is gone was given it, which may have handed it on: until all have been heard on
+    /// that.
     pub const LENT: u8 = 11;
 }
 
@@ -440,7 +443,8 @@ pub struct LabelRow {
     pub code: Option<FunctionId>,
 }
 
-/// What happened to tasks that ended; the layout of a record is that of `sooner_protocol::worker::tasks::Record`.
+/// What happened to tasks that ended; the layout of a record is that of
+/// `sooner_protocol::worker::tasks::Record`.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct Events {
@@ -682,7 +686,8 @@ pub struct ActorRow {
     /// Namespace and name.
     #[n(3)]
     pub name: Option<(String, String)>,
-    /// 0: not created yet, 1: waits for resources, 2: its constructor runs, 3: alive, 4: dead, 5: it is being restarted.
+    /// 0: not created yet, 1: waits for resources, 2: its constructor runs, 3: alive, 4: dead, 5: it is being
+    /// restarted.
     #[n(4)]
     pub phase: u8,
     #[n(5)]

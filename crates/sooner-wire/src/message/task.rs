@@ -36,7 +36,8 @@ pub struct TaskSpec {
     pub task: TaskId,
     #[n(1)]
     pub kind: TaskKind,
-    /// What is called or constructed; of an actor call the exceptions to retry, if it has a list of them, else zero.
+    /// What is called or constructed; of an actor call the exceptions to retry, if it has a list of them,
+    /// else zero.
     #[n(2)]
     pub function: FunctionId,
     /// The display name of a task, or the method of an actor.
@@ -59,8 +60,8 @@ pub struct TaskSpec {
     /// Whether exceptions of the task may be retried too (the worker decides by its list of classes).
     #[n(9)]
     pub retry_exceptions: bool,
-    /// Of a creation: calls the actor may execute at a time. Of a task: executions of its function after which the
-    /// worker ends; zero for no limit.
+    /// Of a creation: calls the actor may execute at a time. Of a task: executions of its function after
+    /// which the worker ends; zero for no limit.
     #[n(10)]
     pub concurrency: u32,
     /// The display name of an actor call, if it is not the method's.
@@ -69,7 +70,8 @@ pub struct TaskSpec {
     /// The task yields its values one by one; what it returns in the end is object 0.
     #[n(12)]
     pub stream: Option<Streaming>,
-    /// Concurrency group of an actor call: an index into the creation's `groups`; `None` for the default group.
+    /// Concurrency group of an actor call: an index into the creation's `groups`; `None` for the default
+    /// group.
     #[n(13)]
     pub group: Option<u32>,
     /// Of a creation: calls at a time per concurrency group. They are part of `concurrency`.
@@ -81,8 +83,8 @@ pub struct TaskSpec {
     /// Where the call was made, if that is recorded: for errors.
     #[n(16)]
     pub site: Option<Name>,
-    /// Of a call to an actor with checkpoints: whether its effects are part of the actor's state. Then its caller keeps
-    /// it until a checkpoint covers it.
+    /// Of a call to an actor with checkpoints: whether its effects are part of the actor's state. Then its
+    /// caller keeps it until a checkpoint covers it.
     #[n(20)]
     pub kept: Option<bool>,
     /// Of a creation: calls between two checkpoints.
@@ -94,14 +96,16 @@ pub struct TaskSpec {
     /// Of a task or creation: the higher, the earlier it runs among those that wait; zero if it is not said.
     #[n(23)]
     pub priority: Option<i32>,
-    /// It is executed so that a lost value is there again, or was submitted by such an execution. An actor that is taken
-    /// over does not let its calls wait: the calls that wait for the value are those that the others wait for.
+    /// It is executed so that a lost value is there again, or was submitted by such an execution. An actor
+    /// that is taken over does not let its calls wait: the calls that wait for the value are those that the
+    /// others wait for.
     #[n(24)]
     pub recovers: Option<bool>,
     /// It has no retry left for when memory runs out: its node stops others first.
     #[n(25)]
     pub spared: Option<bool>,
-    /// Of a task or creation: its whole CPUs, if it has more than one. So many threads may numeric libraries use.
+    /// Of a task or creation: its whole CPUs, if it has more than one. So many threads may numeric libraries
+    /// use.
     #[n(26)]
     pub threads: Option<u32>,
 }
@@ -275,8 +279,8 @@ impl Failure {
         Self { code, message: message.into(), payload: None }
     }
 
-    /// The same for a task that had the failed object as an argument: of a value that is lost it says whose argument it was, so
-    /// that the error is one of the task, too.
+    /// The same for a task that had the failed object as an argument: of a value that is lost it says whose
+    /// argument it was, so that the error is one of the task, too.
     #[must_use]
     pub fn of_argument(&self, task: &str) -> Self {
         let is_lost = matches!(
@@ -425,7 +429,8 @@ pub struct Reply {
 
 row! { 22 Reply: [process -> process]; values; }
 
-/// Reads a list that usually has one element: the memory of a list that grows has room for four from the start.
+/// Reads a list that usually has one element: the memory of a list that grows has room for four from the
+/// start.
 fn decode_few<'b, C, T: Decode<'b, C>>(d: &mut Decoder<'b>, ctx: &mut C) -> Result<Vec<T>, DecodeError> {
     let mut elements = d.array_iter_with(ctx)?;
     let Some(first) = elements.next() else { return Ok(Vec::new()) };
@@ -472,10 +477,12 @@ row! { 26 ItemsTaken: [process -> process]; no values; }
 pub struct TasksReturned {
     #[n(0)]
     pub tasks: Vec<TaskId>,
-    /// They waited for arguments, for which there is no room: to be sent again after a pause, in which the others may go.
+    /// They waited for arguments, for which there is no room: to be sent again after a pause, in which the
+    /// others may go.
     #[n(1)]
     pub lacks_room: Option<bool>,
-    /// Their arguments are not where their caller said, for certain: to be sent again when these have another value.
+    /// Their arguments are not where their caller said, for certain: to be sent again when these have another
+    /// value.
     #[n(2)]
     pub missing: Option<Vec<Missing>>,
 }

@@ -199,8 +199,8 @@ fn a_borrowed_push_is_the_same_bytes() {
     assert_eq!(owned, borrowed);
 }
 
-/// The bytes of messages that every pair of versions exchanges. If one changes, other versions cannot read it: add a
-/// field at the end, or raise `PROTOCOL_MAJOR`.
+/// The bytes of messages that every pair of versions exchanges. If one changes, other versions cannot read
+/// it: add a field at the end, or raise `PROTOCOL_MAJOR`.
 #[test]
 fn the_encoding_stays_what_it_is() {
     let task = TaskId { owner: WorkerId(7), number: 9 };

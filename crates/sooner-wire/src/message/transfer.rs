@@ -21,8 +21,8 @@ pub enum Priority {
     Argument,
 }
 
-/// Client to node: bring this value into the memory of this node. At most one of a client for an object is open;
-/// [`Pulled`] answers it.
+/// Client to node: bring this value into the memory of this node. At most one of a client for an object is
+/// open; [`Pulled`] answers it.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct Pull {
@@ -37,8 +37,8 @@ pub struct Pull {
 
 row! { 120 Pull: [process -> node]; no values; }
 
-/// Node to client: what became of a [`Pull`]. Without location and failure: the value was not where the client believed
-/// it to be.
+/// Node to client: what became of a [`Pull`]. Without location and failure: the value was not where the
+/// client believed it to be.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct Pulled {
@@ -85,7 +85,8 @@ row! {
         else "it is about another process's value, or about a copy of another node";
 }
 
-/// The owner of an object to a node that asked for it, also unasked when it is to pull from another one from now on.
+/// The owner of an object to a node that asked for it, also unasked when it is to pull from another one from
+/// now on.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct Located {
@@ -100,7 +101,8 @@ pub struct Located {
     /// Which execution the bytes are of: what is there of another one is worth nothing.
     #[n(3)]
     pub generation: u64,
-    /// The number of this word: the latest holds. Zero: the owner does not count on a copy there, and wants to hear nothing.
+    /// The number of this word: the latest holds. Zero: the owner does not count on a copy there, and wants
+    /// to hear nothing.
     #[n(4)]
     pub attempt: u64,
     /// The sender has a copy, perhaps only a part of one: it knows by itself in which block.
@@ -133,8 +135,8 @@ row! {
         else "it is about another process's value, or about a copy of another node";
 }
 
-/// A node to the owner of an object: nobody there needs the copy any more. It stays, or goes on being made, until [`DropCopy`]
-/// comes: others may be pulling from it.
+/// A node to the owner of an object: nobody there needs the copy any more. It stays, or goes on being made,
+/// until [`DropCopy`] comes: others may be pulling from it.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct CopyGone {
@@ -170,7 +172,8 @@ row! {
         else "it is about another process's value, or about a copy of another node";
 }
 
-/// The owner of an object to a node: nobody counts on the copy there. If it is still wanted there, the node asks again.
+/// The owner of an object to a node: nobody counts on the copy there. If it is still wanted there, the node
+/// asks again.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct DropCopy {
@@ -202,8 +205,8 @@ row! {
         else "it says of another node's blocks that they are lost";
 }
 
-/// To a process that holds blocks of another node: that node leaves. Whoever has the values brought elsewhere need not have
-/// them made again. [`HandedOver`] answers for each block, or [`FreeAt`].
+/// To a process that holds blocks of another node: that node leaves. Whoever has the values brought elsewhere
+/// need not have them made again. [`HandedOver`] answers for each block, or [`FreeAt`].
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct HandOver {
@@ -218,8 +221,8 @@ row! {
     only if |hand, ends| hand.node == ends.from.node(), else "it hands over blocks of another node";
 }
 
-/// The answer, by way of the process's own node: that node may end as far as these blocks are concerned. Their values are
-/// elsewhere, or cannot be. The blocks stay held: tasks that run there may read them.
+/// The answer, by way of the process's own node: that node may end as far as these blocks are concerned.
+/// Their values are elsewhere, or cannot be. The blocks stay held: tasks that run there may read them.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct HandedOver {
@@ -234,8 +237,9 @@ row! {
     only if |done, ends| done.node == ends.to.node(), else "it answers for blocks of another node";
 }
 
-/// Over a data connection, to the node in whose memory the value lies: send these bytes of it. They come as chunks, in order
-/// and after those that were asked for before over this connection, or [`FetchEnded`] comes instead of the rest.
+/// Over a data connection, to the node in whose memory the value lies: send these bytes of it. They come as
+/// chunks, in order and after those that were asked for before over this connection, or [`FetchEnded`] comes
+/// instead of the rest.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct Fetching {
@@ -253,7 +257,8 @@ pub struct Fetching {
     /// A number of the asker's, which the chunks repeat.
     #[n(4)]
     pub attempt: u64,
-    /// A copy of this generation is wanted, wherever it lies: the receiver knows in which block, and the offset says nothing.
+    /// A copy of this generation is wanted, wherever it lies: the receiver knows in which block, and the
+    /// offset says nothing.
     #[n(5)]
     pub generation: Option<u64>,
 }
@@ -272,8 +277,8 @@ pub enum FetchEnd {
     Unwanted,
 }
 
-/// Over a data connection. From the asker: all that it asked for under this number is not wanted. From the other: the rest of
-/// one [`Fetching`] does not come.
+/// Over a data connection. From the asker: all that it asked for under this number is not wanted. From the
+/// other: the rest of one [`Fetching`] does not come.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct FetchEnded {
@@ -287,8 +292,9 @@ pub struct FetchEnded {
 
 row! { 131 FetchEnded: [node -> node]; no values; }
 
-/// Over a data connection, from the side that is asked for values: where its memory is, for an asker on the same machine. One that
-/// can read it says [`MemoryOpen`] and is lent values from then on; one that cannot says nothing.
+/// Over a data connection, from the side that is asked for values: where its memory is, for an asker on the
+/// same machine. One that can read it says [`MemoryOpen`] and is lent values from then on; one that cannot
+/// says nothing.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct MemoryHere {
@@ -305,7 +311,8 @@ pub struct MemoryHere {
     pub inode: u64,
     #[n(4)]
     pub bytes: u64,
-    /// In this cell of the memory stands this number as long as what is lent over this connection stays as it is.
+    /// In this cell of the memory stands this number as long as what is lent over this connection stays as it
+    /// is.
     #[n(5)]
     pub cell: u32,
     #[n(6)]
@@ -325,8 +332,8 @@ pub struct MemoryOpen {
 
 row! { 136 MemoryOpen: [node -> node]; no values; }
 
-/// Over a data connection, in place of chunks: these bytes of what was asked for lie in the sender's memory, and stay there
-/// until [`Taken`].
+/// Over a data connection, in place of chunks: these bytes of what was asked for lie in the sender's memory,
+/// and stay there until [`Taken`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(array)]
 pub struct Lent {
@@ -362,13 +369,14 @@ pub struct Taken {
 
 row! { 138 Taken: [node -> node]; no values; }
 
-/// Kind of the frames that carry bytes of values. They are no CBOR: their bytes go between sockets and shared memory.
+/// Kind of the frames that carry bytes of values. They are no CBOR: their bytes go between sockets and shared
+/// memory.
 pub const CHUNK_KIND: u16 = 130;
 /// Bytes before the value's: the frame's head, and what the chunk says of itself.
 pub const CHUNK_HEAD_BYTES: usize = 32;
 
-/// The head of a chunk: little-endian `length: u32` (of all that follows the first eight bytes), `kind: u16`, `flags: u16`,
-/// `attempt: u64`, `at: u64`, `number: u64`.
+/// The head of a chunk: little-endian `length: u32` (of all that follows the first eight bytes), `kind: u16`,
+/// `flags: u16`, `attempt: u64`, `at: u64`, `number: u64`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkHead {
     /// Of the [`Fetching`] that it answers.

@@ -1,7 +1,7 @@
 """Dask on sooner: a scheduler that runs the graphs of Dask's collections as sooner's tasks.
 
-Every task of a graph becomes a task of sooner, with the results of others as references among its arguments: values go
-from worker to worker and never through the program that computes. The names follow Dask-on-Ray's.
+Every task of a graph becomes a task of sooner, with the results of others as references among its arguments:
+values go from worker to worker and never through the program that computes. The names follow Dask-on-Ray's.
 
 Example:
     >>> import dask.array

@@ -1,7 +1,7 @@
 """Options of tasks from Dask's annotations: `dask.annotate(sooner_remote_args={...})`.
 
-Dask attaches annotations to layers of a graph and loses them when it fuses tasks of several layers. They are read from
-the layers as they were before, and a fused task gets what its parts ask for.
+Dask attaches annotations to layers of a graph and loses them when it fuses tasks of several layers. They
+are read from the layers as they were before, and a fused task gets what its parts ask for.
 """
 
 from __future__ import annotations
@@ -90,7 +90,9 @@ def _parts(node: Any) -> Iterator[Hashable]:
 
 
 def _merged(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """What all parts ask for: the larger amount of a resource; of other options, the one of the later part."""
+    """What all parts ask for: the larger amount of a resource; of other options, the one of the later
+    part.
+    """
     merged: dict[str, Any] = {}
     for part in parts:
         for name, value in part.items():

@@ -1,7 +1,9 @@
-"""Bodies of tasks on data frames that give what Dask's own give, in less time and with fewer arrays beside the data.
+"""Bodies of tasks on data frames that give what Dask's own give, in less time and with fewer arrays beside
+the data.
 
-Sorting partitions by their index and looking up where each row goes is most of what a `set_index` computes. Both are
-written for every kind of column there may be; most keys are plain NumPy numbers, for which less is enough.
+Sorting partitions by their index and looking up where each row goes is most of what a `set_index` computes.
+Both are written for every kind of column there may be; most keys are plain NumPy numbers, for which less is
+enough.
 
 Whatever is not plain is left to Dask's own bodies, and nothing here changes what it is given.
 """
@@ -90,13 +92,15 @@ def sorted_by_index(frame: Any, *args: Any, **kwargs: Any) -> Any:
         return frame.sort_index(*args, **kwargs)
     # Numbers that are missing come last, in NumPy as in pandas.
     if frame.ndim == 2 and not len(frame.columns):
-        # Equal rows cannot be told apart. To sort numbers takes a fraction of the time that finding their order takes.
+        # Equal rows cannot be told apart. To sort numbers takes a fraction of the time that finding their
+        # order takes.
         return frame.set_axis(pd.Index(np.sort(index.to_numpy()), name=index.name))
     return frame.take(np.argsort(index.to_numpy()))
 
 
 def partition_numbers(series: Any, divisions: Any, ascending: bool = True, na_position: str = "last") -> Any:
-    """The number of the partition that each row goes to, as `dask.dataframe.shuffle.set_partitions_pre` gives it.
+    """The number of the partition that each row goes to, as `dask.dataframe.shuffle.set_partitions_pre` gives
+    it.
 
     Args:
         series: What the rows are sorted by.
@@ -134,11 +138,12 @@ def partition_numbers(series: Any, divisions: Any, ascending: bool = True, na_po
 class _Table:
     """How many divisions are not above a number, for many numbers at a time.
 
-    A binary search for random numbers waits for the processor's wrong guesses, one for about each division it looks at.
-    Here the range of the divisions is cut into equal cells. A number's cell says how many divisions lie in the cells
-    below; with those of its own cell, most often one, it is compared. Which cell a number has follows from a few
-    operations of floating point that never turn the order of two numbers around: so divisions in cells below are less
-    than the number, those in cells above are larger, and how exact the cells are does not matter.
+    A binary search for random numbers waits for the processor's wrong guesses, one for about each division
+    it looks at. Here the range of the divisions is cut into equal cells. A number's cell says how many
+    divisions lie in the cells below; with those of its own cell, most often one, it is compared. Which
+    cell a number has follows from a few operations of floating point that never turn the order of two
+    numbers around: so divisions in cells below are less than the number, those in cells above are larger,
+    and how exact the cells are does not matter.
     """
 
     def __init__(self, bounds: Any, cells: int) -> None:

@@ -28,10 +28,11 @@ _is_computing: ContextVar[bool] = ContextVar("is_computing", default=False)
 
 
 class SoonerDaskCallback(Callback):  # type: ignore[misc]
-    """Hears what happens to the tasks of graphs that are computed while it is active, as a context or by `register()`.
+    """Hears what happens to the tasks of graphs that are computed while it is active, as a context or by
+    `register()`.
 
-    Derive from it and define some of the methods, or give functions. The callbacks of Dask (`start`, `pretask`, ...)
-    can be given, too: they are called in the program that computes.
+    Derive from it and define some of the methods, or give functions. The callbacks of Dask (`start`,
+    `pretask`, ...) can be given, too: they are called in the program that computes.
 
     Args:
         sooner_presubmit: In place of the method `_sooner_presubmit`.
@@ -149,8 +150,8 @@ class SoonerDaskCallback(Callback):  # type: ignore[misc]
         """Called at the end.
 
         Args:
-            result: A list of values for the keys that are computed, before the collection puts them together; of
-                references when it is persisted.
+            result: A list of values for the keys that are computed, before the collection puts them
+                together; of references when it is persisted.
         """
 
 
@@ -193,7 +194,9 @@ def _defined(callback: SoonerDaskCallback, event: str) -> Callable[..., Any] | N
 
 
 class _InWorker:
-    """A method of a callback that goes to workers: without Dask's open context, which stays where it was entered."""
+    """A method of a callback that goes to workers: without Dask's open context, which stays where it was
+    entered.
+    """
 
     def __init__(self, cls: type[SoonerDaskCallback], state: dict[str, Any], event: str) -> None:
         self._callback = cls.__new__(cls)
@@ -207,7 +210,8 @@ class _InWorker:
 
 @contextmanager
 def active_callbacks(given: Sequence[SoonerDaskCallback] | None) -> Iterator[Callbacks]:
-    """The callbacks of one computation. Computations inside it do not hear of those that are active around it.
+    """The callbacks of one computation. Computations inside it do not hear of those that are active around
+    it.
 
     Args:
         given: Instead of those that are active.

@@ -1,8 +1,8 @@
 """One computation: the tasks of a graph become tasks of sooner, in order, and what is used up is dropped.
 
-A value of the graph is in one of two places: in the object store, behind a reference that is held here only until the
-last task that uses it was submitted, or in the graph itself. Nothing is fetched before the end, and then only what was
-asked for.
+A value of the graph is in one of two places: in the object store, behind a reference that is held here
+only until the last task that uses it was submitted, or in the graph itself. Nothing is fetched before the
+end, and then only what was asked for.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """The tasks of a graph that were submitted and are not known to have ended.
 
-A graph is not submitted as a whole. Dask's order goes deep before it goes wide, so that what a task makes is soon used
-up; tasks that could all run would be executed wide instead, and fill the object store. So only some more than can run
-at the same time are under way, and more while they turn out to be short and their results small. Tasks that wait for
-others do not count: they must not keep the CPUs from finding work.
+A graph is not submitted as a whole. Dask's order goes deep before it goes wide, so that what a task makes is
+soon used up; tasks that could all run would be executed wide instead, and fill the object store. So only some
+more than can run at the same time are under way, and more while they turn out to be short and their results
+small. Tasks that wait for others do not count: they must not keep the CPUs from finding work.
 
-Never holds a result: each task has a last return, which ends with it and says whether it failed, and how large its
-result is.
+Never holds a result: each task has a last return, which ends with it and says whether it failed, and how
+large its result is.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ _AHEAD_MAX = 4096
 _OPEN_MAX = 8192
 # When half of them have ended this soon (seconds), they are short: twice as many are let through.
 _SOON_SECONDS = 0.02
-# The part of the object store that results of tasks under way may fill when more than the fewest are let through.
+# The part of the object store that results of tasks under way may fill when more than the fewest are let
+# through.
 _STORE_SHARE = 0.2
 # How much of the estimate of a result's size remains when a smaller one is seen. A larger one counts at once.
 _DECAY = 0.98
@@ -95,7 +96,8 @@ class Flight:
         return ended
 
     def wait(self) -> list[Hashable]:
-        """Waits until some tasks have ended, or for a while. Returns their keys; empty when none is under way.
+        """Waits until some tasks have ended, or for a while. Returns their keys; empty when none is under
+        way.
 
         Raises:
             Exception: What a task raised.

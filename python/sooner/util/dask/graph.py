@@ -1,8 +1,9 @@
 """A Dask graph as it will be submitted: what is needed of it, in which order, and what belongs together.
 
-Two things happen to a graph here. Aliases vanish. And tasks that only take one item each of another task's result, as
-the second half of a shuffle does, become returns of that task: a consumer then pulls its item and not the whole.
-Nothing is submitted or computed here, and no graph is changed: it may belong to a collection.
+Two things happen to a graph here. Aliases vanish. And tasks that only take one item each of another task's
+result, as the second half of a shuffle does, become returns of that task: a consumer then pulls its item
+and not the whole. Nothing is submitted or computed here, and no graph is changed: it may belong to a
+collection.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ class Graph:
         splits: Whether takers of items become returns.
 
     Attributes:
-        nodes: The tasks and data that are needed, without aliases, in the order in which they are executed: Dask's, but
-            for tasks that need the same result and nothing else.
+        nodes: The tasks and data that are needed, without aliases, in the order in which they are executed:
+            Dask's, but for tasks that need the same result and nothing else.
         names: The keys that each task depends on, as it knows them.
         takers: By a task that returns items: the tasks that take them.
         uses: By key: how many tasks use it, and one more if it is wanted.
@@ -93,10 +94,10 @@ class Graph:
     def _with_siblings(self, ordered: list[Key], users: dict[Key, list[Key]]) -> Iterator[Key]:
         """The keys in order, but those that need nothing but one result, the same one, follow each other.
 
-        Dask's order goes for one end of the graph after the other. Where the least, the largest and a sketch of each
-        partition are computed, it makes all partitions for the first, and keeps them for the second and the third: all
-        the data is written to disk and read twice. What needs nothing but one of these results follows it, since it
-        may be smaller.
+        Dask's order goes for one end of the graph after the other. Where the least, the largest and a
+        sketch of each partition are computed, it makes all partitions for the first, and keeps them for
+        the second and the third: all the data is written to disk and read twice. What needs nothing but
+        one of these results follows it, since it may be smaller.
         """
         done: set[Key] = set()
         for key in ordered:
@@ -155,9 +156,9 @@ def graph_of(dsk: Any, splits: bool = False) -> dict[Key, GraphNode]:
 def fused(dsk: Any, keys: Iterable[Key], splits: bool = False) -> dict[Key, GraphNode]:
     """The graph of data frames with one task for what makes one partition, so that nothing between is stored.
 
-    Dask does so itself for arrays and bags; what users wrote as tasks of their own, it leaves as it is. Operations that
-    work partition by partition are fused first, also where two of them read the same partition, as in a shuffle; then
-    the chains that remain.
+    Dask does so itself for arrays and bags; what users wrote as tasks of their own, it leaves as it is.
+    Operations that work partition by partition are fused first, also where two of them read the same
+    partition, as in a shuffle; then the chains that remain.
 
     Args:
         dsk: A mapping or an expression, as for `graph_of`. Only expressions of data frames are changed.
@@ -176,8 +177,9 @@ def _fused_chains(graph: dict[Key, GraphNode], wanted: set[Key]) -> dict[Key, Gr
 
     What a shuffle takes apart together is one task with what makes it, too, although that are several nodes.
 
-    Dask's own function leaves a node alone when it first comes to it from a node that is not of its chain, such as one
-    that takes an item of its result: partitions would be stored, only to be taken apart by another task of a shuffle.
+    Dask's own function leaves a node alone when it first comes to it from a node that is not of its chain,
+    such as one that takes an item of its result: partitions would be stored, only to be taken apart by
+    another task of a shuffle.
     """
     users: dict[Key, list[Key]] = {}
     for key, node in graph.items():
@@ -273,7 +275,8 @@ _GETTERS = _getters()
 
 
 def index_taken(node: GraphNode) -> tuple[Any] | None:
-    """The index, in a tuple, if a task does nothing but take one item of the result of another one; else None.
+    """The index, in a tuple, if a task does nothing but take one item of the result of another one; else
+    None.
 
     Args:
         node: The task.
@@ -294,7 +297,8 @@ def index_taken(node: GraphNode) -> tuple[Any] | None:
 
 
 def are_disjoint(indices: list[Any]) -> bool:
-    """Whether items at these indices certainly have nothing in common: distinct names or numbers, or parts of a grid.
+    """Whether items at these indices certainly have nothing in common: distinct names or numbers, or parts of
+        a grid.
 
     Args:
         indices: Of the same container.

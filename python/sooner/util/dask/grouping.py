@@ -1,8 +1,8 @@
 """Rows of data frames by the partition each of them goes to, with fewer passes over memory than pandas needs.
 
-pandas finds the order of all rows, and takes them in that order, together with an index that nobody may want: for each
-row it goes somewhere else in memory. Here blocks of rows that fit into the caches of the processor are put in order,
-and their runs copied to where they belong. Several frames need not be put together first.
+pandas finds the order of all rows, and takes them in that order, together with an index that nobody may want:
+for each row it goes somewhere else in memory. Here blocks of rows that fit into the caches of the processor
+are put in order, and their runs copied to where they belong. Several frames need not be put together first.
 
 Whatever is not plain is left to pandas, and nothing here changes what it is given.
 """
@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-# Rows that are put in order at a time. More of them leave the caches; fewer make more and shorter runs to copy.
+# Rows that are put in order at a time. More of them leave the caches; fewer make more and shorter runs to
+# copy.
 _BLOCK_ROWS = 1 << 18
 # What 8 and 16 bits can number: NumPy sorts such numbers digit by digit.
 _BYTE = 1 << 8
 _SHORT = 1 << 16
-# Columns of different types lie in arrays of their own here, which all pieces share. Beyond so many each piece would be
-# larger than its rows.
+# Columns of different types lie in arrays of their own here, which all pieces share. Beyond so many each
+# piece would be larger than its rows.
 _MIXED_COLUMNS_MAX = 8
 
 
@@ -110,7 +111,8 @@ class _Runs:
         import numpy as np
 
         short: Any = np.uint8 if count <= _BYTE else np.uint16
-        # For each block: its array, where it begins there, the order of its rows, and how many each group has.
+        # For each block: its array, where it begins there, the order of its rows, and how many each group
+        # has.
         self._blocks: list[tuple[int, int, Any, Any]] = []
         for number, places in enumerate(numbers):
             for begin in range(0, len(places), _BLOCK_ROWS):

@@ -1,8 +1,8 @@
 """What is taken out of a task before it is submitted, and comes to it as the values that it depends on do.
 
-References, since the engine brings values for direct arguments only: persisted collections have references where others
-have data, and Dask's optimizations move data into tasks. And functions that would be pickled with their code: that
-takes a millisecond or more, and thousands of tasks share a function.
+References, since the engine brings values for direct arguments only: persisted collections have references
+where others have data, and Dask's optimizations move data into tasks. And functions that would be pickled
+with their code: that takes a millisecond or more, and thousands of tasks share a function.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
-"""The sketch of a column from which Dask finds the divisions of a `set_index`: more even than Dask's, in less time.
+"""The sketch of a column from which Dask finds the divisions of a `set_index`: more even than Dask's, in less
+time.
 
-Dask asks for some dozens of quantiles of each partition, most of them at the same places in all of them. Where
-partitions are alike these lie on top of each other, and divisions cannot be told apart between them: of 50 partitions
-of random numbers the largest has almost three times its share. Here the places of a partition are apart by the same
-step, and begin at another one in each partition, so that those of all together are spread evenly; and there are a few
-more of them. Each stands for as many rows.
+Dask asks for some dozens of quantiles of each partition, most of them at the same places in all of them.
+Where partitions are alike these lie on top of each other, and divisions cannot be told apart between them: of
+50 partitions of random numbers the largest has almost three times its share. Here the places of a partition
+are apart by the same step, and begin at another one in each partition, so that those of all together are
+spread evenly; and there are a few more of them. Each stands for as many rows.
 
-NumPy finds quantiles by moving all numbers about until those at the wanted places are where sorting would put them.
-Here the range of the numbers is cut into equal cells, the numbers in each are counted, and only the cells that hold a
-wanted place are sorted.
+NumPy finds quantiles by moving all numbers about until those at the wanted places are where sorting would put
+them. Here the range of the numbers is cut into equal cells, the numbers in each are counted, and only the
+cells that hold a wanted place are sorted.
 
 Columns of other types than numbers and times are left to Dask.
 """
@@ -42,8 +43,8 @@ def percentiles_summary(series: Any, num_old: int, num_new: int, upsample: float
         state: The seed of this partition.
 
     Returns:
-        Some of the numbers in order, from the smallest to the largest, and their weights: rows times 100, as Dask
-        has it.
+        Some of the numbers in order, from the smallest to the largest, and their weights: rows times 100,
+        as Dask has it.
     """
     import numpy as np
     from dask.dataframe.dispatch import tolist_dispatch
@@ -75,8 +76,8 @@ def at_shares(values: Any, shares: Any) -> Any:
     """The quantiles of an array.
 
     Args:
-        values: An array of numbers: whole ones give the nearest of them, others are interpolated (method 7 of Hyndman
-            and Fan 1996, as in NumPy).
+        values: An array of numbers: whole ones give the nearest of them, others are interpolated (method 7 of
+            Hyndman and Fan 1996, as in NumPy).
         shares: Which ones, from 0 to 1.
 
     Returns:

@@ -1,7 +1,7 @@
 """The scheduler as Dask calls it, and the settings that make it the default.
 
-What is public of `sooner.util.dask`, except for callbacks. How a graph is prepared, submitted and observed is in the
-modules beside this one.
+What is public of `sooner.util.dask`, except for callbacks. How a graph is prepared, submitted and observed
+is in the modules beside this one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from sooner.util.dask.graph import Graph, fused, graph_of
 
 _SPLITS = "sooner.split-tasks"
 
-# Dask names collections after their graphs. Otherwise it would pickle references for that, which keeps them for ever.
+# Dask names collections after their graphs. Otherwise it would pickle references for that, which keeps them
+# for ever.
 normalize_token.register(sooner.ObjectRef, lambda ref: ("sooner.ObjectRef", ref.hex()))
 
 
@@ -43,17 +44,18 @@ def sooner_dask_get(
 ) -> Any:
     """Computes keys of a graph with sooner's tasks. A session is started if there is none.
 
-    Usually given to Dask, which then calls it: `x.compute(scheduler=sooner_dask_get)`. What follows `keys` below can be
-    given to `compute` and `persist`, too.
+    Usually given to Dask, which then calls it: `x.compute(scheduler=sooner_dask_get)`. What follows `keys`
+    below can be given to `compute` and `persist`, too.
 
     Args:
         dsk: The graph.
         keys: A key, or a list of keys and lists.
         sooner_callbacks: Callbacks of this computation, instead of those that are active.
-        sooner_persist: Whether the results stay in the object store: references are returned instead of values, when
-            the last task was submitted, and errors show when they are used. By default so if `persist` calls.
-        sooner_remote_args: Options of all tasks, as for `.options()` of a remote function, such as `num_cpus`. Those of
-            annotations go before.
+        sooner_persist: Whether the results stay in the object store: references are returned instead of
+            values, when the last task was submitted, and errors show when they are used. By default so if
+            `persist` calls.
+        sooner_remote_args: Options of all tasks, as for `.options()` of a remote function, such as
+            `num_cpus`. Those of annotations go before.
         num_workers: Tasks under way at most. By default some more than can run.
         callbacks: Dask's callbacks of this computation, instead of those that are active.
         **others: Keywords of Dask's other schedulers, which mean nothing here.
@@ -121,7 +123,8 @@ def sooner_dask_get(
 
 
 def sooner_dask_get_sync(dsk: Any, keys: Any, **options: Any) -> Any:
-    """Computes keys of a graph with one task after the other, each in a worker: to find out what goes wrong where.
+    """Computes keys of a graph with one task after the other, each in a worker: to find out what goes wrong
+        where.
 
     Args:
         dsk: The graph.
@@ -143,10 +146,10 @@ def enable_dask_on_sooner(shuffle: str | None = "tasks", use_shuffle_optimizatio
     """Makes sooner the scheduler of Dask's collections: from now on, or inside a `with` statement.
 
     Args:
-        shuffle: How Dask shuffles: "tasks", which works with any number of nodes, or "disk" (needs a file system that
-            all nodes have).
-        use_shuffle_optimization: Whether a task whose result is only taken apart by others returns the parts, so that
-            each consumer gets its own and no more.
+        shuffle: How Dask shuffles: "tasks", which works with any number of nodes, or "disk" (needs a file
+            system that all nodes have).
+        use_shuffle_optimization: Whether a task whose result is only taken apart by others returns the parts,
+            so that each consumer gets its own and no more.
 
     Returns:
         A context manager whose end restores the settings before. It need not be used.

@@ -1,9 +1,10 @@
 """Shuffles of data frames in one stage, and without the column that says where each row goes.
 
-From 33 partitions on Dask shuffles in stages, which take all rows apart and put them together twice or more, for the
-sake of schedulers that mind many tasks: a piece that is taken out of a result is a task to them. Here it is one more
-return of a task. And the column with the number of its partition, which Dask adds to each row, has done its work when
-the rows are apart: it comes back where they are put together, rather than through memory and disk.
+From 33 partitions on Dask shuffles in stages, which take all rows apart and put them together twice or more,
+for the sake of schedulers that mind many tasks: a piece that is taken out of a result is a task to them. Here
+it is one more return of a task. And the column with the number of its partition, which Dask adds to each row,
+has done its work when the rows are apart: it comes back where they are put together, rather than through
+memory and disk.
 
 Expressions are read here and never changed.
 """
@@ -18,11 +19,11 @@ from dask._expr import Expr
 
 from sooner.util.dask.grouping import grouped
 
-# Pieces of a shuffle in one stage at most. Each costs the program that computes about a tenth of a millisecond; another
-# stage costs time for each byte.
+# Pieces of a shuffle in one stage at most. Each costs the program that computes about a tenth of a
+# millisecond; another stage costs time for each byte.
 _PIECES_MAX = 1 << 16
-# With more pieces than this several partitions before the shuffle are taken apart together, if that is enough: so many
-# at most. Each piece costs workers and the store about as much as the program.
+# With more pieces than this several partitions before the shuffle are taken apart together, if that is
+# enough: so many at most. Each piece costs workers and the store about as much as the program.
 _PIECES_GOOD = 1 << 15
 _TOGETHER_MAX = 8
 # The column of partition numbers, as Dask calls it.
@@ -30,10 +31,11 @@ _NUMBERS = "_partitions"
 
 
 def one_stage_shuffles(expression: Expr) -> dict[Hashable, Any]:
-    """Tasks that make the partitions of shuffles by tasks in one stage, by the keys that Dask's own tasks have.
+    """Tasks that make the partitions of shuffles by tasks in one stage, by the keys that Dask's own tasks
+    have.
 
-    What only the stages of Dask's tasks needed is not needed any more. An option `max_branch` that was given to a
-    shuffle, and is less than its partitions, leaves it to Dask.
+    What only the stages of Dask's tasks needed is not needed any more. An option `max_branch` that was given
+    to a shuffle, and is less than its partitions, leaves it to Dask.
 
     Args:
         expression: What is computed, as Dask lowered it.

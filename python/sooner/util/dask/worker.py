@@ -1,7 +1,7 @@
 """What runs in workers: one task of a graph with the values it depends on.
 
-Nothing here knows the rest of the graph, and nothing waits, since the engine brings the values before the task starts;
-except for tasks that need more of them than a call can have arguments.
+Nothing here knows the rest of the graph, and nothing waits, since the engine brings the values before the
+task starts; except for tasks that need more of them than a call can have arguments.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ def run(work: tuple[Any, ...], *values: Any) -> tuple[Any, ...]:
     """Executes a task of a graph, with those that are nested in it.
 
     Args:
-        work: The task; the keys it depends on; how many of them are its own, and not what was taken out of it; the
-            tasks that each take one item of its result, or None; the hooks, or None.
+        work: The task; the keys it depends on; how many of them are its own, and not what was taken out of
+            it; the tasks that each take one item of its result, or None; the hooks, or None.
         *values: The values of those keys.
 
     Returns:
-        The result, or the items that were taken from it; and at the end how many bytes that is, roughly. It comes to
-        the one who submits, who needs to know that the task is done, and not the result.
+        The result, or the items that were taken from it; and at the end how many bytes that is, roughly.
+        It comes to the one who submits, who needs to know that the task is done, and not the result.
     """
     node, names, needs, takers, hooks = work
     if len(values) == 1 and isinstance(values[0], Listed):

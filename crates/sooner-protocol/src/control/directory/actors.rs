@@ -1,8 +1,9 @@
-//! The directory of actors: which there are, where they are, and when they end (Ray, section 4.2.1: the actor table).
+//! The directory of actors: which there are, where they are, and when they end (Ray, section 4.2.1: the actor
+//! table).
 //!
-//! An actor is reserved when somebody says that its creation will come, pending while no node was asked to give it a
-//! process, placing while one was, placed when it has one, and dead for good after that. A process that ends while there
-//! are restarts makes it pending again, with the number of the next takeover.
+//! An actor is reserved when somebody says that its creation will come, pending while no node was asked to
+//! give it a process, placing while one was, placed when it has one, and dead for good after that. A process
+//! that ends while there are restarts makes it pending again, with the number of the next takeover.
 
 use crate::failures::title;
 use crate::probes::{bug, mark};
@@ -21,8 +22,8 @@ use crate::table::Set;
 use crate::time::Instant;
 use crate::uplink::{End, PlaceActor, ToNode};
 
-/// So many processes in a row that end before anything of an actor has begun in them are no lives of it. One more is: what it is told
-/// may be what ends them.
+/// So many processes in a row that end before anything of an actor has begun in them are no lives of it. One
+/// more is: what it is told may be what ends them.
 const UNBEGUN_ENDS_MAX: u32 = 8;
 
 #[derive(Debug)]
@@ -46,7 +47,8 @@ pub(in crate::control) struct Actor {
     pub(in crate::control) restarts: i32,
     /// What a new process is told: kept while there are restarts.
     pub(in crate::control) creation: Option<Box<CreateActor>>,
-    /// The same of one without restarts, until its constructor has returned: its process may end before it has begun.
+    /// The same of one without restarts, until its constructor has returned: its process may end before it
+    /// has begun.
     unbegun: Option<Box<CreateActor>>,
     /// Processes in a row that ended before anything of it had begun in them.
     unbegun_ends: u32,
@@ -167,7 +169,8 @@ impl Directory {
         }
     }
 
-    /// A node is asked to give an actor a process. What that is told goes there, and stays here only for the next one.
+    /// A node is asked to give an actor a process. What that is told goes there, and stays here only for the
+    /// next one.
     pub(in crate::control) fn place_on(&mut self, id: ActorId, node: NodeId, out: &mut DirectoryActions) {
         let Some(actor) = self.actors.get_mut(&id) else { return };
         let phase = std::mem::replace(&mut actor.phase, Phase::Placing { node });
@@ -243,7 +246,8 @@ impl Directory {
         self.leave_if_draining(id, node, out);
     }
 
-    /// A node will not give an actor a process, and no other is asked: its job has ended meanwhile, or too much waits there.
+    /// A node will not give an actor a process, and no other is asked: its job has ended meanwhile, or too
+    /// much waits there.
     pub(in crate::control) fn on_place_refused(
         &mut self,
         node: NodeId,
@@ -288,8 +292,8 @@ impl Directory {
         out.push(DirectoryAction::Send(from.node(), Box::new(subscribed)));
     }
 
-    /// Tells each node that has subscribers, and the one that has or had its process. The creator's node keeps the arguments
-    /// of a detached actor.
+    /// Tells each node that has subscribers, and the one that has or had its process. The creator's node
+    /// keeps the arguments of a detached actor.
     fn tell(&self, id: ActorId, news: &ToNode, out: &mut DirectoryActions) {
         let Some(actor) = self.actors.get(&id) else { return };
         let keeper = actor.detached.then_some(actor.owner);
@@ -369,9 +373,9 @@ impl Directory {
         }
     }
 
-    /// Ends an actor that has no process. Nobody hears of its end before the node that may be giving it one has said that nothing
-    /// is there any more: whoever owns the arguments of its constructor gives them back when it hears that, and that node may be where
-    /// they lie.
+    /// Ends an actor that has no process. Nobody hears of its end before the node that may be giving it one
+    /// has said that nothing is there any more: whoever owns the arguments of its constructor gives them back
+    /// when it hears that, and that node may be where they lie.
     fn end_unbegun(&mut self, id: ActorId, failure: Failure, out: &mut DirectoryActions) {
         let Some(actor) = self.actors.get_mut(&id) else { return };
         match actor.phase {
@@ -454,8 +458,9 @@ impl Directory {
         self.bury(id, failure, out);
     }
 
-    /// A new process takes over: it is placed like a new actor, under the same id and name. One before it that ended before anything
-    /// of the actor had begun there was none of its lives: a worker may end at the moment at which it becomes an actor.
+    /// A new process takes over: it is placed like a new actor, under the same id and name. One before it
+    /// that ended before anything of the actor had begun there was none of its lives: a worker may end at the
+    /// moment at which it becomes an actor.
     fn restart(&mut self, id: ActorId, gone: WorkerGone, has_begun: bool, out: &mut DirectoryActions) {
         let actor = self.actors.get_mut(&id).expect("looked up by the caller");
         let creation = actor.creation.take().or_else(|| actor.unbegun.take());
@@ -497,8 +502,9 @@ impl Directory {
         let mut before = None;
         if let Some(actor) = self.actors.get_mut(&id) {
             if let Phase::Placing { node } = actor.phase {
-                // It may have given it a process, of whose end a later control service must not hear as of that of an
-                // actor which may start again; nor of the end of the process before, from the node of that.
+                // It may have given it a process, of whose end a later control service must not hear as of
+                // that of an actor which may start again; nor of the end of the process before, from the node
+                // of that.
                 before = actor.last_node.replace(node).filter(|before| *before != node);
             }
             actor.phase = Phase::Dead(failure.clone());
@@ -545,8 +551,8 @@ impl Directory {
         }
     }
 
-    /// Nobody hears of an ended actor again. One that nobody refers to is kept for a while, for those who look at the
-    /// state.
+    /// Nobody hears of an ended actor again. One that nobody refers to is kept for a while, for those who
+    /// look at the state.
     fn retire(&mut self, id: ActorId) {
         let Some(actor) = self.actors.get_mut(&id) else { return };
         actor.subscribers.clear();
@@ -630,7 +636,8 @@ impl Actor {
         }
     }
 
-    /// What its next process is told, if there may be one: after restarts, or because this one ends before it has begun.
+    /// What its next process is told, if there may be one: after restarts, or because this one ends before it
+    /// has begun.
     pub(in crate::control) fn keep_creation(&mut self, told: Option<Box<CreateActor>>) {
         (self.creation, self.unbegun) = match self.restarts {
             0 => (None, told.filter(|_| !self.is_ready)),
@@ -658,7 +665,8 @@ impl Actor {
         matches!(self.phase, Phase::Pending(_) | Phase::Placing { .. })
     }
 
-    /// It waits for its creation, or for a process that it is to have: for its first one only if there may be others after that.
+    /// It waits for its creation, or for a process that it is to have: for its first one only if there may be
+    /// others after that.
     fn has_no_process_to_kill(&self) -> bool {
         let may_begin_again = self.restarted() > 0 || self.restarts != 0;
         matches!(self.phase, Phase::Reserved) || (self.is_waiting() && may_begin_again)

@@ -1,10 +1,11 @@
 //! Which checkpoint of each actor stands, and who is told of it.
 //!
-//! The node of an actor's process holds the block of a state, and the owners of references inside keep their objects for
-//! it: each is told of all that it is to keep ([`KeepObjects`]), also by a control service that has started again. Each
-//! caller is told which of its calls a checkpoint covers, and the last checkpoint that was told of is given to the next
-//! process: what the callers still keep is exactly what that state lacks. Both go the way of the news of a restart, and so
-//! in one order with it (`docs/adr/0013-checkpointed-actors.md`).
+//! The node of an actor's process holds the block of a state, and the owners of references inside keep their
+//! objects for it: each is told of all that it is to keep ([`KeepObjects`]), also by a control service that
+//! has started again. Each caller is told which of its calls a checkpoint covers, and the last checkpoint
+//! that was told of is given to the next process: what the callers still keep is exactly what that state
+//! lacks. Both go the way of the news of a restart, and so in one order with it
+//! (`docs/adr/0013-checkpointed-actors.md`).
 
 use sooner_wire::message::{
     ActorDead, ActorsHere, AddBorrow, Checkpoint, Checkpointed, KeepObjects, Outcome, Restore, Return,
@@ -23,10 +24,11 @@ pub(in crate::control) struct Checkpoints {
     /// How many were taken.
     pub(in crate::control) taken: u64,
     last: Option<Last>,
-    /// Owners that keep something for the last one or, before a control service has heard of that, for an earlier one.
+    /// Owners that keep something for the last one or, before a control service has heard of that, for an
+    /// earlier one.
     keepers: Set<WorkerId>,
-    /// Blocks with states of it that nodes kept when the control service started again, and where: one may be that of a later
-    /// checkpoint than it has heard of.
+    /// Blocks with states of it that nodes kept when the control service started again, and where: one may be
+    /// that of a later checkpoint than it has heard of.
     left: Set<(NodeId, u64)>,
     /// Processes before the present one of which nodes tell, until it has its state.
     earlier: Map<WorkerId, Earlier>,
@@ -94,8 +96,8 @@ impl Last {
 }
 
 impl Checkpoints {
-    /// A node tells of the last one, which is there or on the node that it names. Whether all owners of references inside
-    /// were told to keep the objects is not known: see [`Directory::keep_again`].
+    /// A node tells of the last one, which is there or on the node that it names. Whether all owners of
+    /// references inside were told to keep the objects is not known: see [`Directory::keep_again`].
     pub(in crate::control) fn learn(&mut self, state: Return, node: NodeId, taker: WorkerId, takeover: u32) {
         if self.last.as_ref().is_some_and(|last| last.takeover > takeover) {
             return;
@@ -127,14 +129,16 @@ impl Checkpoints {
         self.earlier.keys().map(|process| process.node())
     }
 
-    /// Whether the last checkpoint of all processes before the one with this number is known, or that there was none.
+    /// Whether the last checkpoint of all processes before the one with this number is known, or that there
+    /// was none.
     fn knows_all_before(&self, takeover: u32) -> bool {
         let of = |takeover| self.earlier.values().find(move |earlier| earlier.takeover == takeover);
         let known = (0..takeover).rev().map_while(of);
         takeover == 0 || known.clone().any(|earlier| earlier.had_begun) || known.count() == takeover as usize
     }
 
-    /// Whether a process that is not the latest may have taken the last checkpoint: none after it had what it begins with.
+    /// Whether a process that is not the latest may have taken the last checkpoint: none after it had what it
+    /// begins with.
     fn takes_from(&self, process: WorkerId) -> Option<u32> {
         let takeover = self.earlier.get(&process)?.takeover;
         let is_later = |earlier: &Earlier| earlier.takeover > takeover && earlier.had_begun;
@@ -231,8 +235,8 @@ impl Directory {
         }
     }
 
-    /// After a new start: callers were perhaps not told of these, which the checkpoints of an actor cover. The process that took
-    /// those was.
+    /// After a new start: callers were perhaps not told of these, which the checkpoints of an actor cover.
+    /// The process that took those was.
     pub(in crate::control) fn cover_again(
         &self,
         actor: ActorId,
@@ -311,9 +315,9 @@ impl Directory {
         let_go_of(last, out);
     }
 
-    /// After a new start: these keep something for these actors, and owners were perhaps not told of the last checkpoint. What
-    /// was kept for one that is gone is let go; for others it stays until there is another checkpoint, because one that was
-    /// taken before may still be heard of.
+    /// After a new start: these keep something for these actors, and owners were perhaps not told of the last
+    /// checkpoint. What was kept for one that is gone is let go; for others it stays until there is another
+    /// checkpoint, because one that was taken before may still be heard of.
     pub(in crate::control) fn keep_again(&mut self, keeping: Vec<Keeping>, out: &mut DirectoryActions) {
         for Keeping { actor: id, by } in keeping {
             let living = self.actors.get_mut(&id).filter(|actor| !actor.has_ended());

@@ -1,8 +1,8 @@
-//! Nodes that leave in order, as far as the directory has to know: nothing begins there any more, and actors that may begin
-//! anew do so elsewhere, without using up a restart: nothing has failed.
+//! Nodes that leave in order, as far as the directory has to know: nothing begins there any more, and actors
+//! that may begin anew do so elsewhere, without using up a restart: nothing has failed.
 //!
-//! An actor that may not be restarted stays until its node ends: another process would not be the same actor. So do actors in
-//! placement groups, whose bundles stay, and those that no other node can have.
+//! An actor that may not be restarted stays until its node ends: another process would not be the same actor.
+//! So do actors in placement groups, whose bundles stay, and those that no other node can have.
 
 use sooner_wire::message::CreateActor;
 use sooner_wire::{ActorId, NodeId};
@@ -59,7 +59,8 @@ impl Directory {
             return self.place_anew(node, id, takeover, create);
         }
         if !self.is_placing(id, takeover, node) {
-            // It went out of scope after it was asked back: then this is the answer to that, and the node may well stay.
+            // It went out of scope after it was asked back: then this is the answer to that, and the node may
+            // well stay.
             return;
         }
         // It may leave although nobody has said so here: the control service was away.

@@ -1,13 +1,17 @@
-//! What of the directory outlives it: actors that have a name or are detached, their names and jobs, placement groups.
+//! What of the directory outlives it: actors that have a name or are detached, their names and jobs,
+//! placement groups.
 //!
-//! Whatever is told of these and could not be taken back is held until the disk has it: the answer that a name is given, the
-//! word to a node that an actor is to have a process there, the word that bundles may be used
-//! (`docs/adr/0033-what-the-directory-writes.md`). A turn's changes are written together, as what they have come to.
+//! Whatever is told of these and could not be taken back is held until the disk has it: the answer that a
+//! name is given, the word to a node that an actor is to have a process there, the word that bundles may be
+//! used (`docs/adr/0033-what-the-directory-writes.md`). A turn's changes are written together, as what they
+//! have come to.
 //!
-//! A disk that takes nothing refuses what is new, with its reason. What is written already goes on, and its changes are tried
-//! again each second. Ends are told at once: whoever ended something says so again to the next control service.
+//! A disk that takes nothing refuses what is new, with its reason. What is written already goes on, and its
+//! changes are tried again each second. Ends are told at once: whoever ended something says so again to the
+//! next control service.
 //!
-//! Nothing else ever waits here, and where nobody asked for records ([`Directory::keep_records`]) nothing is noted.
+//! Nothing else ever waits here, and where nobody asked for records ([`Directory::keep_records`]) nothing is
+//! noted.
 
 use sooner_wire::limits::{
     CONTROL_AWAY_NANOS, STORE_BATCH_MAX, STORE_KEY_BYTES_MAX, STORE_RETRY_NANOS, STORE_VALUE_BYTES_MAX,
@@ -72,7 +76,8 @@ pub(in crate::control) struct Durable {
     /// To be written at the end of this turn.
     dirty: Set<Subject>,
     held: Map<Subject, Vec<Held>>,
-    /// Is being written. What changes meanwhile is written after that: it depends on whether the disk takes this.
+    /// Is being written. What changes meanwhile is written after that: it depends on whether the disk takes
+    /// this.
     writing: Set<Subject>,
     /// Those of them that have changed.
     changed: Set<Subject>,
@@ -81,9 +86,11 @@ pub(in crate::control) struct Durable {
     retry: Option<Instant>,
     batches: u64,
     pending: Map<BatchId, Batch>,
-    /// What there is a record of, or will be when the disk has answered; and in how many pieces its creation is.
+    /// What there is a record of, or will be when the disk has answered; and in how many pieces its creation
+    /// is.
     pub(in crate::control) recorded: Map<Subject, u32>,
-    /// Of actors whose records have no creation yet: what their processes are told. Kept until the disk has it.
+    /// Of actors whose records have no creation yet: what their processes are told. Kept until the disk has
+    /// it.
     creations: Map<ActorId, Vec<Vec<u8>>>,
     /// Actors of which only the record is known, not what their nodes say.
     pub(in crate::control) unconfirmed: Set<ActorId>,

@@ -1,11 +1,11 @@
 //! The jobs of a cluster: which nodes know of each, and when it is over.
 //!
-//! A job begins with its driver, whose node says what its workers need. Another node asks for that when it first has work
-//! for the job. All that know it hear when its driver leaves in order, and that it is over: when its driver is gone and
-//! no actor of it is left that outlives it (`docs/adr/0030-jobs-over-nodes.md`).
+//! A job begins with its driver, whose node says what its workers need. Another node asks for that when it
+//! first has work for the job. All that know it hear when its driver leaves in order, and that it is over:
+//! when its driver is gone and no actor of it is left that outlives it (`docs/adr/0030-jobs-over-nodes.md`).
 //!
-//! A node may ask before the driver's node has spoken: they come over different connections. It is answered then, or when
-//! that node is gone; it does not wait for ever by itself.
+//! A node may ask before the driver's node has spoken: they come over different connections. It is answered
+//! then, or when that node is gone; it does not wait for ever by itself.
 
 use std::collections::VecDeque;
 
@@ -149,7 +149,8 @@ impl Directory {
         }
     }
 
-    /// A node can start no workers for the job of an actor. Whether the job is known: otherwise the node would be asked again.
+    /// A node can start no workers for the job of an actor. Whether the job is known: otherwise the node
+    /// would be asked again.
     pub(in crate::control) fn note_unable(&mut self, node: NodeId, id: ActorId, why: &str) -> bool {
         let job = self.actors.get(&id).map(|actor| actor.job);
         let Some(known) = job.and_then(|job| self.jobs.open.get_mut(&job)) else { return false };

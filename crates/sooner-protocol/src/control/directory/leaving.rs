@@ -24,7 +24,8 @@ impl Directory {
         self.on_registered(node, ResourceSet::default());
     }
 
-    /// A node is gone with all that was there. Whoever is told anything that follows from it has been told that.
+    /// A node is gone with all that was there. Whoever is told anything that follows from it has been told
+    /// that.
     pub fn on_node_gone(&mut self, node: NodeId, reason: &str, out: &mut DirectoryActions) {
         let was_expected = self.expect_no_longer(node);
         if self.nodes.swap_remove(&node).is_none() && !was_expected {
@@ -44,7 +45,8 @@ impl Directory {
         self.end_jobs_on(node, out);
     }
 
-    /// Processes of a node that are known here: owners of actors, those who hear of some, and drivers of groups.
+    /// Processes of a node that are known here: owners of actors, those who hear of some, and drivers of
+    /// groups.
     fn processes_on(&self, node: NodeId) -> Set<WorkerId> {
         let owners = self.actors.values().map(|actor| actor.owner);
         let subscribers = self.actors.values().flat_map(|actor| actor.subscribers.iter().copied());

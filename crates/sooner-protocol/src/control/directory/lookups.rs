@@ -1,8 +1,9 @@
 //! Actors that the control service has not heard of: gone, or still on their way.
 //!
-//! A handle may reach a third process, and that one the control service, before the owner's own message does: they come
-//! over different connections. The owner said that the actor exists before it handed the handle on, so its answer to any
-//! later question comes behind that word. The question is that for lost blocks, and names none.
+//! A handle may reach a third process, and that one the control service, before the owner's own message does:
+//! they come over different connections. The owner said that the actor exists before it handed the handle on,
+//! so its answer to any later question comes behind that word. The question is that for lost blocks, and
+//! names none.
 
 use sooner_wire::message::{ActorDead, FIRST_CONTROL_ROUND, ForgetLost};
 use sooner_wire::{ActorId, WorkerId};

@@ -1,4 +1,5 @@
-//! Where what has a strategy goes: actors that are bound to nodes, labels or placement groups, and the groups themselves.
+//! Where what has a strategy goes: actors that are bound to nodes, labels or placement groups, and the groups
+//! themselves.
 
 use sooner_wire::message::{
     BundleFree, CreateActor, Failure, FailureCode, GroupPhase, GroupState, Infeasible, Message,
@@ -85,7 +86,8 @@ impl Directory {
         }
     }
 
-    /// Whether this answers somebody who may build on one group that a control service to come would not know.
+    /// Whether this answers somebody who may build on one group that a control service to come would not
+    /// know.
     fn must_be_written(&self, state: &GroupState) -> bool {
         let [row] = &state.groups[..] else { return false };
         let is_answer = state.request != 0 && state.error.is_none() && row.phase != GroupPhase::Removed;
@@ -127,8 +129,8 @@ impl Directory {
         self.groups.forget(process);
     }
 
-    /// Where an actor goes: not to a node that can start no workers for its job, nor to the one that is to be left out. What only
-    /// nodes without workers could have never runs.
+    /// Where an actor goes: not to a node that can start no workers for its job, nor to the one that is to be
+    /// left out. What only nodes without workers could have never runs.
     pub(in crate::control) fn target_of(
         &self,
         id: ActorId,
@@ -201,8 +203,8 @@ impl Directory {
         }
     }
 
-    /// The bundles in which an actor may run, each like a node; `None` if their group is gone. Of one whose node has not said what
-    /// it has free nothing is known to be in use.
+    /// The bundles in which an actor may run, each like a node; `None` if their group is gone. Of one whose
+    /// node has not said what it has free nothing is known to be in use.
     fn rows_in_group(&self, place: InGroup, needs: &Needs<'_>) -> Option<Vec<NodeRow>> {
         let bundles = self.groups.bundles_for(place, needs.placement)?;
         let mut rows: Vec<NodeRow> = Vec::new();

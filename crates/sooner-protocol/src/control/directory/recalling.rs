@@ -1,9 +1,11 @@
-//! Actors that were sent to a node and have no process yet: where another node has room meanwhile, they go there.
+//! Actors that were sent to a node and have no process yet: where another node has room meanwhile, they go
+//! there.
 //!
-//! An actor for which no node has room waits at one, in turn with what waits there ([`crate::scheduling::policy::queue`]): there it is
-//! served however little of the node is ever reported as free. As soon as another node has room by its report, the first one is
-//! asked to give it back, which it does as long as nothing was set aside for it; then it is placed anew. One that was sent to where
-//! there was room and has not begun after [`RECALL_NANOS`] is treated like that, too: a report may have been old.
+//! An actor for which no node has room waits at one, in turn with what waits there
+//! ([`crate::scheduling::policy::queue`]): there it is served however little of the node is ever reported as
+//! free. As soon as another node has room by its report, the first one is asked to give it back, which it
+//! does as long as nothing was set aside for it; then it is placed anew. One that was sent to where there was
+//! room and has not begun after [`RECALL_NANOS`] is treated like that, too: a report may have been old.
 //!
 //! Invariants:
 //! - Q1: an actor is sent to the next node after the one before has said that nothing of it is there.
@@ -26,7 +28,8 @@ use crate::table::{Map, Set};
 use crate::time::Instant;
 use crate::uplink::{End, ToNode};
 
-/// Different kinds of actors of which was found in one look that no node has room for them: further ones are looked at each.
+/// Different kinds of actors of which was found in one look that no node has room for them: further ones are
+/// looked at each.
 const KINDS_MAX: usize = 16;
 
 /// What decides where an actor may go.
@@ -107,7 +110,8 @@ pub(in crate::control) struct Recalls {
     counts: Map<NodeId, u32>,
     /// When one of them may be asked back that may not be now.
     due: Option<Instant>,
-    /// Those that an earlier control service has sent to a node, of which no more is known: they are asked back once.
+    /// Those that an earlier control service has sent to a node, of which no more is known: they are asked
+    /// back once.
     unknown: Vec<(ActorId, NodeId)>,
     /// Those that were.
     asked: Set<ActorId>,
@@ -249,8 +253,8 @@ impl Directory {
         out.push(recall(id, actor.takeovers, sent.node));
     }
 
-    /// What only its node knows enough of is asked back if there is another node at all: it is placed anew where it waits, if there is
-    /// room nowhere else.
+    /// What only its node knows enough of is asked back if there is another node at all: it is placed anew
+    /// where it waits, if there is room nowhere else.
     fn recall_unknown(&mut self, out: &mut DirectoryActions) {
         for (id, node) in std::mem::take(&mut self.recalls.unknown) {
             let is_there = |phase: &Phase| matches!(phase, Phase::Placing { node: at } if *at == node);

@@ -1,13 +1,15 @@
-//! What nodes have free by their last reports, less what actors were sent there since, for those that place actors and groups: in
-//! the order in which nodes first spoke.
+//! What nodes have free by their last reports, less what actors were sent there since, for those that place
+//! actors and groups: in the order in which nodes first spoke.
 //!
-//! What an actor is sent to a node with counts as used there at once: by the time of the next report many more may have been
-//! placed. It counts until the node has given the actor a process and has reported since, or for [`COUNTED_NANOS`] after that: a node
-//! says nothing when nothing has changed. Meanwhile it may count twice, and then looks more used than it is.
+//! What an actor is sent to a node with counts as used there at once: by the time of the next report many
+//! more may have been placed. It counts until the node has given the actor a process and has reported since,
+//! or for [`COUNTED_NANOS`] after that: a node says nothing when nothing has changed. Meanwhile it may count
+//! twice, and then looks more used than it is.
 //!
 //! Every node reports up to twenty times a second, so a report must not cost more with more nodes.
 //!
-//! It never decides anything, and it is no ledger: a node that is asked on the strength of it decides by itself.
+//! It never decides anything, and it is no ledger: a node that is asked on the strength of it decides by
+//! itself.
 
 use std::collections::VecDeque;
 
@@ -106,7 +108,8 @@ impl Rows {
         }
     }
 
-    /// Nothing begins there any more. This one costs as much as there are nodes: they do not go as often as they report.
+    /// Nothing begins there any more. This one costs as much as there are nodes: they do not go as often as
+    /// they report.
     pub(in crate::control) fn remove(&mut self, node: NodeId) {
         if let Some(at) = self.places.get(&node) {
             self.said.remove(*at);

@@ -17,8 +17,8 @@ use crate::uplink::BundleOrder;
 /// Where a bundle is, and by which attempt it was reserved there.
 pub(super) type Place = (NodeId, u64);
 
-/// What must outlive a restart of the control service: written before the first `Commit`, and when a group is made or
-/// a bundle loses its place.
+/// What must outlive a restart of the control service: written before the first `Commit`, and when a group is
+/// made or a bundle loses its place.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Record {
     /// Which group.

@@ -7,7 +7,8 @@ use sooner_wire::limits::NODES_GONE_MAX;
 
 use crate::table::Map;
 
-/// The latest of them. An id that is older than that is not known, which says the same: see [`crate::control::membership`].
+/// The latest of them. An id that is older than that is not known, which says the same: see
+/// [`crate::control::membership`].
 #[derive(Debug, Default)]
 pub(in crate::control) struct GoneNodes {
     reasons: Map<NodeId, String>,

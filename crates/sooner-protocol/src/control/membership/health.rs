@@ -1,10 +1,11 @@
 //! Whether one node lives: what was heard of it, and what a doubt does (`docs/adr/0022`).
 //!
-//! A closed connection is not a death: it raises a doubt, and the node's port is dialled. A port that refuses is the end of the
-//! process that listened there; one that answers ends the doubt; one that does neither leaves the decision to silence. A node
-//! that nobody can dial gets some time to come back.
+//! A closed connection is not a death: it raises a doubt, and the node's port is dialled. A port that refuses
+//! is the end of the process that listened there; one that answers ends the doubt; one that does neither
+//! leaves the decision to silence. A node that nobody can dial gets some time to come back.
 //!
-//! It never says that a node is gone because the head itself stood still: [`crate::control::membership`] begins all silences anew then.
+//! It never says that a node is gone because the head itself stood still: [`crate::control::membership`]
+//! begins all silences anew then.
 
 use sooner_wire::NodeId;
 use sooner_wire::limits::{RESUME_GRACE_NANOS, SLOW_BEATS, SLOW_LAG_NANOS};
@@ -71,7 +72,8 @@ impl Health {
         true
     }
 
-    /// A connection to it ended, or somebody else says so. Returns the number of the probe to be made, if one is.
+    /// A connection to it ended, or somebody else says so. Returns the number of the probe to be made, if one
+    /// is.
     pub(in crate::control) fn doubt(&mut self) -> Option<u32> {
         if let Doubt::Probing(_) = self.doubt {
             return None;
@@ -88,8 +90,8 @@ impl Health {
         }
     }
 
-    /// A probe ended. Returns why the node is gone, if it is. An answer is a sign of life however late it comes, but only the
-    /// last probe decides a doubt: it may be newer than that answer.
+    /// A probe ended. Returns why the node is gone, if it is. An answer is a sign of life however late it
+    /// comes, but only the last probe decides a doubt: it may be newer than that answer.
     pub(in crate::control) fn on_probed(
         &mut self,
         me: NodeId,

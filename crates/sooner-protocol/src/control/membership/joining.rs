@@ -1,4 +1,5 @@
-//! What a node says of itself when it joins, checked: whatever is wrong has a reason that its user can act upon.
+//! What a node says of itself when it joins, checked: whatever is wrong has a reason that its user can act
+//! upon.
 
 use std::net::SocketAddr;
 

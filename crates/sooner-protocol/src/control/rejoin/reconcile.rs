@@ -1,4 +1,5 @@
-//! A control service begins with what the one before it had written, and brings that together with what nodes say.
+//! A control service begins with what the one before it had written, and brings that together with what nodes
+//! say.
 //!
 //! | record of an actor | its node | what follows |
 //! |---|---|---|
@@ -10,9 +11,9 @@
 //! | | is gone | the process is: the actor starts again, or is dead |
 //! | | has neither come back nor gone | nothing, until it does |
 //!
-//! A record is written before the word that depends on it, so no node can have heard of what no record says. An actor that
-//! takes checkpoints, and of which no node can say which one was the last, has lost its state and is dead: to begin anew would
-//! be to forget calls that had succeeded.
+//! A record is written before the word that depends on it, so no node can have heard of what no record says.
+//! An actor that takes checkpoints, and of which no node can say which one was the last, has lost its state
+//! and is dead: to begin anew would be to forget calls that had succeeded.
 
 use sooner_wire::limits::CREATION_PIECES_MAX;
 use sooner_wire::message::{CreateActor, WorkerGone};
@@ -165,7 +166,8 @@ impl Directory {
         !self.nodes.contains_key(&node) && !is_absent
     }
 
-    /// The nodes that are there, and those of an earlier control service that have neither come back nor gone.
+    /// The nodes that are there, and those of an earlier control service that have neither come back nor
+    /// gone.
     pub(in crate::control) fn nodes_that_may_be(&self) -> impl Iterator<Item = NodeId> + '_ {
         let absent = self.durable.iter().flat_map(|durable| &durable.absent);
         self.nodes.keys().chain(absent.filter(|node| !self.nodes.contains_key(*node))).copied()

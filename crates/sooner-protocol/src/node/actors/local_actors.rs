@@ -1,8 +1,9 @@
 //! The actors that have a process on this node, or are to get one.
 //!
-//! The control service says which (it has the directory: [`crate::control`]); the node waits for room, gives the actor a
-//! worker, and says what became of it. An actor is known here from [`ToNode::PlaceActor`](crate::uplink::ToNode) until
-//! its process is gone, or until it is ended before it got one.
+//! The control service says which (it has the directory: [`crate::control`]); the node waits for room, gives
+//! the actor a worker, and says what became of it. An actor is known here from
+//! [`ToNode::PlaceActor`](crate::uplink::ToNode) until its process is gone, or until it is ended before it
+//! got one.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -39,7 +40,8 @@ pub(in crate::node) struct LocalActors {
     pub(in crate::node) suspended: Vec<ActorId>,
     /// The latest that ended, the last one last.
     pub(in crate::node) ended: VecDeque<ActorHere>,
-    /// The latest of which was said that they are dead, the last one last: other nodes may not have heard that.
+    /// The latest of which was said that they are dead, the last one last: other nodes may not have heard
+    /// that.
     pub(in crate::node) dead: VecDeque<ActorDead>,
 }
 
@@ -97,7 +99,8 @@ impl LocalActors {
         self.actors.get(&id).filter(|local| local.process.is_none())?.create.as_deref()
     }
 
-    /// Takes out those of a job that have no process: the numbers of their takeovers, and what their processes are told.
+    /// Takes out those of a job that have no process: the numbers of their takeovers, and what their
+    /// processes are told.
     pub(in crate::node) fn take_waiting(&mut self, job: WorkerId) -> Vec<(u32, Box<CreateActor>)> {
         let is_its = |_: &ActorId, local: &mut LocalActor| local.job == job && local.process.is_none();
         let taken = self.actors.extract_if(.., is_its);
@@ -159,7 +162,8 @@ pub(crate) fn given_back(takeover: u32, create: Box<CreateActor>, why: &str) -> 
     NodeAction::Control(ToControl::PlaceRefused { actor, takeover, reason, create, no_workers, for_now })
 }
 
-/// An actor that was ended before it had a process. With what it is, in case it was another one for this control service.
+/// An actor that was ended before it had a process. With what it is, in case it was another one for this
+/// control service.
 pub(crate) fn ended_unbegun(takeover: u32, create: Box<CreateActor>) -> NodeAction {
     let (actor, reason, create) = (create.actor, "it was ended there".to_owned(), Some(create));
     let (no_workers, for_now) = (false, true);
@@ -212,7 +216,8 @@ impl NodeCore {
         }
     }
 
-    /// Gives waiting actors their resources, in order of shape: one that does not fit holds up none that does.
+    /// Gives waiting actors their resources, in order of shape: one that does not fit holds up none that
+    /// does.
     pub(in crate::node) fn place_actors(&mut self) {
         let mut still_waiting = VecDeque::new();
         for (rank, actor) in std::mem::take(&mut self.local_actors.waiting) {
@@ -227,9 +232,9 @@ impl NodeCore {
         self.local_actors.waiting = still_waiting;
     }
 
-    /// Whether the creator of an actor was a process of this node that is gone. The control service elsewhere is about to end
-    /// such an actor; but all processes here have been asked already what they have of its creator, so that none is to be
-    /// shown what that had given to the constructor.
+    /// Whether the creator of an actor was a process of this node that is gone. The control service elsewhere
+    /// is about to end such an actor; but all processes here have been asked already what they have of its
+    /// creator, so that none is to be shown what that had given to the constructor.
     fn ends_with_its_creator(&self, actor: ActorId) -> bool {
         let creator = actor.owner;
         let is_gone = creator.node() == self.id() && !self.clients.contains_key(&creator);
@@ -282,8 +287,8 @@ impl NodeCore {
         }
     }
 
-    /// Whether processes here will hear of the end of one that their actor waits for. Not if they would have heard of it: the
-    /// control service may name one whose end it hears of later than this node.
+    /// Whether processes here will hear of the end of one that their actor waits for. Not if they would have
+    /// heard of it: the control service may name one whose end it hears of later than this node.
     fn will_learn_of_end(&mut self, process: WorkerId, out: &mut NodeActions) -> bool {
         if !self.is_elsewhere(process) {
             return self.clients.contains_key(&process);
@@ -297,7 +302,8 @@ impl NodeCore {
         true
     }
 
-    /// The control service has room for an actor elsewhere: it goes there, unless something was set aside for it here.
+    /// The control service has room for an actor elsewhere: it goes there, unless something was set aside for
+    /// it here.
     fn on_recall_actor(&mut self, actor: ActorId, takeover: u32, out: &mut NodeActions) {
         if self.local_actors.placed(actor, takeover).is_none() {
             return;
@@ -329,12 +335,14 @@ impl NodeCore {
             (Some((worker, _)), End::Killed) => out.push(NodeAction::KillWorker(*worker)),
             (Some((worker, _)), End::Finished) => out.push(send(*worker, ExitActor { actor: id })),
             (None, _) | (_, End::Recalled | End::Succeeded) => {
-                // Its owner hears of its end when nothing is here that could read the arguments which that gives back then.
+                // Its owner hears of its end when nothing is here that could read the arguments which that
+                // gives back then.
                 let ended = self.local_actors.actors.swap_remove(&id);
                 out.extend(
                     ended.and_then(|local| local.create).map(|create| ended_unbegun(takeover, create)),
                 );
-                // Others may have what was set aside for it at once: when a worker comes for it, nothing more happens.
+                // Others may have what was set aside for it at once: when a worker comes for it, nothing more
+                // happens.
                 self.drop_actor_placement(id);
             }
         }

@@ -1,8 +1,8 @@
 //! Actors that processes of this node have to do with, wherever they are: who here hears of each.
 //!
-//! All news of an actor comes from the control service, one after the other, and goes to every subscriber here. Nothing
-//! is answered from what was said before: who asks for an actor that has been taken over meanwhile would be told of a
-//! process that is gone.
+//! All news of an actor comes from the control service, one after the other, and goes to every subscriber
+//! here. Nothing is answered from what was said before: who asks for an actor that has been taken over
+//! meanwhile would be told of a process that is gone.
 
 use sooner_wire::message::{
     ActorDead, ActorRestarting, ActorStarted, CreateActor, Dependency, Message, Outcome, is_spilled,
@@ -95,8 +95,8 @@ impl NodeCore {
         }
     }
 
-    /// An actor is at another process than was said before. If nothing was said in between, a control service that has
-    /// started again does not know that callers were not told.
+    /// An actor is at another process than was said before. If nothing was said in between, a control service
+    /// that has started again does not know that callers were not told.
     fn note_place(&mut self, started: &ActorStarted, out: &mut NodeActions) {
         let Some(place) = self.places.actors.get_mut(&started.actor) else { return };
         place.has_begun = true;

@@ -1,5 +1,6 @@
-//! What a node tells a control service that has started again (`docs/adr/0032-what-nodes-tell-a-head-again.md`): the actors
-//! that have a process here, or wait for one, and those whose end it may not have heard of.
+//! What a node tells a control service that has started again
+//! (`docs/adr/0032-what-nodes-tell-a-head-again.md`): the actors that have a process here, or wait for one,
+//! and those whose end it may not have heard of.
 //!
 //! A node that carries the control service itself keeps nothing for that.
 
@@ -15,7 +16,8 @@ use crate::uplink::{ToControl, takes_checkpoints};
 
 /// Ends of actors that are told again: later ones than a control service can have missed.
 const ENDS_MAX: usize = 1024;
-/// Calls of an actor that are told again: more than a control service has under way when it ends, and callers did not hear of.
+/// Calls of an actor that are told again: more than a control service has under way when it ends, and callers
+/// did not hear of.
 const COVERED_MAX: usize = 1024;
 
 /// What is kept of an actor for that alone.
@@ -105,7 +107,8 @@ impl LocalActors {
         self.ended.retain(|here| here.actor != id);
     }
 
-    /// `later` is a process that came after those that ended. It may not have the state of the one before yet.
+    /// `later` is a process that came after those that ended. It may not have the state of the one before
+    /// yet.
     pub(in crate::node) fn forget_ends_before(&mut self, id: ActorId, later: WorkerId) {
         let is_its = |gone: &WorkerGone| gone.worker == later;
         let stays = |here: &ActorHere| takes_checkpoints(here) || here.gone.as_deref().is_some_and(is_its);
@@ -121,7 +124,8 @@ impl LocalActors {
         }
     }
 
-    /// An actor is dead: neither of its process, which is about to end, nor of that end a later control service is told.
+    /// An actor is dead: neither of its process, which is about to end, nor of that end a later control
+    /// service is told.
     pub(in crate::node) fn note_dead(&mut self, id: ActorId, failure: &Failure) {
         if self.keeps_snapshots {
             if self.dead.len() == ENDS_MAX {
@@ -186,8 +190,8 @@ impl NodeCore {
         self.local_actors.keep_snapshots();
     }
 
-    /// Blocks that are kept here for actors: with a state, or, without the block, with arguments of one that has begun. One that
-    /// has not is created again.
+    /// Blocks that are kept here for actors: with a state, or, without the block, with arguments of one that
+    /// has begun. One that has not is created again.
     pub(crate) fn kept_for_actors(&self) -> Vec<(ActorId, Option<u64>)> {
         let states = self.holders.kept_states().map(|(actor, block)| (actor, Some(block)));
         states.chain(self.places.keeping().map(|actor| (actor, None))).collect()
@@ -214,7 +218,8 @@ impl NodeCore {
         self.local_actors.note_checkpoint(process, checkpoint);
     }
 
-    /// The control service has started again: processes that wait for the state of their actors get it from this one.
+    /// The control service has started again: processes that wait for the state of their actors get it from
+    /// this one.
     pub(crate) fn send_placed_again(&self, out: &mut NodeActions) {
         for (actor, local) in &self.local_actors.actors {
             if let Some((worker, _)) = local.process.as_ref().filter(|_| !local.has_begun()) {
@@ -230,7 +235,8 @@ impl NodeCore {
         self.local_actors.rows().filter(|here| here.gone.is_none()).map(actor_row).collect()
     }
 
-    /// Which processes here hear of which actors: of those of which it was said that they have a process, or of the others.
+    /// Which processes here hear of which actors: of those of which it was said that they have a process, or
+    /// of the others.
     #[must_use]
     pub fn subscribers_here(&self, have_begun: bool) -> Vec<(ActorId, WorkerId)> {
         self.places.all(have_begun).collect()

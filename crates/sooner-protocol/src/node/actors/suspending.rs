@@ -1,5 +1,6 @@
-//! Actors with a process that hold nothing: their constructors wait for arguments which are computed again, perhaps with the very
-//! resources that these actors need (`worker/execution/suspending.rs`). What an actor gave back it gets again before its constructor begins.
+//! Actors with a process that hold nothing: their constructors wait for arguments which are computed again,
+//! perhaps with the very resources that these actors need (`worker/execution/suspending.rs`). What an actor
+//! gave back it gets again before its constructor begins.
 
 use sooner_wire::message::Resumed;
 use sooner_wire::strategy::InGroup;

@@ -1,13 +1,14 @@
 //! Who holds each block of a node's shared memory.
 //!
-//! A block is held by the process that owns the object in it. When an owner dies, its blocks must not be reused
-//! while another process still has views of them: the node asks every process which ones it reads ([`Orphans`]), and
-//! the readers become holders. The node itself keeps blocks that it will show to processes to come: the arguments of a
-//! detached actor, the states in checkpoints. A block is free when nobody holds it.
+//! A block is held by the process that owns the object in it. When an owner dies, its blocks must not be
+//! reused while another process still has views of them: the node asks every process which ones it reads
+//! ([`Orphans`]), and the readers become holders. The node itself keeps blocks that it will show to processes
+//! to come: the arguments of a detached actor, the states in checkpoints. A block is free when nobody holds
+//! it.
 //!
-//! A worker that ends may have told the node of a block it gave away and not the receiver of the value in it. So the
-//! receivers are asked which blocks of a dead giver they do not know, and those are free. The question comes behind
-//! the news of the end, before which a receiver reads all that the giver sent it (N4).
+//! A worker that ends may have told the node of a block it gave away and not the receiver of the value in it.
+//! So the receivers are asked which blocks of a dead giver they do not know, and those are free. The question
+//! comes behind the news of the end, before which a receiver reads all that the giver sent it (N4).
 //!
 //! It never touches memory: it says which blocks are free.
 
@@ -29,15 +30,16 @@ pub struct Holders {
     /// Blocks the node keeps, and how often.
     kept: Map<u64, u32>,
     orphans: Orphans,
-    /// Blocks freed by a process before the message that gives them to it came: the giver and the receiver speak over
-    /// different connections. At most one entry per block on its way.
+    /// Blocks freed by a process before the message that gives them to it came: the giver and the receiver
+    /// speak over different connections. At most one entry per block on its way.
     early: Set<(u64, WorkerId)>,
-    /// Blocks that a process gave on before the message that gives them to it came, and to whom: it may have used the
-    /// block again for a value that it returned.
+    /// Blocks that a process gave on before the message that gives them to it came, and to whom: it may have
+    /// used the block again for a value that it returned.
     given_on: Map<(u64, WorkerId), WorkerId>,
     /// Objects in blocks whose holders are not their owners, or are at other nodes.
     objects: Map<u64, ObjectId>,
-    /// Processes that are gone and held blocks that others read: nobody else knows what is in a block that its owner held.
+    /// Processes that are gone and held blocks that others read: nobody else knows what is in a block that
+    /// its owner held.
     left_by: Map<u64, Vec<WorkerId>>,
     /// Objects in blocks that the node keeps, whoever holds them besides.
     kept_objects: Map<u64, ObjectId>,
@@ -92,8 +94,8 @@ impl Holders {
         self.by_holder.entry(holder).or_default().insert(block);
     }
 
-    /// The block's object belongs to another process. True if the block is free, because that one has freed it. One that
-    /// is gone may have told others of the value before its end.
+    /// The block's object belongs to another process. True if the block is free, because that one has freed
+    /// it. One that is gone may have told others of the value before its end.
     #[must_use]
     pub fn give(
         &mut self,
@@ -147,8 +149,8 @@ impl Holders {
         self.by_holder.iter().flat_map(|(holder, blocks)| blocks.iter().map(|block| (*holder, *block)))
     }
 
-    /// Processes that hold most, at most so many: the bytes and the number of their blocks, of such lengths. What several
-    /// hold counts for each.
+    /// Processes that hold most, at most so many: the bytes and the number of their blocks, of such lengths.
+    /// What several hold counts for each.
     #[must_use]
     pub fn largest(&self, most: usize, length: impl Fn(u64) -> u64) -> Vec<(WorkerId, u64, u64)> {
         let sum = |(holder, blocks): (&WorkerId, &Set<u64>)| {
@@ -259,15 +261,15 @@ impl Holders {
         receivers
     }
 
-    /// To whom a process that is gone had given a block on, of which it had not been said yet that it got it: whether that
-    /// one knows it was not asked when the process died.
+    /// To whom a process that is gone had given a block on, of which it had not been said yet that it got it:
+    /// whether that one knows it was not asked when the process died.
     #[must_use]
     pub fn given_on_by(&self, block: u64, gone: WorkerId) -> Option<WorkerId> {
         self.given.get(&block).filter(|(giver, _)| *giver == gone).map(|(_, receiver)| *receiver)
     }
 
-    /// The receiver does not know a block that a dead process gave it. True if nobody holds it now. An answer that was
-    /// overtaken (the block was freed since, or given by another one) changes nothing.
+    /// The receiver does not know a block that a dead process gave it. True if nobody holds it now. An answer
+    /// that was overtaken (the block was freed since, or given by another one) changes nothing.
     #[must_use]
     pub fn disown(&mut self, block: u64, giver: WorkerId, receiver: WorkerId) -> bool {
         self.given.get(&block) == Some(&(giver, receiver)) && self.release(block, receiver)
@@ -289,8 +291,8 @@ impl Holders {
         self.orphans.ask(clients)
     }
 
-    /// A process names the blocks it reads. Gives those that are free now. A block may be among them that the dead owner
-    /// was to get and whose giver has not said so yet.
+    /// A process names the blocks it reads. Gives those that are free now. A block may be among them that the
+    /// dead owner was to get and whose giver has not said so yet.
     #[must_use]
     pub fn on_answer(&mut self, from: WorkerId, answer: &StillRead) -> Vec<u64> {
         if !self.orphans.expects(answer.round, from) {
@@ -324,8 +326,9 @@ impl Holders {
         self.objects.get(&block).copied()
     }
 
-    /// Whether an object is in a block, as far as is known. The owner of an object that it holds itself has never said
-    /// which one is where; it keeps the block for as long as anybody asks, and so do those that read it after its end.
+    /// Whether an object is in a block, as far as is known. The owner of an object that it holds itself has
+    /// never said which one is where; it keeps the block for as long as anybody asks, and so do those that
+    /// read it after its end.
     #[must_use]
     pub fn serves(&self, block: u64, object: ObjectId) -> Serves {
         let Some(holders) = self.blocks.get(&block) else { return Serves::No };
@@ -368,7 +371,8 @@ impl Holders {
         self.blocks.contains_key(&block) && !self.kept.contains_key(&block)
     }
 
-    /// The blocks that processes hold, the oldest first. Of those that the node keeps besides, only what `is_wanted`.
+    /// The blocks that processes hold, the oldest first. Of those that the node keeps besides, only what
+    /// `is_wanted`.
     pub fn oldest(&self, is_wanted: impl Fn(u64) -> bool) -> impl Iterator<Item = u64> {
         let blocks = self.ages.by_age.values().copied();
         blocks.filter(move |block| !self.kept.contains_key(block) || is_wanted(*block))
@@ -415,7 +419,8 @@ mod tests {
         StillRead { round, offsets: offsets.to_vec(), lent: Some(0) }
     }
 
-    /// Asks these processes, none of which reads anything, until there is nothing to ask. Gives the blocks that are free.
+    /// Asks these processes, none of which reads anything, until there is nothing to ask. Gives the blocks
+    /// that are free.
     fn ask(holders: &mut Holders, processes: &[WorkerId]) -> Vec<u64> {
         let mut free = Vec::new();
         while let Some(question) = holders.ask(processes.iter().copied()) {
@@ -466,7 +471,8 @@ mod tests {
 
     #[test]
     fn a_block_may_be_given_on_before_it_is_given() {
-        // The receiver read the value, freed its block, used it again, and returned that: before the node heard of it.
+        // The receiver read the value, freed its block, used it again, and returned that: before the node
+        // heard of it.
         let mut holders = Holders::default();
         holders.insert(0, OWNER);
         assert!(!holders.give(0, READER, OTHER, &alive));
@@ -579,7 +585,8 @@ mod tests {
 
     #[test]
     fn the_receiver_of_a_block_that_a_dead_process_gave_on_is_asked() {
-        // OTHER had the value and used the block for one of its own, and died before it was said that it got the block.
+        // OTHER had the value and used the block for one of its own, and died before it was said that it got
+        // the block.
         let mut holders = Holders::default();
         let is_gone = |process| process == OTHER;
         holders.insert(0, OWNER);
@@ -594,7 +601,8 @@ mod tests {
 
     #[test]
     fn an_answer_about_a_block_that_was_given_back_changes_nothing() {
-        // READER returned a value in a block of OTHER, which died meanwhile, and is asked about what OTHER gave it.
+        // READER returned a value in a block of OTHER, which died meanwhile, and is asked about what OTHER
+        // gave it.
         let mut holders = Holders::default();
         let is_gone = |process| process == OTHER;
         holders.insert(0, OTHER);

@@ -1,8 +1,8 @@
 //! Blocks of shared memory whose contents are lost, until their memory may be used again.
 //!
-//! A lost block is not free: a process that has not heard yet may say that a value is there. When its holders have given
-//! it up, every process is asked to forget that it was lost; when all have answered, nobody can take what will lie there
-//! for what is lost.
+//! A lost block is not free: a process that has not heard yet may say that a value is there. When its holders
+//! have given it up, every process is asked to forget that it was lost; when all have answered, nobody can
+//! take what will lie there for what is lost.
 //!
 //! It never touches memory: it says which blocks are free.
 
@@ -47,7 +47,8 @@ impl Lost {
         self.blocks.iter().copied().filter(|block| !retired.contains(block)).collect()
     }
 
-    /// Nobody holds a lost block any more. Gives the number of the question to ask `clients`, if there are any.
+    /// Nobody holds a lost block any more. Gives the number of the question to ask `clients`, if there are
+    /// any.
     pub fn retire(&mut self, block: u64, clients: &[WorkerId]) -> Option<u64> {
         self.asked += 1;
         let round = FIRST_ROUND + self.asked;

@@ -1,10 +1,11 @@
 //! Blocks whose owners are gone, and whether anybody still reads them.
 //!
-//! Readers are not counted: a process that reads such a value may lend it on, and end before or after the one that it lent
-//! it to. Instead every process is asked. One that reads says so and holds the block until it frees it; when nobody is known
-//! to hold it, all are asked again. A block is free after two rounds in which nobody read it and between whose answers
-//! nobody was lent any such value: then there was a moment at which nobody had it, and nobody could get it any more. (The
-//! argument is that of termination detection by two counts.)
+//! Readers are not counted: a process that reads such a value may lend it on, and end before or after the one
+//! that it lent it to. Instead every process is asked. One that reads says so and holds the block until it
+//! frees it; when nobody is known to hold it, all are asked again. A block is free after two rounds in which
+//! nobody read it and between whose answers nobody was lent any such value: then there was a moment at which
+//! nobody had it, and nobody could get it any more. (The argument is that of termination detection by two
+//! counts.)
 //!
 //! It never touches memory: it says which blocks are free.
 

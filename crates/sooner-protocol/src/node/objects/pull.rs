@@ -1,19 +1,21 @@
-//! Values of other nodes on their way into this node's memory. The receiver pulls, as in Hoplite (section 4, figure 4).
+//! Values of other nodes on their way into this node's memory. The receiver pulls, as in Hoplite (section 4,
+//! figure 4).
 //!
-//! One pull per object, whoever asks for it: it waits for room, gets a block, and moves, through a stream that the shell
-//! opens and that begins where the last one broke off. Pulls are admitted by priority (gets before waits before arguments of
-//! tasks), then by age, up to a budget of bytes: `admission.rs`.
+//! One pull per object, whoever asks for it: it waits for room, gets a block, and moves, through a stream
+//! that the shell opens and that begins where the last one broke off. Pulls are admitted by priority (gets
+//! before waits before arguments of tasks), then by age, up to a budget of bytes: `admission.rs`.
 //!
-//! The bytes come from the block that the first asker named. Where owners are asked ([`Pulls::ask_owners`]), they come from
-//! whom the owner names, and from another one when the owner says so: `directed.rs`. An owner that pulls for itself asks nobody.
+//! The bytes come from the block that the first asker named. Where owners are asked ([`Pulls::ask_owners`]),
+//! they come from whom the owner names, and from another one when the owner says so: `directed.rs`. An owner
+//! that pulls for itself asks nobody.
 //!
 //! Invariants:
 //! - PU1: an object has one pull at most, and no pull while a copy of it is here.
 //! - PU2: the bytes in flight are within the budget, or belong to a single pull.
 //! - PU3: every asker is answered once: by a copy, by "not there", or by a failure.
 //! - PU4: attempts are numbered; what is said of an earlier one changes nothing.
-//! - PU5: bytes below the mark stay as they are: a stream goes on only from the block that it began with, or from a copy of the
-//!   same generation, because a value that was computed again may have other bytes.
+//! - PU5: bytes below the mark stay as they are: a stream goes on only from the block that it began with, or
+//!   from a copy of the same generation, because a value that was computed again may have other bytes.
 //! - PU6: a copy that its owner counts on stays until the owner lets go of it.
 //!
 //! Copies that nobody needs stay as long as there is room: `caching.rs`, which has PU7.
@@ -126,7 +128,8 @@ pub struct Fetching {
     pub attempt: u64,
     /// The sender has a copy of this generation, and knows by itself in which block.
     pub generation: Option<u64>,
-    /// The stream to the same block that this one follows: it ends now, and what came by it since is here, too.
+    /// The stream to the same block that this one follows: it ends now, and what came by it since is here,
+    /// too.
     pub after: Option<u64>,
 }
 
@@ -145,7 +148,8 @@ pub enum StreamEnd {
 
 #[derive(Debug)]
 enum State {
-    /// Others go first, or there was no room: it is asked for again at this time, or when something was freed.
+    /// Others go first, or there was no room: it is asked for again at this time, or when something was
+    /// freed.
     Waiting { again: Option<Instant> },
     /// The shell looks for a block.
     Allocating,
@@ -240,8 +244,9 @@ impl Pulls {
         self.budget = bytes.min(BUDGET_MAX);
     }
 
-    /// A client asks for a value. One that asks again before it was answered asks once. An owner that is gone is not asked, nor
-    /// anybody for the state of an actor: the node that keeps it for the control service has it, and its creator knows nothing of it.
+    /// A client asks for a value. One that asks again before it was answered asks once. An owner that is gone
+    /// is not asked, nor anybody for the state of an actor: the node that keeps it for the control service
+    /// has it, and its creator knows nothing of it.
     pub fn on_pull(&mut self, from: WorkerId, pull: &Pull, is_owner_gone: bool, out: &mut Vec<PullAction>) {
         let has_owner = !is_owner_gone && pull.object != pull.object.task.state();
         let is_directed = self.asks_owners && has_owner && from != pull.object.owner();
@@ -447,8 +452,9 @@ impl Pulls {
         self.admit(out);
     }
 
-    /// An owner gives these blocks of another node up: what is pulled from there for itself, or because others heard of the place, does
-    /// not come any more. Without this a pull would ask for ever where another value is by then.
+    /// An owner gives these blocks of another node up: what is pulled from there for itself, or because
+    /// others heard of the place, does not come any more. Without this a pull would ask for ever where
+    /// another value is by then.
     pub fn on_given_up(&mut self, owner: WorkerId, node: NodeId, blocks: &[u64], out: &mut Vec<PullAction>) {
         let is_there =
             |open: &Open| open.remote.node == node && blocks.contains(&open.remote.location.offset);

@@ -1,19 +1,19 @@
 //! Which values of a node are on disk, and which are on their way there.
 //!
-//! The node wants a block back: its process is *asked*; if nobody reads the value, the process gives the block up, and the value is
-//! *written*; then the block is free, and the value is *on disk* until its owner frees it. A value is known by a number that
-//! is never used again ([`sooner_wire::message::SPILLED`]), from the question on. Whoever is told of it before the
-//! process has answered waits for that.
+//! The node wants a block back: its process is *asked*; if nobody reads the value, the process gives the
+//! block up, and the value is *written*; then the block is free, and the value is *on disk* until its owner
+//! frees it. A value is known by a number that is never used again ([`sooner_wire::message::SPILLED`]), from
+//! the question on. Whoever is told of it before the process has answered waits for that.
 //!
-//! No state waits for another value: a block that is being written needs no room, and what is brought back takes room only when there
-//! is some. So spilling never waits for spilling.
+//! No state waits for another value: a block that is being written needs no room, and what is brought back
+//! takes room only when there is some. So spilling never waits for spilling.
 //!
 //! Invariants:
 //! - VD1: a block is asked for, or written, at most once at a time, and not both.
 //! - VD2: a value is on disk, or its block is here: it is never in neither place.
 //!
-//! What could not be written is tried again when there is need, after a pause that doubles: a disk may have room later, and one
-//! that is broken should not be asked all the time.
+//! What could not be written is tried again when there is need, after a pause that doubles: a disk may have
+//! room later, and one that is broken should not be asked all the time.
 //!
 //! It moves nothing and holds no block: the node does.
 
@@ -98,13 +98,15 @@ pub struct Residency {
 }
 
 impl Residency {
-    /// An object has left its block for good, as this value. Others may still ask for it there, where another one may be by then.
+    /// An object has left its block for good, as this value. Others may still ask for it there, where another
+    /// one may be by then.
     pub fn note_moved(&mut self, object: ObjectId, block: u64, spilled: u64) {
         self.moved.insert(object, (block, spilled));
         self.objects.insert(spilled, object);
     }
 
-    /// Whether an object has left this block, and is still needed. One that was made again may be about to be given in another one.
+    /// Whether an object has left this block, and is still needed. One that was made again may be about to be
+    /// given in another one.
     #[must_use]
     pub fn has_moved(&self, object: ObjectId, block: u64) -> bool {
         self.moved.get(&object).is_some_and(|(left, _)| *left == block)
@@ -138,7 +140,8 @@ impl Residency {
         self.asked.contains_key(&block) || self.writing.contains_key(&block)
     }
 
-    /// Nobody holds a block any more. True if it must wait: its process may take the question for one about the next value there.
+    /// Nobody holds a block any more. True if it must wait: its process may take the question for one about
+    /// the next value there.
     #[must_use]
     pub fn delays(&mut self, block: u64) -> bool {
         let asked = self.asked.get_mut(&block);
@@ -175,8 +178,8 @@ impl Residency {
         !self.unwritten.is_empty()
     }
 
-    /// Has values of so many bytes written that could not be before, if it is time: each, and its block. Not those that somebody
-    /// reads in their blocks.
+    /// Has values of so many bytes written that could not be before, if it is time: each, and its block. Not
+    /// those that somebody reads in their blocks.
     pub fn retry(&mut self, bytes: u64, now: Instant, is_read: impl Fn(u64) -> bool) -> Vec<(u64, u64)> {
         let mut left = bytes;
         let mut again: Vec<(u64, u64, u64)> = Vec::new();
@@ -223,7 +226,8 @@ impl Residency {
         self.refused.clear();
     }
 
-    /// A process gives a block up: its value is to be written. False if it was not asked, or is another one's by now.
+    /// A process gives a block up: its value is to be written. False if it was not asked, or is another one's
+    /// by now.
     pub fn on_moved(&mut self, from: WorkerId, block: u64, spilled: Option<u64>) -> bool {
         let is_answer = |asked: &Asked| asked.spilled == spilled && spilled.is_some() && asked.of == [from];
         if !self.asked.get(&block).is_some_and(is_answer) {
@@ -289,15 +293,16 @@ impl Residency {
         self.retry = Some((now.plus(pause), pause));
     }
 
-    /// The disk is gone for good: what was on it is nowhere, and what is being written stays in its block. What has to be done after the
-    /// writes that have failed by that.
+    /// The disk is gone for good: what was on it is nowhere, and what is being written stays in its block.
+    /// What has to be done after the writes that have failed by that.
     pub fn on_ended(&mut self, now: Instant) -> Vec<(u64, AfterWrite)> {
         self.spilled.retain(|_, value| !matches!(value, Spilled::Written));
         let writing: Vec<u64> = self.writing.values().copied().collect();
         writing.into_iter().map(|spilled| (spilled, self.on_written(spilled, false, now))).collect()
     }
 
-    /// The value is not needed any more. What to do at once: a value that is being written is dropped after that.
+    /// The value is not needed any more. What to do at once: a value that is being written is dropped after
+    /// that.
     pub fn on_freed(&mut self, spilled: u64) -> AfterWrite {
         if let Some(object) = self.objects.swap_remove(&spilled)
             && self.moved.get(&object).is_some_and(|(_, number)| *number == spilled)

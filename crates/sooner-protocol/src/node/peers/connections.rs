@@ -1,10 +1,11 @@
-//! Which processes are connected with each other: two of this node by a pair of sockets, one of this node with one of another
-//! by a connection that is dialled.
+//! Which processes are connected with each other: two of this node by a pair of sockets, one of this node
+//! with one of another by a connection that is dialled.
 //!
-//! A pair is made once: it lasts as long as both processes. What is dialled may be cut, and is dialled anew whenever a process
-//! asks for it.
+//! A pair is made once: it lasts as long as both processes. What is dialled may be cut, and is dialled anew
+//! whenever a process asks for it.
 //!
-//! Invariant: no process gets lines with more than [`REMOTE_LINES_MAX`] living processes of other nodes, whoever dials.
+//! Invariant: no process gets lines with more than [`REMOTE_LINES_MAX`] living processes of other nodes,
+//! whoever dials.
 
 use sooner_wire::WorkerId;
 use sooner_wire::limits::REMOTE_LINES_MAX;

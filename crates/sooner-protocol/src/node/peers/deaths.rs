@@ -1,11 +1,13 @@
 //! Settling deaths: who holds what of a process that is gone (`docs/adr/0015-settling-a-death.md`).
 //!
-//! Each process answers the news of a death with what it has of the dead one; when nobody owes an answer any more, all are
-//! told, for all deaths at once: one who died meanwhile may have handed on what it had of an earlier one.
+//! Each process answers the news of a death with what it has of the dead one; when nobody owes an answer any
+//! more, all are told, for all deaths at once: one who died meanwhile may have handed on what it had of an
+//! earlier one.
 //!
 //! A death that no other node can know of is settled here. Any other is settled by the control service
-//! (`docs/adr/0029-settling-over-nodes.md`): it is told what the processes of this node hold, once all of them have
-//! answered. As long as one such death is open, every other is settled that way, too, because they may depend on each other.
+//! (`docs/adr/0029-settling-over-nodes.md`): it is told what the processes of this node hold, once all of
+//! them have answered. As long as one such death is open, every other is settled that way, too, because they
+//! may depend on each other.
 //!
 //! It counts nothing itself: owners do.
 
@@ -63,9 +65,9 @@ pub struct Settling {
     over: Over,
 }
 
-/// Processes whose deaths the control service has settled, the latest last, and what was held of them here: nobody here
-/// answers for them again. A control service that has started again may ask once more, for those whom the one before it had
-/// not told.
+/// Processes whose deaths the control service has settled, the latest last, and what was held of them here:
+/// nobody here answers for them again. A control service that has started again may ask once more, for those
+/// whom the one before it had not told.
 #[derive(Debug, Default, Clone)]
 struct Over {
     deaths: VecDeque<(WorkerId, Vec<Held>)>,
@@ -113,8 +115,8 @@ impl Over {
 }
 
 impl Settling {
-    /// A process of this node is gone, and these are left. `is_shared`: another node may know of it. Gives those, this one
-    /// among them if it is so, of whose ends the control service must be told first.
+    /// A process of this node is gone, and these are left. `is_shared`: another node may know of it. Gives
+    /// those, this one among them if it is so, of whose ends the control service must be told first.
     pub fn on_gone(
         &mut self,
         gone: WorkerId,
@@ -133,7 +135,8 @@ impl Settling {
         shared
     }
 
-    /// A process of another node is gone. Gives those of this one of whose ends the control service must be told first.
+    /// A process of another node is gone. Gives those of this one of whose ends the control service must be
+    /// told first.
     pub fn on_gone_elsewhere(
         &mut self,
         gone: WorkerId,
@@ -233,8 +236,8 @@ impl Settling {
         }
     }
 
-    /// The control service asks about one process of which this node has heard with its node: it counts that death by itself.
-    /// Gives true if what is held of it was said with what is held of the node.
+    /// The control service asks about one process of which this node has heard with its node: it counts that
+    /// death by itself. Gives true if what is held of it was said with what is held of the node.
     pub fn on_asked_alone(&mut self, gone: WorkerId) -> bool {
         let is_said = self.nodes.get(&gone.node()).is_some_and(|is_said| *is_said);
         match self.open.get_mut(&gone) {
@@ -256,8 +259,8 @@ impl Settling {
         }
     }
 
-    /// What is to be done next, at node `me`, in order. Called after everything else. Without a control service of other
-    /// nodes everything is settled here.
+    /// What is to be done next, at node `me`, in order. Called after everything else. Without a control
+    /// service of other nodes everything is settled here.
     pub fn next(&mut self, me: NodeId, is_member: bool) -> Vec<Step> {
         let mut steps = Vec::new();
         if !self.is_shared() {
@@ -273,7 +276,8 @@ impl Settling {
                 }
                 return vec![Step::Settled(settled)];
             }
-            // An owner at another node has to be told: it may have heard of the dead process from a third one.
+            // An owner at another node has to be told: it may have heard of the dead process from a third
+            // one.
             mark!("a death that no other node knew of left something of theirs behind");
             steps.extend(self.share().into_iter().map(Step::Share));
         }
@@ -329,8 +333,8 @@ impl Settling {
         all
     }
 
-    /// What the control service must be told again by whoever speaks with a new one: of the ends of its own processes
-    /// first.
+    /// What the control service must be told again by whoever speaks with a new one: of the ends of its own
+    /// processes first.
     #[must_use]
     pub fn again(&self, me: NodeId) -> Vec<Step> {
         let shared = || self.open.iter().filter(|(_, death)| death.stage != Stage::Here);
@@ -370,8 +374,8 @@ impl Hash for Settling {
 }
 
 impl NodeCore {
-    /// A process is gone, and nothing has been said of it yet. If another node may know of it, the control service hears of it
-    /// first: whatever else it hears may follow from it.
+    /// A process is gone, and nothing has been said of it yet. If another node may know of it, the control
+    /// service hears of it first: whatever else it hears may follow from it.
     pub(in crate::node) fn announce_death(
         &mut self,
         news: &WorkerGone,
@@ -407,7 +411,8 @@ impl NodeCore {
             return self.on_processes_gone(&gone, out);
         }
         if self.settling.has_answered(worker) || (is_ours && !self.settling.is_open(worker)) {
-            // All here have been heard on it before. Who asks may be another control service than the one that was told.
+            // All here have been heard on it before. Who asks may be another control service than the one
+            // that was told.
             return out.push(collected(worker, self.settling.answer_of(worker)));
         }
         if self.settling.is_open(worker) {
@@ -425,7 +430,8 @@ impl NodeCore {
 
     /// A node is gone for good. That its processes are is told by itself.
     pub fn on_node_gone(&mut self, node: NodeId, out: &mut NodeActions) {
-        // Before anything that follows from it: whoever hears that a pull found nothing is not to look for it there again.
+        // Before anything that follows from it: whoever hears that a pull found nothing is not to look for it
+        // there again.
         self.tell_all(&NodeGone { node, reason: String::new() }.into(), out);
         self.view.on_gone(node);
         self.spillback.turns.forget(node);

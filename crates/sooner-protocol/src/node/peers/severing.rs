@@ -1,10 +1,11 @@
 //! Ends of lines that are no ends of processes (`docs/adr/0029-settling-over-nodes.md`).
 //!
-//! Two processes of different nodes that have not reached each other for long hold each other for gone, and both may live. What
-//! one had of the other would be counted for ever. So one of the two is ended, and what follows is an ordinary death. Both
-//! say so, and both nodes name the same one: a worker rather than the process of an actor, and never a driver; of two alike
-//! the one with the greater id. Each node ends processes of its own only. What is said goes by way of the control service: where
-//! two processes do not reach each other, their nodes mostly do not either.
+//! Two processes of different nodes that have not reached each other for long hold each other for gone, and
+//! both may live. What one had of the other would be counted for ever. So one of the two is ended, and what
+//! follows is an ordinary death. Both say so, and both nodes name the same one: a worker rather than the
+//! process of an actor, and never a driver; of two alike the one with the greater id. Each node ends
+//! processes of its own only. What is said goes by way of the control service: where two processes do not
+//! reach each other, their nodes mostly do not either.
 
 use sooner_wire::WorkerId;
 use sooner_wire::message::Sever;
@@ -35,7 +36,8 @@ impl NodeCore {
         }
     }
 
-    /// A process of another node cannot reach this one of here: what came from the control service names that one.
+    /// A process of another node cannot reach this one of here: what came from the control service names that
+    /// one.
     pub(in crate::node) fn on_severed(&mut self, worker: WorkerId, sever: &Sever, out: &mut NodeActions) {
         let from = sever.worker;
         let (ours, theirs) = (self.class_of(worker), sever.class.unwrap_or(DRIVER));

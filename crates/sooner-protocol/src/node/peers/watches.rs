@@ -1,13 +1,14 @@
 //! Which other nodes hear of the end of a process here, and of which processes there this node has to hear
 //! (`docs/adr/0029-settling-over-nodes.md`).
 //!
-//! Interest is noted where it comes about: before a lease of a process here goes to one elsewhere, and before a line between
-//! two processes is handed to the one that is here. So no process has had a word from one whose end its node would not be
-//! told of. Interest without a line (an owner in a borrower that somebody else registered, a node in the owner of a block)
-//! is said to the other node: [`Watch`].
+//! Interest is noted where it comes about: before a lease of a process here goes to one elsewhere, and before
+//! a line between two processes is handed to the one that is here. So no process has had a word from one
+//! whose end its node would not be told of. Interest without a line (an owner in a borrower that somebody
+//! else registered, a node in the owner of a block) is said to the other node: [`Watch`].
 //!
 //! A node that cannot be reached while the control service, which could say it, is away is held for gone
-//! (`docs/adr/0095-two-deaths-at-once.md`). That settles nothing: it is done when the control service is back.
+//! (`docs/adr/0095-two-deaths-at-once.md`). That settles nothing: it is done when the control service is
+//! back.
 //!
 //! It tells nobody of any end: the control service does, in one order for all.
 
@@ -28,7 +29,8 @@ use crate::table::{Map, Set};
 pub struct Watches {
     /// Processes here, and the nodes that hear of their ends.
     watched_by: Map<WorkerId, Set<NodeId>>,
-    /// Processes of other nodes that one here has to do with, and whether their node was asked to tell of their ends.
+    /// Processes of other nodes that one here has to do with, and whether their node was asked to tell of
+    /// their ends.
     watching: Map<WorkerId, bool>,
     /// Nodes that are gone, the latest last.
     gone: Set<NodeId>,
@@ -92,8 +94,8 @@ impl Watches {
         self.gone.contains(&process.node()) || self.is_given_up(process.node())
     }
 
-    /// Another node is held for gone. Gives its processes that one here has to do with: they will be asked for again when the
-    /// control service says that it is.
+    /// Another node is held for gone. Gives its processes that one here has to do with: they will be asked
+    /// for again when the control service says that it is.
     pub fn give_up(&mut self, node: NodeId) -> Vec<WorkerId> {
         self.given_up.insert(node);
         self.watching.keys().copied().filter(|process| process.node() == node).collect()
@@ -135,8 +137,8 @@ impl NodeCore {
         self.add_line(local, remote);
     }
 
-    /// A process of another node has come with a line to one here, to which it is about to be handed. False if that one is
-    /// gone; then the other node is told so, if it has not heard it.
+    /// A process of another node has come with a line to one here, to which it is about to be handed. False
+    /// if that one is gone; then the other node is told so, if it has not heard it.
     pub fn on_arrived_for(&mut self, local: WorkerId, remote: WorkerId) -> bool {
         let is_here = self.clients.contains_key(&local);
         if is_here && !self.may_have_line(local, remote) {
@@ -236,8 +238,9 @@ impl NodeCore {
         self.watches.is_given_up(node)
     }
 
-    /// Another node cannot be reached, and there is no control service that could say what became of it: what here waits for it
-    /// waits no longer. Its processes are held for gone, and their deaths are settled when the control service says that they are.
+    /// Another node cannot be reached, and there is no control service that could say what became of it: what
+    /// here waits for it waits no longer. Its processes are held for gone, and their deaths are settled when
+    /// the control service says that they are.
     pub fn give_up(&mut self, node: NodeId, reason: &str, out: &mut NodeActions) {
         let processes = self.watches.give_up(node);
         self.on_node_gone(node, out);

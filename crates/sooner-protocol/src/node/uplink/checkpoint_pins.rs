@@ -1,5 +1,5 @@
-//! Which processes of a node keep objects for checkpoints of which actors, as the control service has told them: one that has
-//! started again learns it, so that what nobody refers to any more is let go.
+//! Which processes of a node keep objects for checkpoints of which actors, as the control service has told
+//! them: one that has started again learns it, so that what nobody refers to any more is let go.
 
 use sooner_wire::message::Message;
 use sooner_wire::{ActorId, WorkerId};

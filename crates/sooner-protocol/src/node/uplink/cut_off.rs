@@ -1,9 +1,11 @@
-//! Nodes that this one cannot reach while the control service is away, which alone could say what became of them.
+//! Nodes that this one cannot reach while the control service is away, which alone could say what became of
+//! them.
 //!
-//! With the control service a link that ends says nothing of the node behind it: that is asked. Without it nobody answers, and
-//! if both are gone for good, whoever waits for something there would wait for ever. So a node whose link has ended is given up when
-//! the control service has been away for [`CONTROL_AWAY_NANOS`]. It may live: the control service hears of it when it is back, and has
-//! it end (`docs/adr/0095-two-deaths-at-once.md`).
+//! With the control service a link that ends says nothing of the node behind it: that is asked. Without it
+//! nobody answers, and if both are gone for good, whoever waits for something there would wait for ever. So a
+//! node whose link has ended is given up when the control service has been away for [`CONTROL_AWAY_NANOS`].
+//! It may live: the control service hears of it when it is back, and has it end
+//! (`docs/adr/0095-two-deaths-at-once.md`).
 
 use sooner_wire::NodeId;
 use sooner_wire::limits::CONTROL_AWAY_NANOS;

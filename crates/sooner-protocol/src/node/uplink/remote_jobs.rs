@@ -1,8 +1,10 @@
-//! Jobs whose driver is on another node, as far as this one has work for them (`docs/adr/0030-jobs-over-nodes.md`).
+//! Jobs whose driver is on another node, as far as this one has work for them
+//! (`docs/adr/0030-jobs-over-nodes.md`).
 //!
-//! What is to be done for a job that nobody here knows waits, in its order, until the control service has said what the
-//! job's workers need. From then on the job is like one of a driver here, until the control service says that it is over. While that
-//! is away, or does not answer, the driver's own node is asked, so that work goes where it never was without a head, too.
+//! What is to be done for a job that nobody here knows waits, in its order, until the control service has
+//! said what the job's workers need. From then on the job is like one of a driver here, until the control
+//! service says that it is over. While that is away, or does not answer, the driver's own node is asked, so
+//! that work goes where it never was without a head, too.
 
 use sooner_wire::limits::{GUEST_JOB_NANOS, GUEST_ORDERS_MAX};
 use sooner_wire::message::{Job, JobState, LeaseRefused, Message};
@@ -13,8 +15,8 @@ use crate::table::Map;
 use crate::time::Instant;
 use crate::uplink::{End, ToControl, ToNode};
 
-/// How long the control service is waited for before the driver's node is asked, too (nanoseconds). It answers at once, unless
-/// it stands still, and that does not show in its connection.
+/// How long the control service is waited for before the driver's node is asked, too (nanoseconds). It
+/// answers at once, unless it stands still, and that does not show in its connection.
 const ASK_DRIVER_NANOS: u64 = 1_000_000_000;
 
 const _: () = assert!(ASK_DRIVER_NANOS < GUEST_JOB_NANOS);
@@ -126,8 +128,8 @@ impl RemoteJobs {
         }
     }
 
-    /// The session with a node is over: what it has asked for is void, also what waits here. It would be granted to nobody otherwise, once the
-    /// control service says what the job needs.
+    /// The session with a node is over: what it has asked for is void, also what waits here. It would be
+    /// granted to nobody otherwise, once the control service says what the job needs.
     pub(super) fn void(&mut self, node: NodeId) {
         for guest in self.jobs.values_mut() {
             if let Guest::Asked { orders, .. } = guest {
@@ -206,7 +208,8 @@ impl RemoteJobs {
         self.jobs.values().filter_map(until).min()
     }
 
-    /// Refuses what has waited for too long: the control service is away, or the job's node does not speak of it.
+    /// Refuses what has waited for too long: the control service is away, or the job's node does not speak of
+    /// it.
     pub(super) fn give_up(&mut self, now: Instant, out: &mut NodeActions) {
         if self.next_deadline().is_none_or(|deadline| now < deadline) {
             return;
@@ -223,7 +226,8 @@ impl RemoteJobs {
         }
     }
 
-    /// Nodes of drivers are asked what the control service does not say, once: because it `is_away`, or has not answered.
+    /// Nodes of drivers are asked what the control service does not say, once: because it `is_away`, or has
+    /// not answered.
     pub(super) fn ask_drivers(&mut self, here: NodeId, is_away: bool, now: Instant, out: &mut NodeActions) {
         for (job, guest) in &mut self.jobs {
             if let Guest::Asked { since, asks_driver, .. } = guest
@@ -236,8 +240,8 @@ impl RemoteJobs {
         }
     }
 
-    /// The control service has started again: it is asked for all. It does not know of the actors that wait here for their job, and
-    /// gives them a process wherever it finds one: this node does not.
+    /// The control service has started again: it is asked for all. It does not know of the actors that wait
+    /// here for their job, and gives them a process wherever it finds one: this node does not.
     pub(super) fn ask_again(&mut self, out: &mut NodeActions) {
         for guest in self.jobs.values_mut() {
             if let Guest::Asked { orders, .. } = guest {

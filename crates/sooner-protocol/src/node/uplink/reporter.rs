@@ -1,7 +1,8 @@
-//! A node's reports of what it has free and what waits: when something changed, and not more often than is of use.
+//! A node's reports of what it has free and what waits: when something changed, and not more often than is of
+//! use.
 //!
-//! It never reports what it has reported already: an idle node says nothing. But who was given a lease takes that off what was
-//! reported until the next report: so after a grant the same is said again.
+//! It never reports what it has reported already: an idle node says nothing. But who was given a lease takes
+//! that off what was reported until the next report: so after a grant the same is said again.
 
 use sooner_wire::ResourceSet;
 use sooner_wire::limits::{DEMAND_SHAPES_MAX, VIEW_NANOS};
@@ -9,8 +10,8 @@ use sooner_wire::message::{BundleFree, ResourceReport, ShapeDemand};
 
 use crate::time::Instant;
 
-/// What a node has free, what waits there, what bundles of placement groups have free, and how many leases it has granted to
-/// processes of other nodes.
+/// What a node has free, what waits there, what bundles of placement groups have free, and how many leases it
+/// has granted to processes of other nodes.
 pub type Spare = (ResourceSet, Vec<ShapeDemand>, Vec<BundleFree>, u64);
 
 /// See the module.
@@ -35,7 +36,8 @@ impl Reporter {
         self.has_changed = true;
     }
 
-    /// The report that is due now, if one is. `read` gives what is free and what waits, and what bundles have free.
+    /// The report that is due now, if one is. `read` gives what is free and what waits, and what bundles have
+    /// free.
     pub fn take(&mut self, now: Instant, read: impl FnOnce() -> Spare) -> Option<ResourceReport> {
         if self.next_deadline().is_none_or(|due| now < due) {
             return None;

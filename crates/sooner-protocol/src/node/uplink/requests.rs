@@ -1,11 +1,12 @@
-//! What processes of the node said to the control service and have no answer to: said again when it has started again, and
-//! answered with an error when it stays away.
+//! What processes of the node said to the control service and have no answer to: said again when it has
+//! started again, and answered with an error when it stays away.
 //!
-//! Questions (names, resources, groups) end after [`CONTROL_AWAY_NANOS`], also while there is a connection: a control service
-//! that stands still keeps it, and has nothing to say when all is well either. What was to be made by one that ended is taken
-//! back. An actor that is to be created waits as long as it takes: it waits for resources as well. Its creation and its name
-//! are kept until it has a process: until then nobody but its creator knows of it. That of an actor that may start again is
-//! kept as long as it lives: if the control service and the node of its process end together, nobody else knows what it is.
+//! Questions (names, resources, groups) end after [`CONTROL_AWAY_NANOS`], also while there is a connection: a
+//! control service that stands still keeps it, and has nothing to say when all is well either. What was to be
+//! made by one that ended is taken back. An actor that is to be created waits as long as it takes: it waits
+//! for resources as well. Its creation and its name are kept until it has a process: until then nobody but
+//! its creator knows of it. That of an actor that may start again is kept as long as it lives: if the control
+//! service and the node of its process end together, nobody else knows what it is.
 //!
 //! It never answers for the control service while that is there.
 
@@ -26,8 +27,8 @@ use crate::uplink::{ToControl, ToNode};
 /// The number of a name's reservation that was answered before: its answer is not passed on.
 const AGAIN: u64 = u64::MAX;
 
-/// How much longer a question waits whose answer waits for the disk (nanoseconds): a control service whose disk does not
-/// answer says so itself after [`CONTROL_AWAY_NANOS`], with the reason.
+/// How much longer a question waits whose answer waits for the disk (nanoseconds): a control service whose
+/// disk does not answer says so itself after [`CONTROL_AWAY_NANOS`], with the reason.
 const DISK_SPARE_NANOS: u64 = 2_000_000_000;
 
 /// Ends of processes, and words that end actors and groups, which are said again at most.
@@ -61,8 +62,8 @@ struct Creation {
 }
 
 impl Creation {
-    /// The actor has this process. False if nothing of it needs to be said again: it never starts again, its state would be
-    /// lost, or what outlives its creator is written down.
+    /// The actor has this process. False if nothing of it needs to be said again: it never starts again, its
+    /// state would be lost, or what outlives its creator is written down.
     fn begin(&mut self, process: WorkerId) -> bool {
         let (last, count) = self.processes.unwrap_or_default();
         self.processes = Some((process, count + i32::from(last != process)));
@@ -231,7 +232,8 @@ impl Requests {
         self.checkpoints.iter().map(|(process, checkpoint)| (*process, (**checkpoint).clone())).collect()
     }
 
-    /// Whether a word of the control service is an answer that nobody waits for any more. Notes what it answers.
+    /// Whether a word of the control service is an answer that nobody waits for any more. Notes what it
+    /// answers.
     pub(super) fn is_stale(&mut self, word: &ToNode) -> bool {
         match word {
             ToNode::Routed { to, message } => {
@@ -369,8 +371,8 @@ impl Requests {
         }
     }
 
-    /// What a question was to make is not wanted any more. The control service hears of it right behind the question, if it is
-    /// still to hear that: who asks for the same name again comes after it.
+    /// What a question was to make is not wanted any more. The control service hears of it right behind the
+    /// question, if it is still to hear that: who asks for the same name again comes after it.
     fn take_back(&mut self, from: WorkerId, end: impl Into<Message>, out: &mut NodeActions) {
         let message = end.into();
         self.turns += 1;
@@ -378,8 +380,8 @@ impl Requests {
         out.push(NodeAction::Control(ToControl::Routed { from, message: Box::new(message) }));
     }
 
-    /// The control service knows nothing of this node: all is said in the order in which it was. `subscribers`: who here hears
-    /// of which actor that has not begun, as far as was said.
+    /// The control service knows nothing of this node: all is said in the order in which it was.
+    /// `subscribers`: who here hears of which actor that has not begun, as far as was said.
     pub(super) fn send_again(&mut self, subscribers: &[(ActorId, WorkerId)], out: &mut NodeActions) {
         let known = subscribers.iter().map(|(actor, process)| (0, *process, subscribe(*actor)));
         let mut words: Vec<(u64, WorkerId, Message)> = known.collect();

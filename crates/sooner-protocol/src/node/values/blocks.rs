@@ -7,7 +7,8 @@ use super::transfers::address;
 use crate::node::{NodeAction, NodeActions, NodeCore};
 
 impl NodeCore {
-    /// Nobody holds a block any more: it is free, unless somebody may still believe that a lost value is there.
+    /// Nobody holds a block any more: it is free, unless somebody may still believe that a lost value is
+    /// there.
     pub(in crate::node) fn free_block(&mut self, block: u64, out: &mut NodeActions) {
         if is_spilled(block) {
             return self.free_spilled(block, out);

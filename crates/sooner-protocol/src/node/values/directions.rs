@@ -1,8 +1,8 @@
 //! What a node and the owners of values say to each other about who pulls them from whom
 //! (`docs/adr/0026-broadcast-chains-at-the-owner.md`).
 //!
-//! An owner is a process, here or at another node; its node passes on what is said. Before it is asked, this node sees to it
-//! that it hears of its end: so no question stays open.
+//! An owner is a process, here or at another node; its node passes on what is said. Before it is asked, this
+//! node sees to it that it hears of its end: so no question stays open.
 
 use sooner_wire::message::{CopyGone, CopyMade, DropCopy, Locate, Message, SenderFailed};
 use sooner_wire::{NodeId, ObjectId, WorkerId};
@@ -40,7 +40,8 @@ pub enum ServedCopy {
 }
 
 impl NodeCore {
-    /// Values are pulled from whom their owners name. The shell must be able to send copies that are still arriving.
+    /// Values are pulled from whom their owners name. The shell must be able to send copies that are still
+    /// arriving.
     pub fn ask_owners(&mut self) {
         self.pulls.ask_owners();
     }
@@ -129,8 +130,8 @@ impl NodeCore {
         }
     }
 
-    /// Whether a block that nobody here holds stays, because others may be pulling the copy in it, or because it may be needed again. What
-    /// this node has just asked for is to go.
+    /// Whether a block that nobody here holds stays, because others may be pulling the copy in it, or because
+    /// it may be needed again. What this node has just asked for is to go.
     pub(in crate::node) fn keeps_for_others(&mut self, block: u64, out: &mut NodeActions) -> bool {
         if self.pulls.is_empty() {
             return false;
@@ -142,7 +143,8 @@ impl NodeCore {
         keeps
     }
 
-    /// A copy of a generation, which has so many bytes, is about to be read for another node that its owner has sent here.
+    /// A copy of a generation, which has so many bytes, is about to be read for another node that its owner
+    /// has sent here.
     pub fn begin_serving_copy(&mut self, object: ObjectId, generation: u64, length: u64) -> ServedCopy {
         let served = match self.pulls.copy_at(object, generation, length) {
             CopyAt::Here(block) if self.serves(block, object) == Serves::No => return ServedCopy::No,

@@ -1,12 +1,13 @@
-//! Relief of a store that is full: values go to disk, or, where there is none or it takes nothing, those that were made here for
-//! owners at other nodes go to where those are.
+//! Relief of a store that is full: values go to disk, or, where there is none or it takes nothing, those that
+//! were made here for owners at other nodes go to where those are.
 //!
-//! So tasks that run here may return more than this node has room for (Oakes' last chapter asks for that). The way is that of a node
-//! that leaves ([`crate::node::draining`]); the owner gives a block back as soon as nobody but itself can have the value. What the
-//! owner could not have, or what is still read, it is asked for again with the next attempt to find room.
+//! So tasks that run here may return more than this node has room for (Oakes' last chapter asks for that).
+//! The way is that of a node that leaves ([`crate::node::draining`]); the owner gives a block back as soon as
+//! nobody but itself can have the value. What the owner could not have, or what is still read, it is asked
+//! for again with the next attempt to find room.
 //!
-//! Without a disk it never moves what a process here holds, and decides nothing about values whose owners are here: they are not
-//! told to others.
+//! Without a disk it never moves what a process here holds, and decides nothing about values whose owners are
+//! here: they are not told to others.
 
 use sooner_wire::WorkerId;
 use sooner_wire::message::is_spilled;
@@ -17,8 +18,8 @@ use crate::probes::mark;
 use crate::table::Map;
 
 impl NodeCore {
-    /// There is no room for so many bytes. `length_of` gives the bytes of a block in memory. True if values are on their way elsewhere, or to
-    /// disk.
+    /// There is no room for so many bytes. `length_of` gives the bytes of a block in memory. True if values
+    /// are on their way elsewhere, or to disk.
     pub fn relieve(&mut self, bytes: u64, length_of: impl Fn(u64) -> u64, out: &mut NodeActions) -> bool {
         let free = self.evict_copies(bytes, out);
         self.relieve_more(bytes.saturating_sub(free), &length_of, out) || free > 0
@@ -61,8 +62,8 @@ impl NodeCore {
         is_leaving || !self.handed_over.is_empty()
     }
 
-    /// The block that is free when an owner has brought home what it holds here. With a disk that is only what could not be written:
-    /// anything else is in use, or may be written yet.
+    /// The block that is free when an owner has brought home what it holds here. With a disk that is only
+    /// what could not be written: anything else is in use, or may be written yet.
     fn block_to_gain(&self, held: u64) -> Option<u64> {
         if is_spilled(held) { self.residency.block_of(held) } else { Some(held).filter(|_| !self.spills) }
     }

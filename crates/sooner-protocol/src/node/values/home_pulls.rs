@@ -1,8 +1,9 @@
 //! Pulls of values that lie in this node's own memory: the block itself is shared, nothing is copied.
 //!
-//! Who learns from anybody but the owner that a value is here asks its node, because the block may be free by now and hold
-//! another value (`sooner-wire/src/place.rs`). The node answers at once when it knows what is in the block. While the process
-//! that made the value may be about to say so, the question waits: until something is said of the block, but not for long.
+//! Who learns from anybody but the owner that a value is here asks its node, because the block may be free by
+//! now and hold another value (`sooner-wire/src/place.rs`). The node answers at once when it knows what is in
+//! the block. While the process that made the value may be about to say so, the question waits: until
+//! something is said of the block, but not for long.
 //!
 //! Whoever is told "not there" asks the owner: nothing is lost by an answer that comes too early.
 

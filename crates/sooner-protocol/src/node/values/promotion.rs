@@ -1,8 +1,8 @@
-//! Copies here that become the values of owners whose values are lost where they were, and questions of processes here for copies at
-//! other nodes (`docs/adr/0052-copies-become-values.md`).
+//! Copies here that become the values of owners whose values are lost where they were, and questions of
+//! processes here for copies at other nodes (`docs/adr/0052-copies-become-values.md`).
 //!
-//! A question is said again when the session that it went over has ended, until there is an answer: what the other node said to it
-//! may have been lost, and it says the same again.
+//! A question is said again when the session that it went over has ended, until there is an answer: what the
+//! other node said to it may have been lost, and it says the same again.
 
 use sooner_wire::message::{Promote, Promoted};
 use sooner_wire::{NodeId, WorkerId};

@@ -1,12 +1,13 @@
 //! Spilling: values that nobody reads go to disk when there is no room, and come back when they are wanted
 //! (`docs/adr/0040-values-on-disk.md`).
 //!
-//! [`Residency`](crate::node::objects::Residency) says what is where; here that meets the blocks and who holds them. A spilled value has
-//! a holder as a block has one, so the death of its owner ends it in the same way. The oldest go first; what turns out to be
-//! in use is asked for again last.
+//! [`Residency`](crate::node::objects::Residency) says what is where; here that meets the blocks and who
+//! holds them. A spilled value has a holder as a block has one, so the death of its owner ends it in the same
+//! way. The oldest go first; what turns out to be in use is asked for again last.
 //!
-//! Owners at other nodes are asked like those here (`docs/adr/0042-spilling-in-clusters.md`): a value that was made here for
-//! them goes to the disk of this node. Other nodes read it there, and it need not come back for that.
+//! Owners at other nodes are asked like those here (`docs/adr/0042-spilling-in-clusters.md`): a value that
+//! was made here for them goes to the disk of this node. Other nodes read it there, and it need not come back
+//! for that.
 //!
 //! It never asks for what the node keeps for others, or for what dead processes left behind.
 
@@ -41,7 +42,8 @@ impl NodeCore {
         self.spills = true;
     }
 
-    /// Values that tasks can make again are dropped rather than written (Oakes, table 5.1: explicit free only).
+    /// Values that tasks can make again are dropped rather than written (Oakes, table 5.1: explicit free
+    /// only).
     pub fn set_recomputes(&mut self) {
         self.recomputes = true;
     }
@@ -51,8 +53,8 @@ impl NodeCore {
         self.spills || self.recomputes
     }
 
-    /// There may soon be no room: asks for blocks of so many bytes. It is no need: what was in use is not asked for again, and what
-    /// could not be written is not tried again.
+    /// There may soon be no room: asks for blocks of so many bytes. It is no need: what was in use is not
+    /// asked for again, and what could not be written is not tried again.
     pub fn spill_ahead(&mut self, bytes: u64, length_of: impl Fn(u64) -> u64, out: &mut NodeActions) {
         let bytes = bytes.saturating_sub(self.evict_copies(bytes, out));
         // Values are brought to other nodes only when that has to be.
@@ -62,7 +64,8 @@ impl NodeCore {
         }
     }
 
-    /// There is no room for so many bytes: copies that nobody needs go. Gives how many bytes are free at once.
+    /// There is no room for so many bytes: copies that nobody needs go. Gives how many bytes are free at
+    /// once.
     pub(in crate::node) fn evict_copies(&mut self, bytes: u64, out: &mut NodeActions) -> u64 {
         let mut wanted = Vec::new();
         let more = bytes.saturating_sub(self.pulls.leaving_bytes());
@@ -71,8 +74,8 @@ impl NodeCore {
         free
     }
 
-    /// There is no room for so many bytes: asks for blocks of as many, beside those that are on their way out. Blocks without a length are
-    /// not in memory.
+    /// There is no room for so many bytes: asks for blocks of as many, beside those that are on their way
+    /// out. Blocks without a length are not in memory.
     pub(in crate::node) fn spill_values(
         &mut self,
         bytes: u64,
@@ -94,7 +97,8 @@ impl NodeCore {
         let (mut left, mut passed_over) = (bytes, 0);
         let mut wanted: Map<WorkerId, Vec<Relinquishing>> = Map::default();
         let mut asked = Vec::new();
-        // What could not be written is read in its block, which the node keeps: when nobody reads it, that is tried again.
+        // What could not be written is read in its block, which the node keeps: when nobody reads it, that is
+        // tried again.
         for block in self.holders.oldest(|block| self.residency.is_unwritten(block)) {
             if left == 0 || asked.len() == ASK_MAX {
                 break;
@@ -144,8 +148,8 @@ impl NodeCore {
         out.push(NodeAction::Route { from: address(self.id()), to: holder, message });
     }
 
-    /// The session with a node has ended: what its processes were asked, or have answered, may not have arrived. They are asked
-    /// again, and say again what they have given up.
+    /// The session with a node has ended: what its processes were asked, or have answered, may not have
+    /// arrived. They are asked again, and say again what they have given up.
     pub(in crate::node) fn ask_for_blocks_again(&self, node: NodeId, out: &mut NodeActions) {
         let mut wanted: Map<WorkerId, Vec<Relinquishing>> = Map::default();
         for (holder, block) in self.residency.open_questions(node) {
@@ -156,7 +160,8 @@ impl NodeCore {
         }
     }
 
-    /// Values that could not be written before are tried again, if it is time. Gives how many bytes they have.
+    /// Values that could not be written before are tried again, if it is time. Gives how many bytes they
+    /// have.
     fn write_again(&mut self, bytes: u64, length_of: &impl Fn(u64) -> u64, out: &mut NodeActions) -> u64 {
         let is_read = |block| !self.holders.of(block).is_empty();
         let again = self.residency.retry(bytes, self.now, is_read);
@@ -180,15 +185,15 @@ impl NodeCore {
         may_be_asked && is_one && is_ordinary && !self.residency.is_stuck(block, self.now)
     }
 
-    /// Whether who holds a block has a copy of a value there that is elsewhere, or that the node holds there itself because it could
-    /// not be written.
+    /// Whether who holds a block has a copy of a value there that is elsewhere, or that the node holds there
+    /// itself because it could not be written.
     fn is_copy(&self, block: u64) -> bool {
         (self.pulls.object_in(block).is_some() && !self.is_promoted(block))
             || self.residency.is_unwritten(block)
     }
 
-    /// Whether room may come: something is being written, was asked for that was not in use the last time, or goes as soon as no
-    /// other node pulls it from here.
+    /// Whether room may come: something is being written, was asked for that was not in use the last time, or
+    /// goes as soon as no other node pulls it from here.
     pub(in crate::node) fn is_spilling(&self) -> bool {
         self.residency.has_hope() || self.pulls.leaving_bytes() > 0
     }
@@ -203,7 +208,8 @@ impl NodeCore {
             let Some(value) = spilled else { continue };
             // Others hold it who asked this node for it meanwhile: it is free when they are done, too.
             let is_its = self.holders.of(*block).contains(&from);
-            // Its process gave it up before it heard of the loss, and takes it to be on disk: whoever looks there learns that it is not.
+            // Its process gave it up before it heard of the loss, and takes it to be on disk: whoever looks
+            // there learns that it is not.
             let is_lost = is_its && self.lost.contains(*block);
             if !is_its || is_lost || !self.residency.on_moved(from, *block, *spilled) {
                 let after = self.residency.on_answered(from, *block);
@@ -252,8 +258,8 @@ impl NodeCore {
         }
     }
 
-    /// What was freed meanwhile is free. Of what stays where it is there is no value on disk: whoever asked for it early asks its
-    /// owner.
+    /// What was freed meanwhile is free. Of what stays where it is there is no value on disk: whoever asked
+    /// for it early asks its owner.
     fn after_answer(&mut self, after: AfterAnswer, out: &mut NodeActions) {
         if let Some(block) = after.free {
             mark!("a block was freed while the node waited to hear whether it could have it");
@@ -326,7 +332,8 @@ impl NodeCore {
         self.after_write(spilled, after, out);
     }
 
-    /// Nothing can be written or read back any more: what was on disk is lost, and what was to be written stays where it is.
+    /// Nothing can be written or read back any more: what was on disk is lost, and what was to be written
+    /// stays where it is.
     pub fn on_spilling_ended(&mut self, out: &mut NodeActions) {
         self.spills = false;
         for (spilled, after) in self.residency.on_ended(self.now) {

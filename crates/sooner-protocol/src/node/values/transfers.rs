@@ -1,7 +1,8 @@
-//! Values that come from other nodes and go to them: pulls of clients, blocks that are held from afar, and losses that are
-//! told there (`docs/adr/0023-remote-values.md`).
+//! Values that come from other nodes and go to them: pulls of clients, blocks that are held from afar, and
+//! losses that are told there (`docs/adr/0023-remote-values.md`).
 //!
-//! Owners of values say who pulls them from whom: what this node and they say to each other is in `directions.rs`.
+//! Owners of values say who pulls them from whom: what this node and they say to each other is in
+//! `directions.rs`.
 //!
 //! What moves bytes and knows other nodes is the shell: it is told what to allocate, fetch and pass on.
 
@@ -117,7 +118,8 @@ impl NodeCore {
         self.on_room(out);
     }
 
-    /// There may be room for what waits for some: also when a block is free later than this core had it freed, because the disk was at it.
+    /// There may be room for what waits for some: also when a block is free later than this core had it
+    /// freed, because the disk was at it.
     pub fn on_room(&mut self, out: &mut NodeActions) {
         self.residency.on_room();
         if !self.pulls.is_empty() {
@@ -186,8 +188,8 @@ impl NodeCore {
         }
     }
 
-    /// Whether a process is gone, and those here have said all that they had to say before they heard of that: nobody gives it a block
-    /// any more.
+    /// Whether a process is gone, and those here have said all that they had to say before they heard of
+    /// that: nobody gives it a block any more.
     fn has_ended(&self, owner: WorkerId) -> bool {
         if owner.node() != self.id() {
             return self.settling.has_answered(owner);
@@ -195,7 +197,8 @@ impl NodeCore {
         !self.clients.contains_key(&owner) && !self.settling.is_open(owner)
     }
 
-    /// A block is about to be read for another node: if it may be, it stays as it is until [`Self::end_serving`].
+    /// A block is about to be read for another node: if it may be, it stays as it is until
+    /// [`Self::end_serving`].
     pub fn begin_serving(&mut self, block: u64, object: ObjectId) -> Serves {
         let serves = self.serves(block, object);
         if serves == Serves::Yes {
@@ -252,7 +255,8 @@ impl NodeCore {
         }
     }
 
-    /// The same for receivers at other nodes: those have read by now what it had said to them, because its death is settled.
+    /// The same for receivers at other nodes: those have read by now what it had said to them, because its
+    /// death is settled.
     pub(in crate::node) fn ask_receivers_elsewhere(&mut self, giver: WorkerId, out: &mut NodeActions) {
         if giver.node() != self.id() {
             return;

@@ -1,12 +1,14 @@
-//! Tasks that wait for their arguments give way to older ones (`docs/adr/0041-arguments-are-admitted-together.md`).
+//! Tasks that wait for their arguments give way to older ones
+//! (`docs/adr/0041-arguments-are-admitted-together.md`).
 //!
-//! What a task waits with is in use: the arguments that were brought for it, and those that were in memory when it was sent. Two
-//! tasks that wait in this way may keep from each other what they lack. So when all of memory is in use, the worker of the
-//! youngest such task is asked to give way: the task goes back to whoever submitted it, and comes again after a pause. Then nobody
-//! uses its arguments, and they go to disk like others.
+//! What a task waits with is in use: the arguments that were brought for it, and those that were in memory
+//! when it was sent. Two tasks that wait in this way may keep from each other what they lack. So when all of
+//! memory is in use, the worker of the youngest such task is asked to give way: the task goes back to whoever
+//! submitted it, and comes again after a pause. Then nobody uses its arguments, and they go to disk like
+//! others.
 //!
-//! The oldest never gives way, and those who make values never do: they run. So somebody goes on as long as there is room for the
-//! arguments of one task beside what those keep that run.
+//! The oldest never gives way, and those who make values never do: they run. So somebody goes on as long as
+//! there is room for the arguments of one task beside what those keep that run.
 //!
 //! It never waits for an answer: one worker is asked at a time, and its end counts as one.
 
@@ -27,8 +29,9 @@ pub(in crate::node) struct Yielding {
 }
 
 impl NodeCore {
-    /// All of memory is in use. Has somebody give way who waits for arguments: to whoever waits for `object`, or to one that makes
-    /// a value (none). `length_of` gives the bytes of a block. True if room may come of it.
+    /// All of memory is in use. Has somebody give way who waits for arguments: to whoever waits for `object`,
+    /// or to one that makes a value (none). `length_of` gives the bytes of a block. True if room may come of
+    /// it.
     pub fn give_way(
         &mut self,
         object: Option<ObjectId>,

@@ -1,5 +1,5 @@
-//! Strategies and bundles of placement groups on this node: what may run here, and what the control service has it set
-//! apart.
+//! Strategies and bundles of placement groups on this node: what may run here, and what the control service
+//! has it set apart.
 
 use sooner_wire::message::{BundleStep, Closed, Failure, FailureCode, FindGroup, Infeasible, Prepared};
 use sooner_wire::{GroupId, NodeId, ResourceSet, ShapeId, Strategy, WorkerId};
@@ -20,7 +20,8 @@ pub(in crate::node) struct Place<'a> {
 
 /// Why a demand is not met here, however long it waits.
 pub(in crate::node) enum Objection {
-    /// There is too little of something, or labels are missing, which the text says: it waits for a node that has them.
+    /// There is too little of something, or labels are missing, which the text says: it waits for a node that
+    /// has them.
     Lacking(Option<String>),
     /// It is bound to a node that is not there or too small.
     Never(String),
@@ -141,8 +142,8 @@ impl NodeCore {
         }
     }
 
-    /// Asks what becomes of all bundles here: the control service has started again, and what the one before it told this node
-    /// last may not have arrived.
+    /// Asks what becomes of all bundles here: the control service has started again, and what the one before
+    /// it told this node last may not have arrived.
     pub(crate) fn ask_about_all_bundles(&mut self, out: &mut NodeActions) {
         out.extend(self.resources.attempts().into_iter().map(|(group, attempt)| question(group, attempt)));
     }

@@ -1,5 +1,5 @@
-//! Where the bundles of placement groups are, for demands in them: the control service knows, and is asked once for each
-//! group that has no room here.
+//! Where the bundles of placement groups are, for demands in them: the control service knows, and is asked
+//! once for each group that has no room here.
 //!
 //! It never decides whether there is room in a bundle of another node: that node does.
 

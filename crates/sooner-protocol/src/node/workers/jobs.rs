@@ -1,8 +1,8 @@
-//! Jobs: a driver and the processes that work for it. Tasks of one job never run in a process of another: it has their
-//! modules, their paths and what their code left behind.
+//! Jobs: a driver and the processes that work for it. Tasks of one job never run in a process of another: it
+//! has their modules, their paths and what their code left behind.
 //!
-//! A job ends with its driver, by the rule that what has an owner shares its fate. What detached actors need outlives the
-//! driver: they, and whatever they own in turn.
+//! A job ends with its driver, by the rule that what has an owner shares its fate. What detached actors need
+//! outlives the driver: they, and whatever they own in turn.
 //!
 //! As long as a job of a driver on another node is open, its workers are kept like those of a driver here.
 
@@ -29,7 +29,8 @@ impl NodeCore {
         }
     }
 
-    /// Whether nothing is left of a job here: no driver and no worker. The control service knows of its actors.
+    /// Whether nothing is left of a job here: no driver and no worker. The control service knows of its
+    /// actors.
     #[must_use]
     pub fn is_over(&self, job: WorkerId) -> bool {
         !self.open_jobs.contains(&job) && !self.workers.values().any(|worker| worker.job == job)
@@ -42,7 +43,8 @@ impl NodeCore {
         self.unable.forget_job(job);
     }
 
-    /// A driver leaves in order: nothing more begins for it, and its actors end as actors do that nobody needs.
+    /// A driver leaves in order: nothing more begins for it, and its actors end as actors do that nobody
+    /// needs.
     pub fn on_leaving(&mut self, driver: WorkerId, out: &mut NodeActions) {
         let Some(client) = self.clients.get(&driver) else { return };
         if client.is_known_to_control {
@@ -52,7 +54,8 @@ impl NodeCore {
         self.drop_placements_of(driver);
     }
 
-    /// The processes of a job that live on although its driver is gone: detached actors, and who works for those.
+    /// The processes of a job that live on although its driver is gone: detached actors, and who works for
+    /// those.
     #[must_use]
     pub fn outliving(&self, job: WorkerId) -> Set<WorkerId> {
         let mut found: Set<WorkerId> = Set::default();
@@ -72,7 +75,8 @@ impl NodeCore {
         }
     }
 
-    /// Idle and retired workers of a job without a driver, unless an actor of it is here that may have work for them.
+    /// Idle and retired workers of a job without a driver, unless an actor of it is here that may have work
+    /// for them.
     pub(in crate::node) fn end_idle_of_ended_jobs(&mut self, out: &mut NodeActions) {
         let is_idle = |state| matches!(state, WorkerState::Idle { .. } | WorkerState::Retired);
         let idle = self.workers.iter().filter(|(_, worker)| is_idle(worker.state));

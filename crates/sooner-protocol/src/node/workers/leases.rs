@@ -1,6 +1,7 @@
 //! Leases: who asked for how many, who has which, and who is asked to give one back.
 //!
-//! A demand that fits takes its resources at once and becomes a placement, which waits for a worker ([`super::pool`]).
+//! A demand that fits takes its resources at once and becomes a placement, which waits for a worker
+//! ([`super::pool`]).
 
 use std::collections::VecDeque;
 
@@ -17,7 +18,8 @@ use crate::scheduling::{Grant, Pools};
 use crate::time::Instant;
 
 impl Demand {
-    /// Whether leases that are given back could meet it. What waits in a placement group is of no concern to them.
+    /// Whether leases that are given back could meet it. What waits in a placement group is of no concern to
+    /// them.
     fn could_be_met(&self, resources: &Pools) -> bool {
         let group = self.strategy.as_deref().and_then(Strategy::group);
         self.unlent() > 0 && group.is_none() && resources.is_feasible(&self.resources, None)
@@ -108,8 +110,8 @@ impl NodeCore {
         if count == 0 {
             return;
         }
-        // One lease per asker and pass, beginning behind the one that was served last: no asker starves for another
-        // that is as urgent.
+        // One lease per asker and pass, beginning behind the one that was served last: no asker starves for
+        // another that is as urgent.
         let mut placed = true;
         while placed {
             placed = false;
@@ -256,8 +258,8 @@ impl NodeCore {
         Some(state.worker)
     }
 
-    /// Ends the leases of a caller that is gone. The tasks in them are nobody's, and their processes are not trusted to be
-    /// idle.
+    /// Ends the leases of a caller that is gone. The tasks in them are nobody's, and their processes are not
+    /// trusted to be idle.
     pub(in crate::node) fn end_leases_of(&mut self, gone: WorkerId, out: &mut NodeActions) {
         let held = self.leases.values().filter(|lease| lease.client == gone);
         out.extend(held.map(|lease| NodeAction::KillWorker(lease.worker)));

@@ -1,19 +1,23 @@
 //! Who is stopped when memory runs out, and how much memory the tasks of a function take.
 //!
-//! The kernel, when it has no memory left, kills whoever is largest: that may be the driver, or the node with all the others.
-//! The node acts before that. It is told what was measured ([`Usage`], [`Measured`]) and chooses one worker at a time
-//! ([`choose`]): first those that run nothing, then tasks that are retried, then tasks that are not, actors last. Within a
-//! class the one furthest over its share goes, and of those about as far over it the newest: it loses least.
+//! The kernel, when it has no memory left, kills whoever is largest: that may be the driver, or the node with
+//! all the others. The node acts before that. It is told what was measured ([`Usage`], [`Measured`]) and
+//! chooses one worker at a time ([`choose`]): first those that run nothing, then tasks that are retried, then
+//! tasks that are not, actors last. Within a class the one furthest over its share goes, and of those about
+//! as far over it the newest: it loses least.
 //!
-//! A worker's share is what its task or actor has reserved with `memory=`; those without share what is left equally.
+//! A worker's share is what its task or actor has reserved with `memory=`; those without share what is left
+//! equally.
 //!
-//! Where the kernel was faster, its victim ended as if the node had stopped it ([`NodeCore::on_ended_by_kernel`]). The same goes for
-//! one that reached a limit of its own ([`limits`], [`NodeCore::on_ended_at_limit`]).
+//! Where the kernel was faster, its victim ended as if the node had stopped it
+//! ([`NodeCore::on_ended_by_kernel`]). The same goes for one that reached a limit of its own ([`limits`],
+//! [`NodeCore::on_ended_at_limit`]).
 //!
 //! Invariants:
 //! - M1: only a worker is chosen, never a driver or the node.
 //! - M2: nobody is chosen while one of an earlier class could be whose end frees anything worth having.
-//! - M3: one whose end would free next to nothing is not chosen: then others than workers hold the memory, and no end helps.
+//! - M3: one whose end would free next to nothing is not chosen: then others than workers hold the memory,
+//!   and no end helps.
 //!
 //! It never measures, and never kills: it asks for it.
 
@@ -216,7 +220,8 @@ impl NodeCore {
         }
     }
 
-    /// Memory is short: stops a worker, or nobody if that would not help. All of them have just been measured.
+    /// Memory is short: stops a worker, or nobody if that would not help. All of them have just been
+    /// measured.
     pub fn stop_for_memory(
         &mut self,
         usage: &Usage,
@@ -240,8 +245,8 @@ impl NodeCore {
         Some(self.note_memory_end(Stopped { worker, reason, report }, held, usage.total, By::Node))
     }
 
-    /// The kernel ended a worker that ran this, before the node stopped one; so full is the memory now, and so much the others
-    /// hold. `None`: the node had stopped it, too, or does not know it.
+    /// The kernel ended a worker that ran this, before the node stopped one; so full is the memory now, and
+    /// so much the others hold. `None`: the node had stopped it, too, or does not know it.
     pub fn on_ended_by_kernel(
         &mut self,
         worker: WorkerId,
@@ -252,7 +257,8 @@ impl NodeCore {
         if self.memory.ends.contains_key(&worker) {
             return None;
         }
-        // There was nothing left before: so it held what is left now, unless somebody was faster, and no less than was seen.
+        // There was nothing left before: so it held what is left now, unless somebody was faster, and no less
+        // than was seen.
         let task = running.as_ref().map(|running| running.task);
         let seen = self.memory.seen.get(&worker).filter(|seen| Some(seen.task) == task);
         let held = left.total.saturating_sub(left.used).max(seen.map_or(0, |seen| seen.held));

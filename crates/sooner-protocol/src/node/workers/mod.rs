@@ -1,4 +1,5 @@
-//! Workers of a node and who has them: the pool, jobs, leases for processes here and elsewhere, and memory that runs out.
+//! Workers of a node and who has them: the pool, jobs, leases for processes here and elsewhere, and memory
+//! that runs out.
 
 pub(super) mod bundles;
 pub(super) mod group_places;

@@ -31,8 +31,8 @@ impl NodeCore {
         }
     }
 
-    /// Gives workers to placements until an actor has got one: true then. Its callers hear of that before anybody hears of
-    /// what is assigned next.
+    /// Gives workers to placements until an actor has got one: true then. Its callers hear of that before
+    /// anybody hears of what is assigned next.
     pub(crate) fn assign_workers(&mut self, out: &mut NodeActions) -> bool {
         if self.is_draining {
             return false;
@@ -47,7 +47,8 @@ impl NodeCore {
                 Placement::Lease { client, .. } => *client,
                 Placement::Actor { actor, .. } => actor.owner,
             };
-            // A process that has seen the GPUs of one task, or none, cannot be shown others: libraries look once.
+            // A process that has seen the GPUs of one task, or none, cannot be shown others: libraries look
+            // once.
             let (Placement::Lease { grant, .. } | Placement::Actor { grant, .. }) = placement;
             let has_gpus = grant.has_gpus();
             let serves = |id: WorkerId, worker: &Worker| {
@@ -117,8 +118,9 @@ impl NodeCore {
         }
     }
 
-    /// Ends idle workers beyond the pool's size, their oldest first, and those of jobs that have ended. The former end only if nobody needs
-    /// what they own: values that others refer to go with their owner, and so do tasks that it has submitted.
+    /// Ends idle workers beyond the pool's size, their oldest first, and those of jobs that have ended. The
+    /// former end only if nobody needs what they own: values that others refer to go with their owner, and so
+    /// do tasks that it has submitted.
     pub(in crate::node) fn trim_pool(&mut self, now: Instant, out: &mut NodeActions) {
         self.end_idle_of_ended_jobs(out);
         let excess = self.idle().count().saturating_sub(self.pool_size);
@@ -131,7 +133,8 @@ impl NodeCore {
         }
     }
 
-    /// A worker that was to end owns what others need: it is idle as before, and asked again only when it has said that they do not any more.
+    /// A worker that was to end owns what others need: it is idle as before, and asked again only when it has
+    /// said that they do not any more.
     pub(in crate::node) fn on_needed(
         &mut self,
         id: WorkerId,

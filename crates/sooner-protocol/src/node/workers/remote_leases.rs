@@ -1,7 +1,9 @@
-//! Leases for processes of other nodes, as the node of the workers sees them (`docs/adr/0031-leases-on-other-nodes.md`).
+//! Leases for processes of other nodes, as the node of the workers sees them
+//! (`docs/adr/0031-leases-on-other-nodes.md`).
 //!
-//! Their nodes ask for them, are told of what is granted, and hand back. A process of another node is served like a client
-//! of this one, in turn with them, and never reaches the tables of clients: its death is told by the control service.
+//! Their nodes ask for them, are told of what is granted, and hand back. A process of another node is served
+//! like a client of this one, in turn with them, and never reaches the tables of clients: its death is told
+//! by the control service.
 //!
 //! Invariants:
 //! - What is asked for counts what was not granted yet: workers that are on their way included.
@@ -110,7 +112,8 @@ impl NodeCore {
         out.push(send(client, LeaseGranted { shape, lease, worker, gpus }));
     }
 
-    /// Asks for a lease back, once until one comes. A process of another node is asked for this very one, if one is named.
+    /// Asks for a lease back, once until one comes. A process of another node is asked for this very one, if
+    /// one is named.
     pub(in crate::node) fn ask_back(
         &mut self,
         holder: WorkerId,
@@ -151,8 +154,9 @@ impl NodeCore {
         }
     }
 
-    /// The session with another node is over, though both may live: what either was asked for or granted is void, and both
-    /// do the same. Workers that served the other node are ended, so that nobody takes them for theirs.
+    /// The session with another node is over, though both may live: what either was asked for or granted is
+    /// void, and both do the same. Workers that served the other node are ended, so that nobody takes them
+    /// for theirs.
     pub fn on_link_ended(&mut self, node: NodeId, out: &mut NodeActions) {
         self.watch_again(node, out);
         self.ask_owners_again(node, out);

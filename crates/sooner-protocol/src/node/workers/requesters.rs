@@ -1,8 +1,8 @@
-//! Who asks this node for leases, and how many it has: processes that are connected here, and processes of other nodes, whose
-//! nodes ask for them.
+//! Who asks this node for leases, and how many it has: processes that are connected here, and processes of
+//! other nodes, whose nodes ask for them.
 //!
-//! They are apart from the clients: who is told of deaths, losses and rounds is decided by who is connected, who is served by who
-//! asks.
+//! They are apart from the clients: who is told of deaths, losses and rounds is decided by who is connected,
+//! who is served by who asks.
 //!
 //! It keeps SB1 ([`super::spillback`]): of a demand, no more is asked of other nodes than there is.
 //!
@@ -35,13 +35,14 @@ pub(in crate::node) struct Demand {
     /// All that is wanted, wherever it was asked for.
     pub(in crate::node) count: u32,
     told: Told,
-    /// Nodes that could start no workers for long when it was their turn, and why: they are left out until it is met or fails, or
-    /// none has refused for long, so that it does not wait for others for ever.
+    /// Nodes that could start no workers for long when it was their turn, and why: they are left out until it
+    /// is met or fails, or none has refused for long, so that it does not wait for others for ever.
     refused: Vec<(NodeId, String)>,
     refused_at: Instant,
     /// What other nodes were asked for, and have not granted.
     pub(in crate::node) lent: Vec<Lent>,
-    /// When the control service may be asked again who could serve it, and how long to wait after that (nanoseconds).
+    /// When the control service may be asked again who could serve it, and how long to wait after that
+    /// (nanoseconds).
     find: Option<(Instant, u64)>,
 }
 
@@ -60,12 +61,13 @@ enum Told {
 pub(in crate::node) struct Lent {
     pub(in crate::node) node: NodeId,
     pub(in crate::node) count: u32,
-    /// What that node takes the count to be, once it has heard all that was said and all that it granted is here.
+    /// What that node takes the count to be, once it has heard all that was said and all that it granted is
+    /// here.
     pub(in crate::node) said: u32,
     /// Since when it waits there.
     pub(in crate::node) since: Instant,
-    /// Less was asked for than before: a grant that crossed that makes the other node count more than it should, until all
-    /// is withdrawn.
+    /// Less was asked for than before: a grant that crossed that makes the other node count more than it
+    /// should, until all is withdrawn.
     pub(in crate::node) was_withdrawn: bool,
     /// It is to be said again, for it is more or less urgent.
     pub(in crate::node) is_stale: bool,
@@ -198,8 +200,8 @@ impl Demand {
         self.find = None;
     }
 
-    /// How long what was asked for waits before it may go elsewhere. What is to be spread is to run on that very node, which
-    /// may be starting the first worker of a job.
+    /// How long what was asked for waits before it may go elsewhere. What is to be spread is to run on that
+    /// very node, which may be starting the first worker of a job.
     fn patience(&self) -> u64 {
         let is_spread = match self.strategy.as_deref() {
             Some(Strategy::Spread) => true,

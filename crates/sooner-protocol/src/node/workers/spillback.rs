@@ -1,16 +1,19 @@
 //! Leases on other nodes, as the node of whoever asks sees them (`docs/adr/0031-leases-on-other-nodes.md`).
 //!
-//! A client asks its own node only. Where there are other nodes, that chooses for each unit of a demand where it goes
-//! ([`crate::scheduling::policy`]): here, or to a node that has room by the view, which is asked for it. A unit that was asked for
-//! elsewhere stays a part of the demand: it is met by whoever has room first, and what has waited elsewhere for long goes where
-//! there is room meanwhile. What no node has room for waits here, or, if it can never run here, at a node where it can.
+//! A client asks its own node only. Where there are other nodes, that chooses for each unit of a demand where
+//! it goes ([`crate::scheduling::policy`]): here, or to a node that has room by the view, which is asked for
+//! it. A unit that was asked for elsewhere stays a part of the demand: it is met by whoever has room first,
+//! and what has waited elsewhere for long goes where there is room meanwhile. What no node has room for waits
+//! here, or, if it can never run here, at a node where it can.
 //!
-//! A lease that another node grants gets a number of this node, an alias: the client need not know whose it is.
+//! A lease that another node grants gets a number of this node, an alias: the client need not know whose it
+//! is.
 //!
 //! Invariants:
 //! - SB1: of a demand, no more is asked of other nodes than there is ([`super::requesters`]).
 //! - SB2: a lease that another node granted has an alias here, or is given back at once.
-//! - SB3: the other node is told of a change of what is asked of it after the change, by the number that counts from then on.
+//! - SB3: the other node is told of a change of what is asked of it after the change, by the number that
+//!   counts from then on.
 //!
 //! It never waits for an answer, and trusts no number of the view: who is asked decides by itself.
 

@@ -1,11 +1,14 @@
-//! Workers that cannot be started because something of the machine is used up: descriptors, processes, memory, disk.
+//! Workers that cannot be started because something of the machine is used up: descriptors, processes,
+//! memory, disk.
 //!
-//! Others may give it back, so work that waits for a worker goes on waiting, and the start is tried again. In the meantime idle
-//! workers that serve nothing of what waits end, and leases are asked back for what has another shape. When nothing has
-//! given anything back for long, what waits fails with the last error, or goes to another node, instead of waiting for ever.
+//! Others may give it back, so work that waits for a worker goes on waiting, and the start is tried again. In
+//! the meantime idle workers that serve nothing of what waits end, and leases are asked back for what has
+//! another shape. When nothing has given anything back for long, what waits fails with the last error, or
+//! goes to another node, instead of waiting for ever.
 //!
 //! Invariants:
-//! - Nothing fails while a task of its job runs here, or within [`START_PATIENCE_NANOS`] after a worker came or went.
+//! - Nothing fails while a task of its job runs here, or within [`START_PATIENCE_NANOS`] after a worker came
+//!   or went.
 //! - Nothing fails without a start that failed just before: what comes later is tried first.
 
 use std::collections::VecDeque;
@@ -196,7 +199,8 @@ impl NodeCore {
         }
     }
 
-    /// Workers that are idle although somebody waits for one are of another job or another kind: one more of them ends.
+    /// Workers that are idle although somebody waits for one are of another job or another kind: one more of
+    /// them ends.
     fn end_superfluous(&mut self, waiting: &Set<WorkerId>, now: Instant, out: &mut NodeActions) {
         if !self.starving.spells.keys().any(|job| waiting.contains(job)) {
             return;
@@ -206,14 +210,16 @@ impl NodeCore {
         if self.workers.values().any(is_ending) {
             return;
         }
-        // Whoever waits for this very one has been served before; one that came just now may be waited for elsewhere.
+        // Whoever waits for this very one has been served before; one that came just now may be waited for
+        // elsewhere.
         let idle = self.idle().find(|(_, since, is_needed)| !is_needed && *since < now);
         if let Some((worker, ..)) = idle {
             self.ask_to_end(worker, out);
         }
     }
 
-    /// No worker can be started for what waits: somebody who has one for something else gives it back as soon as its task ends.
+    /// No worker can be started for what waits: somebody who has one for something else gives it back as soon
+    /// as its task ends.
     fn reclaim_workers(&mut self, out: &mut NodeActions) {
         let is_starved =
             |placement: &&Placement| self.starving.spells.contains_key(&self.job_of_placement(placement));

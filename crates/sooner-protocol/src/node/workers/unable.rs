@@ -1,11 +1,13 @@
 //! Nodes that can start no workers for a job: its program is not there, or ends before it has begun.
 //!
-//! A node that finds that out for the job of a driver elsewhere refuses all that waits there for the job, and says why. The
-//! nodes that asked it choose among the others from then on, as long as the job lasts. What no other node could run fails. Actors
-//! are given back to the control service, which does the same (`crate::control`).
+//! A node that finds that out for the job of a driver elsewhere refuses all that waits there for the job, and
+//! says why. The nodes that asked it choose among the others from then on, as long as the job lasts. What no
+//! other node could run fails. Actors are given back to the control service, which does the same
+//! (`crate::control`).
 //!
 //! Invariants:
-//! - Nothing of such a job waits here for a worker: no placement, no demand of another node, no actor without a process.
+//! - Nothing of such a job waits here for a worker: no placement, no demand of another node, no actor without
+//!   a process.
 //! - What is known of a job is forgotten with it, and what is known of a node is forgotten with that.
 //!
 //! It never concerns a job whose driver is here: that driver is ended, and all it waits for with it.
@@ -76,8 +78,8 @@ impl Unable {
 }
 
 impl NodeCore {
-    /// No worker can be started here any more for the job of a driver elsewhere. All that waits for one is refused: other
-    /// nodes may have what this one lacks.
+    /// No worker can be started here any more for the job of a driver elsewhere. All that waits for one is
+    /// refused: other nodes may have what this one lacks.
     pub fn on_job_given_up(&mut self, job: WorkerId, why: &str, out: &mut NodeActions) {
         let here = self.id();
         if job.node() == here {

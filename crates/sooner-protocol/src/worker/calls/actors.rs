@@ -1,4 +1,5 @@
-//! The caller's half of actors in the core: making them, finding them, calling them, and what their ends mean.
+//! The caller's half of actors in the core: making them, finding them, calling them, and what their ends
+//! mean.
 
 use std::sync::Arc;
 
@@ -31,8 +32,8 @@ pub struct ActorDemand {
 }
 
 impl WorkerCore {
-    /// Asks where an actor is, once. One of ours that is not known any more is gone: the node would take the question for
-    /// the word that it will come.
+    /// Asks where an actor is, once. One of ours that is not known any more is gone: the node would take the
+    /// question for the word that it will come.
     pub(in crate::worker) fn find_actor(&mut self, actor: ActorId, out: &mut Actions) {
         if self.callers.place(actor).is_some() {
             return;
@@ -133,8 +134,8 @@ impl WorkerCore {
         self.dispatch_actor(started.actor, out);
     }
 
-    /// Calls in flight may have been executed: they are made again within their retries, in their order. Those of an
-    /// actor with checkpoints are made again anyway.
+    /// Calls in flight may have been executed: they are made again within their retries, in their order.
+    /// Those of an actor with checkpoints are made again anyway.
     pub(in crate::worker) fn on_actor_restarting(&mut self, restarting: &ActorRestarting, out: &mut Actions) {
         let ActorRestarting { actor, reason, .. } = restarting;
         let actor = *actor;
@@ -174,8 +175,9 @@ impl WorkerCore {
         }
     }
 
-    /// Its process is held for gone, and nobody can start another one: no call waits for that. Those of an actor with checkpoints
-    /// that were on their way do: each counts once, and nobody knows of them whether it has.
+    /// Its process is held for gone, and nobody can start another one: no call waits for that. Those of an
+    /// actor with checkpoints that were on their way do: each counts once, and nobody knows of them whether
+    /// it has.
     fn on_actor_out_of_reach(
         &mut self,
         actor: ActorId,
@@ -227,8 +229,8 @@ impl WorkerCore {
         }
     }
 
-    /// Ends an actor now. Calls that this process makes from here on fail at once; `title` names it in their errors.
-    /// An actor that may restart starts again if it has restarts left.
+    /// Ends an actor now. Calls that this process makes from here on fail at once; `title` names it in their
+    /// errors. An actor that may restart starts again if it has restarts left.
     pub fn kill_actor(&mut self, actor: ActorId, title: &str, may_restart: bool, out: &mut Actions) {
         if !may_restart {
             let message = format!("{title} was ended by sooner.kill()");

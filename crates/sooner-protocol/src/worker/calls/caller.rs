@@ -1,13 +1,14 @@
-//! Calls to actors: where each actor lives and the order of the calls to it (Ray, section 4.2.2: stateful edges).
+//! Calls to actors: where each actor lives and the order of the calls to it (Ray, section 4.2.2: stateful
+//! edges).
 //!
-//! Calls of one caller reach an actor in the order of submission: a call whose arguments are not there yet holds
-//! the later ones back. Calls go straight to the actor's process; the node is asked once where that is.
+//! Calls of one caller reach an actor in the order of submission: a call whose arguments are not there yet
+//! holds the later ones back. Calls go straight to the actor's process; the node is asked once where that is.
 //!
 //! Invariants:
 //! - A1: a call is queued or in flight, never both.
 //! - A2: calls leave the queue from its front only, unless they are cancelled.
-//! - A3: a call is held back for the size of its arguments only while so many calls are in flight that it could not run yet, and
-//!   none of them can wait for it.
+//! - A3: a call is held back for the size of its arguments only while so many calls are in flight that it
+//!   could not run yet, and none of them can wait for it.
 //!
 //! It never sends: [`Callers::next_call`] says what goes where.
 
@@ -89,8 +90,8 @@ impl Callers {
         }
     }
 
-    /// Whether a call with arguments of so many bytes in memory should wait here, where they can go to disk: it would wait at the
-    /// actor as well.
+    /// Whether a call with arguments of so many bytes in memory should wait here, where they can go to disk:
+    /// it would wait at the actor as well.
     #[must_use]
     pub fn holds_back(&self, actor: ActorId, bytes: u64) -> bool {
         let (Some(most), Some(caller)) = (self.argument_bytes_max, self.actors.get(&actor)) else {
@@ -287,10 +288,11 @@ impl Callers {
     /// The node says where the actor is, and whether a new process took it over that waits for kept calls.
     pub fn on_started(&mut self, actor: ActorId, worker: WorkerId, concurrency: u32, replays: bool) {
         let window = ACTOR_CALLS_IN_FLIGHT.max(2 * concurrency as usize);
-        // It may have gone out of scope here. And this process may have ended it while it started: then no call of
-        // ours goes there any more.
+        // It may have gone out of scope here. And this process may have ended it while it started: then no
+        // call of ours goes there any more.
         let Some(caller) = self.actors.get_mut(&actor) else { return };
-        // The node may say it twice: to all callers, and to one that asks. Calls are pushed to a process once.
+        // The node may say it twice: to all callers, and to one that asks. Calls are pushed to a process
+        // once.
         let is_known = matches!(caller.place, ActorPlace::At { worker: before, .. } if before == worker);
         if is_known || matches!(caller.place, ActorPlace::Dead(_)) {
             return;
@@ -308,8 +310,8 @@ impl Callers {
         self.actors[&actor].place = ActorPlace::Dead(failure);
     }
 
-    /// The actor's process is gone and another one is coming. Returns the calls that were in flight and whose outcome is
-    /// not known; queued ones wait for the new process.
+    /// The actor's process is gone and another one is coming. Returns the calls that were in flight and whose
+    /// outcome is not known; queued ones wait for the new process.
     pub fn on_restarting(&mut self, actor: ActorId) -> Interrupted {
         let Some(caller) = self.actors.get_mut(&actor) else { return Interrupted::default() };
         if !matches!(caller.place, ActorPlace::Dead(_)) {
@@ -326,8 +328,8 @@ impl Callers {
         Interrupted { kept, others }
     }
 
-    /// The actor's process is held for gone, and nobody can start another one. What was in flight has been taken out already
-    /// ([`Self::on_restarting`]). Returns the calls that were queued.
+    /// The actor's process is held for gone, and nobody can start another one. What was in flight has been
+    /// taken out already ([`Self::on_restarting`]). Returns the calls that were queued.
     pub fn on_out_of_reach(&mut self, actor: ActorId, failure: Failure) -> Vec<u64> {
         let Some(caller) = self.actors.get_mut(&actor) else { return Vec::new() };
         if matches!(caller.place, ActorPlace::Dead(_)) {

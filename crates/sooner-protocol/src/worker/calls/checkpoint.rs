@@ -1,12 +1,14 @@
-//! Calls to an actor with checkpoints, kept by their caller until a checkpoint covers them (Ray, section 5.1).
+//! Calls to an actor with checkpoints, kept by their caller until a checkpoint covers them (Ray, section
+//! 5.1).
 //!
-//! A call is kept from its first push on, in the order of the pushes. When another process takes the actor over, every
-//! kept call is pushed again, in that order and before any new one: first those that were answered, then, after
-//! [`Replayed`](sooner_wire::message::Replayed), those that were not. So the restored state plus the answered calls is the
-//! state that the caller saw.
+//! A call is kept from its first push on, in the order of the pushes. When another process takes the actor
+//! over, every kept call is pushed again, in that order and before any new one: first those that were
+//! answered, then, after [`Replayed`](sooner_wire::message::Replayed), those that were not. So the restored
+//! state plus the answered calls is the state that the caller saw.
 //!
 //! Invariants:
-//! - CP1: kept calls are in the order in which they were pushed; those before `pushed` are with the actor's process.
+//! - CP1: kept calls are in the order in which they were pushed; those before `pushed` are with the actor's
+//!   process.
 //! - CP2: a new call is pushed only when every kept one was.
 //!
 //! It never pushes and counts no references: it says what is kept and what comes next.
@@ -43,8 +45,8 @@ impl Kept {
         self.pushed += 1;
     }
 
-    /// Takes a call out that need not be made again. `in_flight` calls have no reply yet: as replies come in the order
-    /// of the pushes, the call is most likely the first of them.
+    /// Takes a call out that need not be made again. `in_flight` calls have no reply yet: as replies come in
+    /// the order of the pushes, the call is most likely the first of them.
     pub fn remove(&mut self, number: u64, in_flight: usize) -> Option<Arc<TaskSpec>> {
         let guess = self.calls.len().saturating_sub(in_flight);
         let is_there = self.calls.get(guess).is_some_and(|call| call.number == number);

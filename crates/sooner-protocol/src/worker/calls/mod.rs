@@ -1,5 +1,5 @@
-//! Actors as their callers see them: where each lives, the order of the calls to it, and which calls are kept for a checkpoint. How
-//! calls are executed is in [`super::execution`].
+//! Actors as their callers see them: where each lives, the order of the calls to it, and which calls are kept
+//! for a checkpoint. How calls are executed is in [`super::execution`].
 
 pub(super) mod actors;
 mod caller;

@@ -1,7 +1,8 @@
-//! The caller's half of checkpoints: which calls it keeps, and making them again when another process takes over.
+//! The caller's half of checkpoints: which calls it keeps, and making them again when another process takes
+//! over.
 //!
-//! A kept call uses its arguments, as a pending one does, but not the handle of the actor: otherwise the calls since the
-//! last checkpoint would keep it alive.
+//! A kept call uses its arguments, as a pending one does, but not the handle of the actor: otherwise the
+//! calls since the last checkpoint would keep it alive.
 
 use std::sync::Arc;
 
@@ -55,8 +56,9 @@ impl WorkerCore {
         self.confirm_checkpoint(done.actor, out);
     }
 
-    /// Kept calls were in flight when the actor's process ended. They have not been answered, so no checkpoint has them.
-    /// The one that ran then may be what ended the process: it is made again within its retries only.
+    /// Kept calls were in flight when the actor's process ended. They have not been answered, so no
+    /// checkpoint has them. The one that ran then may be what ended the process: it is made again within its
+    /// retries only.
     pub(in crate::worker) fn repeat_kept(
         &mut self,
         restarting: &ActorRestarting,
@@ -85,8 +87,8 @@ impl WorkerCore {
         }
     }
 
-    /// Pushes kept calls again as far as there is room: those that were answered, then word of that, then the others.
-    /// Replies come in the order of the calls, so none of the others is before one that was answered.
+    /// Pushes kept calls again as far as there is room: those that were answered, then word of that, then the
+    /// others. Replies come in the order of the calls, so none of the others is before one that was answered.
     pub(in crate::worker) fn replay(&mut self, actor: ActorId, out: &mut Actions) {
         while let Some((spec, worker)) = self.callers.next_replay(actor) {
             let number = spec.task.number;
@@ -116,8 +118,8 @@ impl WorkerCore {
         }
     }
 
-    /// Pushes calls that recover lost values, which a kept call may wait for: in front of all that are not kept yet. They change
-    /// nothing in the actor's state.
+    /// Pushes calls that recover lost values, which a kept call may wait for: in front of all that are not
+    /// kept yet. They change nothing in the actor's state.
     fn push_recovering(&mut self, actor: ActorId, out: &mut Actions) {
         while let Some((number, worker)) = self.callers.next_early(actor) {
             let pending = self.pendings.get(number).expect("A1: queued calls are pending");
@@ -129,8 +131,8 @@ impl WorkerCore {
         }
     }
 
-    /// Whether a ghost has its arguments. Those that are lost are asked for; without one there is no way back for the
-    /// actor, whose state was made with it.
+    /// Whether a ghost has its arguments. Those that are lost are asked for; without one there is no way back
+    /// for the actor, whose state was made with it.
     fn has_arguments(&mut self, spec: &TaskSpec, out: &mut Actions) -> bool {
         let mut is_complete = true;
         for object in &spec.dependencies {
@@ -154,8 +156,8 @@ impl WorkerCore {
         is_complete
     }
 
-    /// Whether a lost argument of a call will only be there again when its actor has executed another one, which waits for
-    /// this call to be made again.
+    /// Whether a lost argument of a call will only be there again when its actor has executed another one,
+    /// which waits for this call to be made again.
     fn comes_from(&self, argument: ObjectId, call: &TaskSpec) -> bool {
         let (mut todo, mut seen) = (vec![argument], Set::default());
         while let Some(object) = todo.pop() {
@@ -192,8 +194,8 @@ impl WorkerCore {
         }
     }
 
-    /// A reply came for which no task waits: its values are let go. If the call was only made again for what it does, the
-    /// caller has those of the first time.
+    /// A reply came for which no task waits: its values are let go. If the call was only made again for what
+    /// it does, the caller has those of the first time.
     pub(in crate::worker) fn on_ghost_reply(&mut self, worker: WorkerId, reply: &Reply, out: &mut Actions) {
         self.let_go_of_values(worker, reply, out);
         let number = reply.task.number;
@@ -228,8 +230,8 @@ impl WorkerCore {
     }
 }
 
-/// Whether a call that changes nothing is made again for its lost result. It has no place among the others: kept like them, it
-/// could come behind one that waits for its result.
+/// Whether a call that changes nothing is made again for its lost result. It has no place among the others:
+/// kept like them, it could come behind one that waits for its result.
 pub(in crate::worker) fn only_recovers(spec: &TaskSpec) -> bool {
     spec.recovers == Some(true) && spec.unordered == Some(true) && spec.kept != Some(true)
 }

@@ -22,19 +22,20 @@ impl WorkerCore {
         self.instance.postpone();
     }
 
-    /// The state of the actor in this process after its last call. The replies to all calls have left: if the process
-    /// dies now, a caller has the outcome of each call that the checkpoint covers.
+    /// The state of the actor in this process after its last call. The replies to all calls have left: if the
+    /// process dies now, a caller has the outcome of each call that the checkpoint covers.
     pub fn on_checkpoint(&mut self, actor: ActorId, state: Return, out: &mut Actions) {
         for object in &state.contained {
-            // Until the node has the next one. So whatever the node tells an owner of these references comes before
-            // this process's own reference ends there: by its word or by its death.
+            // Until the node has the next one. So whatever the node tells an owner of these references comes
+            // before this process's own reference ends there: by its word or by its death.
             self.ownership.add_use(*object);
         }
         let calls = self.instance.on_taken(state.contained.clone());
         send(out, Peer::Node, Checkpoint { actor, state, calls });
     }
 
-    /// The node has a checkpoint: if it is one of the actor in this process, the one before it does not stand any more.
+    /// The node has a checkpoint: if it is one of the actor in this process, the one before it does not stand
+    /// any more.
     pub(in crate::worker) fn confirm_checkpoint(&mut self, actor: ActorId, out: &mut Actions) {
         if !self.instance.is_of(actor) {
             return;
@@ -71,8 +72,9 @@ impl WorkerCore {
         }
     }
 
-    /// Ends the actor if its state lacks a call whose answer somebody may have acted on: that cannot be made good. The
-    /// caller of that call gives the actor up as well, but its word may come too late, or die with it.
+    /// Ends the actor if its state lacks a call whose answer somebody may have acted on: that cannot be made
+    /// good. The caller of that call gives the actor up as well, but its word may come too late, or die with
+    /// it.
     pub(in crate::worker) fn end_incomplete(&mut self, actor: ActorId, out: &mut Actions) {
         if !self.execution.lacks_call() {
             return;

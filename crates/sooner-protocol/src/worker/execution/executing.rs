@@ -131,7 +131,8 @@ impl WorkerCore {
         self.answer(task, running, returns, ran, retry, out);
     }
 
-    /// A call was cancelled while it ran. Nothing stops a plain method, so it may have returned: its caller gets what it asked for.
+    /// A call was cancelled while it ran. Nothing stops a plain method, so it may have returned: its caller
+    /// gets what it asked for.
     fn answer_cancelled(
         &mut self,
         task: TaskId,
@@ -178,13 +179,14 @@ impl WorkerCore {
         send(out, running.from, Reply { task, returns, held, nanos, retry, timing, not_run });
     }
 
-    /// From now on the node hears so many times of each block that leaves for its owner. Once is enough, and it takes no
-    /// notice of the others: this measures what once costs.
+    /// From now on the node hears so many times of each block that leaves for its owner. Once is enough, and
+    /// it takes no notice of the others: this measures what once costs.
     pub fn repeat_pins(&mut self, times: u32) {
         self.pins = times.max(1);
     }
 
-    /// A value leaves for its owner: with the references inside it and its block. Those in `lent` came from there.
+    /// A value leaves for its owner: with the references inside it and its block. Those in `lent` came from
+    /// there.
     pub(in crate::worker) fn give_away(
         &mut self,
         object: ObjectId,
@@ -208,9 +210,9 @@ impl WorkerCore {
         }
     }
 
-    /// Ends the loans of a task's arguments. Gives those that this process goes on holding: the caller registers
-    /// it with their owners (Ownership, appendix A: the borrower is usually done when the task is done). One that is
-    /// gone does not: what its task held was counted when its end was noticed.
+    /// Ends the loans of a task's arguments. Gives those that this process goes on holding: the caller
+    /// registers it with their owners (Ownership, appendix A: the borrower is usually done when the task is
+    /// done). One that is gone does not: what its task held was counted when its end was noticed.
     fn end_arguments(
         &mut self,
         mut uses: Vec<ObjectId>,
@@ -346,7 +348,8 @@ impl WorkerCore {
                         self.cancel_own(child, cancel.force, true, out);
                     }
                 }
-                // Who asks may know nothing but the id of a call's result: what runs in an actor is never ended by force.
+                // Who asks may know nothing but the id of a call's result: what runs in an actor is never
+                // ended by force.
                 let force = cancel.force && self.execution.constructed().is_none();
                 out.push(Action::Interrupt { task, force });
             }

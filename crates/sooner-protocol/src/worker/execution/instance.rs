@@ -1,8 +1,9 @@
-//! The process of an actor with checkpoints: when one is due, what it covers, and whose turn it is after a takeover.
+//! The process of an actor with checkpoints: when one is due, what it covers, and whose turn it is after a
+//! takeover.
 //!
-//! After a takeover the callers make the calls again that the restored checkpoint does not cover. None that was not
-//! answered yet is executed before every living caller has made those again that were: otherwise it could see a state
-//! without a call whose answer somebody has acted on.
+//! After a takeover the callers make the calls again that the restored checkpoint does not cover. None that
+//! was not answered yet is executed before every living caller has made those again that were: otherwise it
+//! could see a state without a call whose answer somebody has acted on.
 //!
 //! Invariants:
 //! - CP3: a call is in exactly one checkpoint's list, or executed since the last one that was sent.
@@ -112,7 +113,8 @@ pub enum Takeover {
     Running {
         /// Those that have done so.
         done: Set<WorkerId>,
-        /// Those that have not; `None` until the node has said who they are: callers speak over other connections.
+        /// Those that have not; `None` until the node has said who they are: callers speak over other
+        /// connections.
         awaited: Option<Set<WorkerId>>,
     },
     /// All have, or this is the actor's first process: every call is executed in the order in which it comes.
@@ -131,7 +133,8 @@ impl Takeover {
         }
     }
 
-    /// Whether a call that comes now may be one that is made again: its caller has not said that those are through.
+    /// Whether a call that comes now may be one that is made again: its caller has not said that those are
+    /// through.
     #[must_use]
     pub fn awaits(&self, from: WorkerId) -> bool {
         !matches!(self, Self::Over) && !self.holds(from)

@@ -1,5 +1,6 @@
-//! An actor whose constructor waits for an argument that was lost: computing it again may take the very resources that the actor
-//! holds. So the node has them back until the argument is there. Nothing of the user runs in such a process.
+//! An actor whose constructor waits for an argument that was lost: computing it again may take the very
+//! resources that the actor holds. So the node has them back until the argument is there. Nothing of the user
+//! runs in such a process.
 
 use sooner_wire::ActorId;
 use sooner_wire::message::{Resumed, Suspended};
@@ -34,7 +35,8 @@ impl WorkerCore {
         }
     }
 
-    /// A value has come: if it was the last that the constructor waited for, the node is asked for what the actor needs.
+    /// A value has come: if it was the last that the constructor waited for, the node is asked for what the
+    /// actor needs.
     pub(in crate::worker) fn ask_to_resume(&mut self, out: &mut Actions) {
         if self.suspension != Suspension::Waits {
             return;

@@ -1,4 +1,5 @@
-//! Memory that is short, as the processes see it: blocks that their node wants back, and tasks that it stopped.
+//! Memory that is short, as the processes see it: blocks that their node wants back, and tasks that it
+//! stopped.
 
 mod relinquishing;
 mod stopped;

@@ -33,7 +33,8 @@ impl WorkerCore {
         let queued = if gives_way { self.uses_by_queued(&movable) } else { Map::default() };
         for (block, object) in movable {
             let count = |uses: &Map<ObjectId, u32>| uses.get(&object).copied().unwrap_or(0);
-            // Whatever else uses it may have been told where it is. Who was told of a copy is not written down.
+            // Whatever else uses it may have been told where it is. Who was told of a copy is not written
+            // down.
             let is_waited_for = self.ownership.uses(object) == count(&waiting) + count(&queued);
             let is_unused = is_waited_for || (block.spilled.is_some() && !self.ownership.is_told(object));
             if !is_unused && !bug!(SpilledWhilePushed) {
@@ -66,11 +67,12 @@ impl WorkerCore {
         send(out, Peer::Node, Relinquished { moved, others, node: wanted.node });
     }
 
-    /// Whether the value of an object is sure to be made again when it is wanted: by a task of this process, out of what stays in memory
-    /// here anyway or can be made again in the same way. Nothing is waiting for it.
+    /// Whether the value of an object is sure to be made again when it is wanted: by a task of this process,
+    /// out of what stays in memory here anyway or can be made again in the same way. Nothing is waiting for
+    /// it.
     ///
-    /// Other arguments do not do: a value that only the lineage of a task counts goes with its last reference. Nor do calls of
-    /// actors, which might give something else.
+    /// Other arguments do not do: a value that only the lineage of a task counts goes with its last
+    /// reference. Nor do calls of actors, which might give something else.
     fn is_recomputable(&self, object: ObjectId) -> bool {
         if self.ownership.uses(object) > 0 || self.ownership.is_borrowed(object) {
             return false;
@@ -93,8 +95,8 @@ impl WorkerCore {
         true
     }
 
-    /// Tasks that wait here for arguments, for which there is no room, go back to their callers: those need not keep the other
-    /// arguments in memory until the tasks come again.
+    /// Tasks that wait here for arguments, for which there is no room, go back to their callers: those need
+    /// not keep the other arguments in memory until the tasks come again.
     fn return_unbrought(&mut self, out: &mut Actions) {
         let back = self.execution.return_unbrought();
         if !back.is_empty() {
@@ -103,8 +105,8 @@ impl WorkerCore {
         }
     }
 
-    /// How often calls use these copies that have not begun: those may wait for them once more. Calls cannot go back, because they
-    /// keep their order.
+    /// How often calls use these copies that have not begun: those may wait for them once more. Calls cannot
+    /// go back, because they keep their order.
     fn uses_by_queued(&self, movable: &[(Relinquishing, ObjectId)]) -> Map<ObjectId, u32> {
         let is_copy = |(block, object): &&(Relinquishing, ObjectId)| {
             block.spilled.is_none() && *object != object.task.state()
@@ -120,7 +122,8 @@ impl WorkerCore {
         self.bring_arguments(vec![object], out);
     }
 
-    /// How often tasks that wait for their turn use these objects: they are told where the values are when they are sent.
+    /// How often tasks that wait for their turn use these objects: they are told where the values are when
+    /// they are sent.
     fn uses_by_waiting(&mut self, movable: &[(Relinquishing, ObjectId)]) -> Map<ObjectId, u32> {
         let waits =
             |state: &State| matches!(state, State::Waiting { .. } | State::Queued | State::Delayed { .. });

@@ -1,15 +1,15 @@
 //! Tasks whose worker their node stopped because memory ran out ([`crate::node::workers::memory`]).
 //!
-//! They did nothing wrong, or not alone: those that may be retried are, after a pause that doubles, with a budget of their
-//! own. So that the same does not happen again, the retry reserves half as much again as the task was seen to hold: then as
-//! many of its kind run at a time as there is room for.
+//! They did nothing wrong, or not alone: those that may be retried are, after a pause that doubles, with a
+//! budget of their own. So that the same does not happen again, the retry reserves half as much again as the
+//! task was seen to hold: then as many of its kind run at a time as there is room for.
 //!
-//! It never raises the reservation of a task that something else may wait for while it waits itself: what holds memory and
-//! waits for what waits for memory would wait for ever. Those are tasks of tasks, tasks that were given references, and
-//! those in a placement group, whose bundles are what they are.
+//! It never raises the reservation of a task that something else may wait for while it waits itself: what
+//! holds memory and waits for what waits for memory would wait for ever. Those are tasks of tasks, tasks that
+//! were given references, and those in a placement group, whose bundles are what they are.
 //!
-//! Those whose reservation it does raise are asked for in a shape of their own: a node may hold them to what they reserved, since
-//! being ended costs them time, and nothing else ([`crate::node::workers::memory`]).
+//! Those whose reservation it does raise are asked for in a shape of their own: a node may hold them to what
+//! they reserved, since being ended costs them time, and nothing else ([`crate::node::workers::memory`]).
 
 use std::sync::Arc;
 
@@ -67,7 +67,8 @@ impl WorkerCore {
         let (mut spec, parent, ends) = (pending.spec.clone(), pending.parent, pending.memory_ends + 1);
         let raised = if may_wait(&spec, parent) { shape } else { self.raise(shape, reserved, end) };
         Arc::make_mut(&mut spec).kind = TaskKind::Task(raised);
-        // It reserves all that it can have without waiting for somebody who may never end: the monitor is enough for it.
+        // It reserves all that it can have without waiting for somebody who may never end: the monitor is
+        // enough for it.
         let has_all = end.limit.is_some() && self.reserved(raised) >= end.reservable;
         self.choose_shape(&mut spec, parent, if has_all { MEMORY_RETRIES_MAX } else { ends });
         Arc::make_mut(&mut spec).spared = (ends == MEMORY_RETRIES_MAX).then_some(true);
@@ -82,8 +83,8 @@ impl WorkerCore {
         self.delays.insert(until, number);
     }
 
-    /// A task that ended so often for want of memory is asked for in the shape that says whether its reservation would be raised at
-    /// the next such end.
+    /// A task that ended so often for want of memory is asked for in the shape that says whether its
+    /// reservation would be raised at the next such end.
     pub(in crate::worker) fn choose_shape(
         &mut self,
         spec: &mut Arc<TaskSpec>,
@@ -127,8 +128,9 @@ fn may_wait(spec: &TaskSpec, parent: Option<TaskId>) -> bool {
     parent.is_some() || !spec.references.is_empty()
 }
 
-/// Whether it was this task that took the memory. The node knows what everybody holds and had reserved. The kernel takes the
-/// largest, which may be one that keeps to its reservation beside others that have none yet, and two may go at once.
+/// Whether it was this task that took the memory. The node knows what everybody holds and had reserved. The
+/// kernel takes the largest, which may be one that keeps to its reservation beside others that have none yet,
+/// and two may go at once.
 fn is_certain(end: &MemoryEnd, reserved: u64, ends_before: u8) -> bool {
     end.by_kernel.is_none() || (end.held > reserved && ends_before >= UNCERTAIN_ENDS_MAX)
 }

@@ -1,14 +1,14 @@
 //! Who borrows an object of this process, and who said so.
 //!
-//! A registration is counted under the process that made it until that is known to count: its word to us may be lost with
-//! it, or that to the borrower, which returns what it had from whom. Both are right again when the death of the process that
-//! made the registration is settled.
+//! A registration is counted under the process that made it until that is known to count: its word to us may
+//! be lost with it, or that to the borrower, which returns what it had from whom. Both are right again when
+//! the death of the process that made the registration is settled.
 //!
-//! Registrations and returns may arrive in any order: a count may be negative for a moment, while the process that handed
-//! the reference on is still a borrower itself.
+//! Registrations and returns may arrive in any order: a count may be negative for a moment, while the process
+//! that handed the reference on is still a borrower itself.
 //!
-//! What a borrower said that it holds of a dead process, and returns before that death is settled here, is set aside until
-//! then: counted at once, it would be set off against what the borrower was handed since.
+//! What a borrower said that it holds of a dead process, and returns before that death is settled here, is
+//! set aside until then: counted at once, it would be set off against what the borrower was handed since.
 
 use sooner_wire::WorkerId;
 
@@ -35,7 +35,8 @@ pub enum Return {
 }
 
 impl Return {
-    /// Of what `giver` registered. `was_said`: the borrower had said by then that it holds it of that one, which is gone.
+    /// Of what `giver` registered. `was_said`: the borrower had said by then that it holds it of that one,
+    /// which is gone.
     #[must_use]
     pub fn of(giver: Option<WorkerId>, was_said: bool, is_settled: impl Fn(WorkerId) -> bool) -> Self {
         match giver {
@@ -69,7 +70,8 @@ impl Borrowers {
         count
     }
 
-    /// What a process has returned of what it said that it holds of a dead one counts when that death is settled.
+    /// What a process has returned of what it said that it holds of a dead one counts when that death is
+    /// settled.
     pub fn set_aside(&mut self, who: WorkerId, giver: WorkerId, count: i32) {
         self.borrows.push(Borrow { who, giver: Some(giver), count, is_set_aside: true });
     }
@@ -80,8 +82,9 @@ impl Borrowers {
         taken.filter_map(|borrow| Some((borrow.who, borrow.giver?, borrow.count))).collect()
     }
 
-    /// The death of a process is settled, and what others said that they hold of it counts: what it borrowed, and what it
-    /// registered, counts no more, and what was set aside does. Gives those who had returned that.
+    /// The death of a process is settled, and what others said that they hold of it counts: what it borrowed,
+    /// and what it registered, counts no more, and what was set aside does. Gives those who had returned
+    /// that.
     pub fn end(&mut self, gone: WorkerId) -> Vec<WorkerId> {
         let mut returned = Vec::new();
         let ended = |borrow: &mut Borrow| borrow.who == gone || borrow.giver == Some(gone);

@@ -1,25 +1,28 @@
-//! Who pulls an object from whom: the directory of its copies, at its owner. Broadcast chains as in Hoplite (sections 3.2 and
-//! 4.2), for every node that wants a copy of a value of this process.
+//! Who pulls an object from whom: the directory of its copies, at its owner. Broadcast chains as in Hoplite
+//! (sections 3.2 and 4.2), for every node that wants a copy of a value of this process.
 //!
-//! A receiver asks, and is named one sender: the copy nearest to a complete one that has no receiver yet. From then on it is a
-//! copy itself, though it has no byte, and the next one may be told to pull from it. So receivers that come together make a
-//! chain through which the bytes run, and those that come later find copies that are complete. Small values are the
-//! exception: there a complete copy takes several receivers, because a chain costs more in latency than it saves in bandwidth.
+//! A receiver asks, and is named one sender: the copy nearest to a complete one that has no receiver yet.
+//! From then on it is a copy itself, though it has no byte, and the next one may be told to pull from it. So
+//! receivers that come together make a chain through which the bytes run, and those that come later find
+//! copies that are complete. Small values are the exception: there a complete copy takes several receivers,
+//! because a chain costs more in latency than it saves in bandwidth.
 //!
-//! A copy is *fed* if it is complete or its sender is fed. Copies that are not fed wait, those behind a waiting one keep
-//! their sender, and nobody else is sent to them.
+//! A copy is *fed* if it is complete or its sender is fed. Copies that are not fed wait, those behind a
+//! waiting one keep their sender, and nobody else is sent to them.
 //!
 //! Invariants:
 //! - B1: a node is in the table of an object once, with one sender at most.
 //! - B2: a copy has one receiver at most; a complete copy of a small value a few.
 //! - B3: no node pulls from itself, nor through others from itself.
-//! - B4: nobody is sent to a copy that is not fed. Nobody waits while a complete copy is known, but for nodes that could not
-//!   reach those that are free.
-//! - B5: bytes of two executions of a task are never mixed: each execution is a generation, and whoever has bytes of an
-//!   earlier one begins anew. Within a generation a transfer goes on where it broke off, whoever the next sender is.
+//! - B4: nobody is sent to a copy that is not fed. Nobody waits while a complete copy is known, but for nodes
+//!   that could not reach those that are free.
+//! - B5: bytes of two executions of a task are never mixed: each execution is a generation, and whoever has
+//!   bytes of an earlier one begins anew. Within a generation a transfer goes on where it broke off, whoever
+//!   the next sender is.
 //! - B6: attempts are numbered; a failure of any but the latest one changes nothing.
 //!
-//! The caller sees to it that nothing is said here for a node after [`Chains::on_node_gone`]. Messages of one node come in order.
+//! The caller sees to it that nothing is said here for a node after [`Chains::on_node_gone`]. Messages of one
+//! node come in order.
 //!
 //! It never touches bytes, and never tells a sender anything: receivers pull.
 
@@ -53,13 +56,14 @@ pub enum ChainAction {
         /// Where it is.
         node: NodeId,
     },
-    /// No complete copy is known any more: the value has to be made again. [`Chains::on_made`] or [`Chains::on_gone`]
-    /// follows, unless a copy that was complete after all is to be kept first.
+    /// No complete copy is known any more: the value has to be made again. [`Chains::on_made`] or
+    /// [`Chains::on_gone`] follows, unless a copy that was complete after all is to be kept first.
     Lost {
         /// Which one.
         object: ObjectId,
     },
-    /// There is no room in the table for another receiver. It pulls from the place it was told with the reference.
+    /// There is no room in the table for another receiver. It pulls from the place it was told with the
+    /// reference.
     Refused {
         /// Of which object.
         object: ObjectId,
@@ -151,8 +155,8 @@ struct Broadcast {
     generation: u64,
     /// In the order in which they came.
     copies: Map<NodeId, Holding>,
-    /// Who could not pull from whom, the lower one first: else two that do not see each other would be sent to each other in
-    /// turn, each time to the dismay of the other.
+    /// Who could not pull from whom, the lower one first: else two that do not see each other would be sent
+    /// to each other in turn, each time to the dismay of the other.
     apart: Vec<(NodeId, NodeId)>,
 }
 
@@ -172,9 +176,9 @@ impl Chains {
         Self { limits, ..Self::default() }
     }
 
-    /// A value was made, or is known to be at a node where it is kept for its owner. Gives the generation under which that
-    /// node serves it. `None`: it is not needed, because a complete copy of an earlier execution is known, or there is no
-    /// room in the table.
+    /// A value was made, or is known to be at a node where it is kept for its owner. Gives the generation
+    /// under which that node serves it. `None`: it is not needed, because a complete copy of an earlier
+    /// execution is known, or there is no room in the table.
     pub fn on_made(
         &mut self,
         object: ObjectId,
@@ -201,7 +205,8 @@ impl Chains {
         Some(generation)
     }
 
-    /// A node wants a copy. One that asks again is told the same again; one that had a complete copy has lost it.
+    /// A node wants a copy. One that asks again is told the same again; one that had a complete copy has lost
+    /// it.
     pub fn on_locate(&mut self, object: ObjectId, receiver: NodeId, out: &mut Vec<ChainAction>) {
         let known = self.copy(object, receiver).map(|copy| copy.state);
         match known {
@@ -284,15 +289,17 @@ impl Chains {
         }
     }
 
-    /// The value is not needed any more, or cannot be made again. The copy that is kept is the owner's to free.
+    /// The value is not needed any more, or cannot be made again. The copy that is kept is the owner's to
+    /// free.
     pub fn on_gone(&mut self, object: ObjectId, out: &mut Vec<ChainAction>) {
         let Some(broadcast) = self.objects.swap_remove(&object) else { return };
         let others = broadcast.copies.iter().filter(|(_, copy)| copy.state != State::Complete { kept: true });
         out.extend(others.map(|(node, _)| ChainAction::Drop { object, node: *node }));
     }
 
-    /// The value is out of reference, and its copies need not go with it (Oakes, table 5.1: pinning and unpinning). Only those are told
-    /// that wait for a word, because bytes of theirs are missing or because they asked whether they may go.
+    /// The value is out of reference, and its copies need not go with it (Oakes, table 5.1: pinning and
+    /// unpinning). Only those are told that wait for a word, because bytes of theirs are missing or because
+    /// they asked whether they may go.
     pub fn on_unpinned(&mut self, object: ObjectId, out: &mut Vec<ChainAction>) {
         let Some(broadcast) = self.objects.swap_remove(&object) else { return };
         let waits = |copy: &Holding| !copy.is_complete() || copy.leaves;
@@ -398,7 +405,8 @@ impl Chains {
         self.objects.get(&object)?.copies.get(&node)
     }
 
-    /// Whether another receiver of an object fits in. If need be, a complete copy that serves nobody is forgotten.
+    /// Whether another receiver of an object fits in. If need be, a complete copy that serves nobody is
+    /// forgotten.
     fn make_room(&mut self, object: ObjectId, out: &mut Vec<ChainAction>) -> bool {
         let Some(broadcast) = self.objects.get(&object) else {
             return self.objects.len() < self.limits.objects_max;
@@ -415,8 +423,8 @@ impl Chains {
         idle.is_some()
     }
 
-    /// Takes a copy out. The first who pulled from it goes on with its sender, which had at least as much; the others, and all
-    /// if it had none, find new ones.
+    /// Takes a copy out. The first who pulled from it goes on with its sender, which had at least as much;
+    /// the others, and all if it had none, find new ones.
     fn remove(&mut self, object: ObjectId, node: NodeId, out: &mut Vec<ChainAction>) {
         let Some(broadcast) = self.objects.get_mut(&object) else { return };
         let Some(removed) = broadcast.copies.shift_remove(&node) else { return };
@@ -441,8 +449,8 @@ impl Chains {
         }
     }
 
-    /// Lets go of a copy that is not needed, then names senders to those that wait, in order, as far as there are any. Whoever is
-    /// served is the next sender: those that could not reach the others look again.
+    /// Lets go of a copy that is not needed, then names senders to those that wait, in order, as far as there
+    /// are any. Whoever is served is the next sender: those that could not reach the others look again.
     fn serve(&mut self, object: ObjectId, out: &mut Vec<ChainAction>) {
         let copies = &self.objects[&object].copies;
         if let Some((node, _)) = copies.iter().find(|(_, copy)| copy.leaves && copy.receivers == 0) {
@@ -491,11 +499,11 @@ impl Broadcast {
         true
     }
 
-    /// The copy nearest to a complete one that can take a receiver; among equals the one with the fewest, then one that has served nobody yet,
-    /// then the oldest.
+    /// The copy nearest to a complete one that can take a receiver; among equals the one with the fewest,
+    /// then one that has served nobody yet, then the oldest.
     ///
-    /// One that the receiver could not reach is tried again only if it could reach no complete copy at all: it fails again or
-    /// it does not, and the wait ends either way.
+    /// One that the receiver could not reach is tried again only if it could reach no complete copy at all:
+    /// it fails again or it does not, and the wait ends either way.
     fn best_sender(&self, receiver: NodeId, limits: &ChainLimits) -> Option<NodeId> {
         let is_reached = |node: NodeId| !self.are_apart(receiver, node);
         let mut complete = self.copies.iter().filter(|(_, copy)| copy.is_complete());

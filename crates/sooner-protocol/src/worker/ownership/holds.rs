@@ -1,5 +1,5 @@
-//! Why each object is kept: the uses of the ownership table by what they are, looked up in the tables of the core when
-//! somebody asks. Nothing is written down for this while tasks run.
+//! Why each object is kept: the uses of the ownership table by what they are, looked up in the tables of the
+//! core when somebody asks. Nothing is written down for this while tasks run.
 
 use sooner_wire::message::state::{HoldRow, ObjectRow, hold};
 use sooner_wire::message::{TaskKind, TaskSpec};

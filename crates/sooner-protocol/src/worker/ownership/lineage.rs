@@ -1,9 +1,10 @@
-//! Lineage (Ownership, section 4.2 and table 2): descriptions of tasks that have ended and whose results may have to be
-//! computed again.
+//! Lineage (Ownership, section 4.2 and table 2): descriptions of tasks that have ended and whose results may
+//! have to be computed again.
 //!
-//! A task is kept from its reply until the records of all its results are gone; those records stay as long as a kept
-//! task takes one of them as an argument. Only tasks with a result in shared memory are kept: values that travel in
-//! messages live in the owner's table and share its fate. What is kept is bounded in bytes; the oldest goes first.
+//! A task is kept from its reply until the records of all its results are gone; those records stay as long as
+//! a kept task takes one of them as an argument. Only tasks with a result in shared memory are kept: values
+//! that travel in messages live in the owner's table and share its fate. What is kept is bounded in bytes;
+//! the oldest goes first.
 //!
 //! It decides nothing about objects: the caller lets go of the arguments of what this gives back.
 

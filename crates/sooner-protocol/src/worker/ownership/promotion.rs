@@ -1,4 +1,5 @@
-//! Values that are lost where they were, and copies that take their place (`docs/adr/0052-copies-become-values.md`).
+//! Values that are lost where they were, and copies that take their place
+//! (`docs/adr/0052-copies-become-values.md`).
 
 use sooner_wire::NodeId;
 use sooner_wire::message::Promoted;

@@ -1,13 +1,14 @@
 //! Object recovery (Ownership, section 4.3): what happens when the node says that values are lost.
 //!
-//! The owner asks for a complete copy, if its directory knows of one ([`super::Promotion`]). Without one it has the creating
-//! task executed again, first those that make its lost arguments, as often as their retries allow. Tasks that were about to read a lost value wait for it again: queued here with their owner, pushed ones go back
-//! (tasks) or wait where they are (calls of an actor, which must stay in order). A value of another node that has been
-//! brought here is not lost with either of its places.
+//! The owner asks for a complete copy, if its directory knows of one ([`super::Promotion`]). Without one it
+//! has the creating task executed again, first those that make its lost arguments, as often as their retries
+//! allow. Tasks that were about to read a lost value wait for it again: queued here with their owner, pushed
+//! ones go back (tasks) or wait where they are (calls of an actor, which must stay in order). A value of
+//! another node that has been brought here is not lost with either of its places.
 //!
 //! Invariants:
-//! - RC1: an object of ours that something needs has a value, is being computed, or has a failure that says why not; or a node was
-//!   asked for its copy of it.
+//! - RC1: an object of ours that something needs has a value, is being computed, or has a failure that says
+//!   why not; or a node was asked for its copy of it.
 //! - RC2: a task is kept in the lineage only while it is not pending.
 
 use std::sync::Arc;
@@ -24,8 +25,8 @@ use crate::worker::core::{hex, uses};
 use crate::worker::execution::{Incoming, Met};
 use crate::worker::tasks::{Pending, State};
 
-/// Who else hears of a loss, from its own node: a task that takes what is lost can go back to such a caller, which does not push
-/// it again as it is.
+/// Who else hears of a loss, from its own node: a task that takes what is lost can go back to such a caller,
+/// which does not push it again as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::worker) enum Told {
     Nobody,
@@ -55,8 +56,8 @@ impl WorkerCore {
         (self.lineage.len(), self.lineage.bytes())
     }
 
-    /// A task of ours ended well. Its description is kept if one of its results lies in shared memory and it may be
-    /// executed again; its arguments are still used.
+    /// A task of ours ended well. Its description is kept if one of its results lies in shared memory and it
+    /// may be executed again; its arguments are still used.
     pub(in crate::worker) fn keep_lineage(&mut self, pending: &Pending, out: &mut Actions) {
         let spec = &pending.spec;
         let objects = || (0..spec.returns).map(|index| spec.task.object(index));
@@ -70,7 +71,8 @@ impl WorkerCore {
         self.keep_finished(pending, 0, records, out);
     }
 
-    /// A streaming task of ours ended, well or not: the same for its items, and for what it returns if that `is_stored`.
+    /// A streaming task of ours ended, well or not: the same for its items, and for what it returns if that
+    /// `is_stored`.
     pub(in crate::worker) fn keep_generator(
         &mut self,
         pending: &Pending,
@@ -123,7 +125,8 @@ impl WorkerCore {
         }
     }
 
-    /// Lets go of kept tasks whose results are all gone: in a loop, because one may have kept a chain of any length.
+    /// Lets go of kept tasks whose results are all gone: in a loop, because one may have kept a chain of any
+    /// length.
     pub(in crate::worker) fn settle_lineage(&mut self, out: &mut Actions) {
         while self.ownership.has_out_of_scope() {
             for object in self.ownership.take_out_of_scope() {
@@ -140,7 +143,8 @@ impl WorkerCore {
         self.after_loss(lost, Told::Neighbours, out);
     }
 
-    /// Objects have no value any more: who was about to read one waits for it, and those of ours are brought back.
+    /// Objects have no value any more: who was about to read one waits for it, and those of ours are brought
+    /// back.
     pub(in crate::worker) fn after_loss(&mut self, lost: Vec<ObjectId>, told: Told, out: &mut Actions) {
         self.wait_again(&lost, out);
         let me = self.me.node();
@@ -235,7 +239,8 @@ impl WorkerCore {
         waits
     }
 
-    /// Has the value of an object of ours computed again, if it has none, nobody computes it, and there is no copy.
+    /// Has the value of an object of ours computed again, if it has none, nobody computes it, and there is no
+    /// copy.
     pub(in crate::worker) fn recover(&mut self, object: ObjectId, out: &mut Actions) {
         let mut todo = vec![object];
         while let Some(object) = todo.pop() {
@@ -347,8 +352,8 @@ impl WorkerCore {
         self.ask_to_resume(out);
     }
 
-    /// Somebody here waits for a value: its owner is asked, or it is computed again if it went with its last use and its
-    /// reference came back.
+    /// Somebody here waits for a value: its owner is asked, or it is computed again if it went with its last
+    /// use and its reference came back.
     pub fn need(&mut self, object: ObjectId, out: &mut Actions) {
         self.ownership.need(object, out);
         self.revive(object, out);

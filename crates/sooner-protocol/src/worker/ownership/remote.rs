@@ -1,5 +1,5 @@
-//! Values of other nodes in the core: tasks that were pushed here wait until their arguments have been brought, and what
-//! becomes of those that cannot be (`docs/adr/0023-remote-values.md`).
+//! Values of other nodes in the core: tasks that were pushed here wait until their arguments have been
+//! brought, and what becomes of those that cannot be (`docs/adr/0023-remote-values.md`).
 
 use sooner_wire::message::{
     Dependency, Failure, FailureCode, Fetch, GivenBlocks, Location, LostAt, Message, Missing, Outcome,
@@ -40,8 +40,8 @@ impl WorkerCore {
         met.stored = Some(slot);
     }
 
-    /// Whether the caller of a task has heard that its arguments are lost: then the task goes back to it, and comes again with the
-    /// next values. Others would push it again as it is.
+    /// Whether the caller of a task has heard that its arguments are lost: then the task goes back to it, and
+    /// comes again with the next values. Others would push it again as it is.
     pub(in crate::worker) fn learns_of_losses(&self, caller: Peer, push: &Push) -> bool {
         let Peer::Worker(caller) = caller else { return false };
         let is_here = caller.node() == self.me.node();
@@ -52,9 +52,10 @@ impl WorkerCore {
         })
     }
 
-    /// What the caller of a task must hear of its lost arguments so that the task can go back: nothing of those that lay here if it
-    /// is a neighbour. `None`: it would push the task again as it is. Other arguments may be on their way. A task that waited
-    /// here for one that is lost would keep the resources that computing it takes.
+    /// What the caller of a task must hear of its lost arguments so that the task can go back: nothing of
+    /// those that lay here if it is a neighbour. `None`: it would push the task again as it is. Other
+    /// arguments may be on their way. A task that waited here for one that is lost would keep the resources
+    /// that computing it takes.
     pub(in crate::worker) fn missing_arguments(&self, incoming: &Incoming) -> Option<Vec<Missing>> {
         let is_neighbour = matches!(incoming.from, Peer::Worker(caller) if caller.node() == self.me.node());
         let mut missing = Vec::new();
@@ -140,7 +141,8 @@ impl WorkerCore {
         self.after_loss_elsewhere(lost, Told::Callers, out);
     }
 
-    /// Blocks of another node were given to this process by one that is gone. What that said to it has been read.
+    /// Blocks of another node were given to this process by one that is gone. What that said to it has been
+    /// read.
     pub(in crate::worker) fn on_given_elsewhere(&mut self, question: GivenBlocks, out: &mut Actions) {
         let GivenBlocks { giver, mut offsets } = question;
         offsets.retain(|block| !self.ownership.knows_block_at(giver.node(), *block));

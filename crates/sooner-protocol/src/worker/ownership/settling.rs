@@ -11,7 +11,8 @@ use crate::worker::core::uses;
 use crate::worker::tasks::State;
 
 impl WorkerCore {
-    /// A process died with tasks, calls or an actor of ours. It may have lent their arguments on, so they stay used.
+    /// A process died with tasks, calls or an actor of ours. It may have lent their arguments on, so they
+    /// stay used.
     pub(in crate::worker) fn keep_lent(&mut self, gone: WorkerId, tasks: &[u64]) {
         let calls = self.callers.in_flight();
         let pushed = tasks.iter().copied().chain(calls).filter_map(|number| self.pendings.get(number));

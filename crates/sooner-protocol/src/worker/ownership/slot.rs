@@ -1,12 +1,13 @@
-//! A slot: the place where an object's outcome appears, shared between the ownership table and every handle that user
-//! code holds.
+//! A slot: the place where an object's outcome appears, shared between the ownership table and every handle
+//! that user code holds.
 //!
-//! It exists so that `get` on an object that is there takes no lock: a handle reads its slot. It is passive: it
-//! never waits and never wakes anyone. The core writes the outcome; handles count themselves in and out.
+//! It exists so that `get` on an object that is there takes no lock: a handle reads its slot. It is passive:
+//! it never waits and never wakes anyone. The core writes the outcome; handles count themselves in and out.
 //!
-//! An outcome is written once. When the value is lost, a place for the next outcome stands behind it: who holds the
-//! earlier one may go on reading it, who looks again finds the latest. A value in shared memory may go to another place, any
-//! number of times: where it is now is written over where it was ([`Moved`]), and who looked before has a copy of that.
+//! An outcome is written once. When the value is lost, a place for the next outcome stands behind it: who
+//! holds the earlier one may go on reading it, who looks again finds the latest. A value in shared memory may
+//! go to another place, any number of times: where it is now is written over where it was ([`Moved`]), and
+//! who looked before has a copy of that.
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
@@ -187,8 +188,8 @@ impl Slot {
         self.first.next().is_some()
     }
 
-    /// The value, which is in shared memory or on a disk, can be read in another such place from now on. Who has seen where it
-    /// was may go on with that; there is an outcome all the time.
+    /// The value, which is in shared memory or on a disk, can be read in another such place from now on. Who
+    /// has seen where it was may go on with that; there is an outcome all the time.
     pub fn supersede(&self, outcome: &Outcome) {
         let latest = self.latest();
         if latest.outcome.get().is_some_and(Outcome::is_in_memory) {
@@ -196,8 +197,9 @@ impl Slot {
         }
     }
 
-    /// The value goes to another place ([`Self::supersede`]), unless a view of it is left or somebody is about to make one:
-    /// who wants to read in place counts as a view before it looks where that is ([`Self::read`]).
+    /// The value goes to another place ([`Self::supersede`]), unless a view of it is left or somebody is
+    /// about to make one: who wants to read in place counts as a view before it looks where that is
+    /// ([`Self::read`]).
     #[must_use]
     pub fn move_to(&self, outcome: &Outcome) -> bool {
         if self.views() > 0 {
@@ -222,8 +224,8 @@ impl Slot {
         Reading { slot: self }
     }
 
-    /// Whether there is an outcome, and this process can read it: a value in the memory of another node must be brought
-    /// first.
+    /// Whether there is an outcome, and this process can read it: a value in the memory of another node must
+    /// be brought first.
     #[inline]
     #[must_use]
     pub fn is_readable(&self) -> bool {
@@ -282,7 +284,8 @@ impl Slot {
         version
     }
 
-    /// Counts a handle in. The caller holds a handle, the table's lock, or is the only one who knows the slot.
+    /// Counts a handle in. The caller holds a handle, the table's lock, or is the only one who knows the
+    /// slot.
     #[inline]
     pub fn acquire(&self) {
         self.handles.fetch_add(1, Ordering::Relaxed);
@@ -334,8 +337,8 @@ impl Slot {
         self.views.load(Ordering::Acquire)
     }
 
-    /// Marks the slot with the number of a pass over many; false if this pass marked it before. Passes come one after
-    /// the other, so two plain accesses do; an atomic exchange costs more than all else here.
+    /// Marks the slot with the number of a pass over many; false if this pass marked it before. Passes come
+    /// one after the other, so two plain accesses do; an atomic exchange costs more than all else here.
     #[inline]
     pub fn mark(&self, pass: u32) -> bool {
         let is_new = self.mark.load(Ordering::Relaxed) != pass;

@@ -1,23 +1,26 @@
-//! The ownership table (Ownership, tables 2 and 3): per object its slot, who keeps it alive, and, for a borrowed
-//! one, how often we were handed it.
+//! The ownership table (Ownership, tables 2 and 3): per object its slot, who keeps it alive, and, for a
+//! borrowed one, how often we were handed it.
 //!
-//! Counting (Ownership, appendix A, as weighted counts). Whoever hands a reference to another process registers
-//! that process with the owner on its own ordered connection before it gives up its own reference. The owner
-//! counts registrations per borrower and who made them ([`super::Borrowers`]); the borrower counts how often it was
-//! handed the reference by whom and returns exactly that number when it has no more use for it.
+//! Counting (Ownership, appendix A, as weighted counts). Whoever hands a reference to another process
+//! registers that process with the owner on its own ordered connection before it gives up its own reference.
+//! The owner counts registrations per borrower and who made them ([`super::Borrowers`]); the borrower counts
+//! how often it was handed the reference by whom and returns exactly that number when it has no more use for
+//! it.
 //!
-//! A process that is gone may have told the borrower and not the owner, or the other way round. What it borrowed and
-//! registered counts until everybody has said what they have of it ([`Self::on_settled`](Ownership::on_settled)); then
-//! that counts instead (`docs/adr/0015-settling-a-death.md`).
+//! A process that is gone may have told the borrower and not the owner, or the other way round. What it
+//! borrowed and registered counts until everybody has said what they have of it
+//! ([`Self::on_settled`](Ownership::on_settled)); then that counts instead
+//! (`docs/adr/0015-settling-a-death.md`).
 //!
 //! Invariants:
 //! - O1: a record is removed only when no handle, no use and no borrower is left and its outcome is known.
 //! - O2: `uses` counts submitted or executing tasks, containing objects and pins; it never underflows.
 //! - O3: the contained references of a value are used by its record for as long as it stands.
-//! - O4: a record that only lineage keeps holds no shared memory: its value goes, and comes back by execution.
-//! - O5: of the uses of a borrowed object, `loans` are those of tasks that others pushed here. For handles and all other uses
-//!   this process is registered with the owner, or will be by a caller that was told; or a task runs that was lent the object,
-//!   and whose reply will tell.
+//! - O4: a record that only lineage keeps holds no shared memory: its value goes, and comes back by
+//!   execution.
+//! - O5: of the uses of a borrowed object, `loans` are those of tasks that others pushed here. For handles
+//!   and all other uses this process is registered with the owner, or will be by a caller that was told; or a
+//!   task runs that was lent the object, and whose reply will tell.
 //!
 //! It never frees memory or sends anything by itself: it appends actions.
 
@@ -45,13 +48,15 @@ pub enum Origin {
     Owned(Borrowers),
     /// Another process owns it.
     Borrowed {
-        /// How often we were handed it and are certainly registered as a borrower: by the owner, or by ourselves.
+        /// How often we were handed it and are certainly registered as a borrower: by the owner, or by
+        /// ourselves.
         received: u32,
         /// Uses by tasks that others pushed here: each caller keeps the object for its own until the reply.
         loans: u32,
         /// A caller was told that we hold it on: it registers us before it gives up what it has.
         is_told: bool,
-        /// We handed it on although we are not registered: we are to be, so that our word to the owner has time to arrive.
+        /// We handed it on although we are not registered: we are to be, so that our word to the owner has
+        /// time to arrive.
         handed_on: bool,
         /// Whether the owner was asked for the value.
         fetching: bool,
@@ -130,7 +135,8 @@ struct Stale {
 pub struct Ownership {
     me: WorkerId,
     records: Map<ObjectId, Record>,
-    /// What each other process borrows from us, or registered borrowers of, so that its death costs only that.
+    /// What each other process borrows from us, or registered borrowers of, so that its death costs only
+    /// that.
     borrowed_by: Map<WorkerId, Set<ObjectId>>,
     /// How often we were handed borrowed objects by others than their owners.
     handed: Map<ObjectId, Vec<(WorkerId, u32)>>,
@@ -138,8 +144,9 @@ pub struct Ownership {
     said_of: Map<ObjectId, Vec<(WorkerId, u32)>>,
     /// Objects of gone owners are found through this.
     borrowed_from: Map<WorkerId, Set<ObjectId>>,
-    /// Processes that are gone, the latest last: a third process may register one of them for a reference that it was
-    /// handed shortly before its end. As many as a node has at a time; messages are not on their way for longer.
+    /// Processes that are gone, the latest last: a third process may register one of them for a reference
+    /// that it was handed shortly before its end. As many as a node has at a time; messages are not on their
+    /// way for longer.
     gone: Set<WorkerId>,
     /// Those of them of whom not everybody has been heard.
     unsettled: Set<WorkerId>,
@@ -157,7 +164,8 @@ pub struct Ownership {
     stale: Map<ObjectId, Stale>,
     /// Results of kept tasks whose records went.
     out_of_scope: Vec<ObjectId>,
-    /// Tasks of ours, by number, that are being executed again for a lost result: they make their other results, too.
+    /// Tasks of ours, by number, that are being executed again for a lost result: they make their other
+    /// results, too.
     repeated: Set<u64>,
     /// Blocks of values of ours that we have not freed, and which values these are.
     given_blocks: Map<u64, ObjectId>,
@@ -287,7 +295,8 @@ impl Ownership {
         }
     }
 
-    /// Whether nothing and nobody waits for the object of ours, or could: lineage that counts it may ask for it again.
+    /// Whether nothing and nobody waits for the object of ours, or could: lineage that counts it may ask for
+    /// it again.
     #[must_use]
     pub fn is_unwanted(&self, object: ObjectId) -> bool {
         self.records.get(&object).is_none_or(|record| {
@@ -308,9 +317,9 @@ impl Ownership {
         })
     }
 
-    /// Gives an object of ours up although references to it are left: reading it through them is an error in this
-    /// process. Its memory is free at once if nobody else can read it, no view of it is left and none is about to be made, else
-    /// when they are gone.
+    /// Gives an object of ours up although references to it are left: reading it through them is an error in
+    /// this process. Its memory is free at once if nobody else can read it, no view of it is left and none is
+    /// about to be made, else when they are gone.
     pub fn free(&mut self, object: ObjectId, out: &mut Actions) {
         let Some(record) = self.records.get_mut(&object) else { return };
         let is_ours = matches!(&record.origin, Origin::Owned(borrowers) if borrowers.is_empty());
@@ -339,8 +348,8 @@ impl Ownership {
         self.settle(object, out);
     }
 
-    /// Writes the outcome of an object. `contained` are references inside the value; those that came with it were
-    /// received before.
+    /// Writes the outcome of an object. `contained` are references inside the value; those that came with it
+    /// were received before.
     pub fn resolve(
         &mut self,
         object: ObjectId,
@@ -387,7 +396,8 @@ impl Ownership {
         resolved
     }
 
-    /// How many objects have failed so far. A wait for many looks at each of them for an error only when this has changed.
+    /// How many objects have failed so far. A wait for many looks at each of them for an error only when this
+    /// has changed.
     #[must_use]
     pub fn failures(&self) -> u64 {
         self.failures
@@ -425,8 +435,8 @@ impl Ownership {
         self.records.get(&object).map(|r| r.contained.to_vec()).unwrap_or_default()
     }
 
-    /// A process is gone: what it owned has no value (fate-sharing, Ownership, section 4.3). What it borrowed counts until
-    /// [`Self::on_settled`]. Returns the objects whose waiting tasks must hear of it.
+    /// A process is gone: what it owned has no value (fate-sharing, Ownership, section 4.3). What it borrowed
+    /// counts until [`Self::on_settled`]. Returns the objects whose waiting tasks must hear of it.
     pub fn on_worker_gone(&mut self, worker: WorkerId) -> Vec<ObjectId> {
         if self.note_gone(worker) {
             self.unsettled.insert(worker);
@@ -533,8 +543,8 @@ impl Ownership {
         }
     }
 
-    /// A block is not needed any more. It is not for reuse here if it is lost, because somebody may still believe in it,
-    /// or if others hold it, too: the node knows when the last of them is done.
+    /// A block is not needed any more. It is not for reuse here if it is lost, because somebody may still
+    /// believe in it, or if others hold it, too: the node knows when the last of them is done.
     fn free_block(&mut self, location: Location, is_shared: bool, out: &mut Actions) {
         self.given_blocks.swap_remove(&location.offset);
         let is_shared = self.promotions.forget_here(location.offset) || is_shared;

@@ -1,12 +1,15 @@
-//! How many bytes of arguments the tasks that are with workers may have together, when there is no room for the arguments of all.
+//! How many bytes of arguments the tasks that are with workers may have together, when there is no room for
+//! the arguments of all.
 //!
-//! A task that came back for want of room shows that they have too many: as many as are still out are allowed from then on. After a
-//! pause it is a task more, to see whether there is room by now; the pause is longer the more often there was none. Without this, the
-//! worker of a task that gave way would be sent the next one, whose arguments in memory stay there from that moment on: each would keep
-//! from the oldest what the one before has given up.
+//! A task that came back for want of room shows that they have too many: as many as are still out are allowed
+//! from then on. After a pause it is a task more, to see whether there is room by now; the pause is longer
+//! the more often there was none. Without this, the worker of a task that gave way would be sent the next
+//! one, whose arguments in memory stay there from that moment on: each would keep from the oldest what the
+//! one before has given up.
 //!
-//! It holds nothing back as long as no task comes back, and never the only one: so somebody always goes on. And each pause ends, so
-//! that a task which others wait for is sent in the end, however many of those there are.
+//! It holds nothing back as long as no task comes back, and never the only one: so somebody always goes on.
+//! And each pause ends, so that a task which others wait for is sent in the end, however many of those there
+//! are.
 
 use sooner_wire::ObjectId;
 
@@ -19,7 +22,8 @@ use crate::worker::action::Actions;
 /// After so long there may be a task more (nanoseconds), at first and at most.
 const RAISE_NANOS: u64 = 500_000_000;
 const RAISE_NANOS_MAX: u64 = 8_000_000_000;
-/// So long after a task was held back the next one is looked at again, whatever ended meanwhile (nanoseconds).
+/// So long after a task was held back the next one is looked at again, whatever ended meanwhile
+/// (nanoseconds).
 const LOOK_NANOS: u64 = 100_000_000;
 /// When none came back for so long, nothing is held back any more (nanoseconds).
 const FORGET_NANOS: u64 = 60_000_000_000;
@@ -41,7 +45,8 @@ pub(in crate::worker) struct Admitting {
 }
 
 impl Admitting {
-    /// Tasks came back for want of room; so many bytes are still out. Those that come back at about the same time are one sign.
+    /// Tasks came back for want of room; so many bytes are still out. Those that come back at about the same
+    /// time are one sign.
     fn on_lack(&mut self, out: u64, now: Instant) {
         let is_first = self.most.is_none();
         if is_first || now >= self.lacked.plus(RAISE_NANOS / 2) {

@@ -1,10 +1,11 @@
 //! Lines to processes of other nodes that take nothing more for now: what can wait does.
 //!
-//! What was said over such a line is kept until the other process has it, and that is bounded. So tasks stay in their queue
-//! and calls in theirs, until the line has room; what is needed for what was pushed already is said at once, and is bounded by
-//! that.
+//! What was said over such a line is kept until the other process has it, and that is bounded. So tasks stay
+//! in their queue and calls in theirs, until the line has room; what is needed for what was pushed already is
+//! said at once, and is bounded by that.
 //!
-//! It never drops anything, and waits for a line that lives only: the end of the other process ends this, too.
+//! It never drops anything, and waits for a line that lives only: the end of the other process ends this,
+//! too.
 
 use sooner_wire::WorkerId;
 

@@ -1,7 +1,8 @@
 //! Tasks whose worker crashed, and when they are tried again.
 //!
-//! The first time at once: most crashes have nothing to do with the task. Then after a pause that doubles with each
-//! crash, so that a task which kills whoever runs it costs little beside the others, however often it may be retried.
+//! The first time at once: most crashes have nothing to do with the task. Then after a pause that doubles
+//! with each crash, so that a task which kills whoever runs it costs little beside the others, however often
+//! it may be retried.
 
 use crate::time::Instant;
 

@@ -1,8 +1,9 @@
-//! What happened to the tasks of this process that have ended: one record per execution, in a ring of a fixed size.
+//! What happened to the tasks of this process that have ended: one record per execution, in a ring of a fixed
+//! size.
 //!
-//! A record is written once, when the reply is read (or when the task fails without one). Writing it allocates
-//! nothing: names, actors and parents lie in a table that records refer to by number ([`Labels`]). What has not ended
-//! is not here but among the pending tasks.
+//! A record is written once, when the reply is read (or when the task fails without one). Writing it
+//! allocates nothing: names, actors and parents lie in a table that records refer to by number ([`Labels`]).
+//! What has not ended is not here but among the pending tasks.
 //!
 //! Invariants:
 //! - EV1: the ring never holds more records than its bound allows; the oldest make room.
@@ -195,10 +196,11 @@ impl TaskEvents {
         self.next = if self.next + 1 == self.capacity { 0 } else { self.next + 1 };
     }
 
-    /// Gets the memory of the ring. All of it at once: the kernel gives pages as they are written, and nothing is ever moved.
+    /// Gets the memory of the ring. All of it at once: the kernel gives pages as they are written, and
+    /// nothing is ever moved.
     ///
-    /// A process whose memory is limited (`ulimit -v`) and used up keeps fewer records, and ends its tasks like any other.
-    /// False: it keeps none.
+    /// A process whose memory is limited (`ulimit -v`) and used up keeps fewer records, and ends its tasks
+    /// like any other. False: it keeps none.
     fn make_room(&mut self) -> bool {
         while self.capacity > 0 && self.ring.try_reserve_exact(self.capacity).is_err() {
             // Not as many as there can be just now: the program needs memory, too.
@@ -243,7 +245,8 @@ impl TaskEvents {
     }
 }
 
-/// Nanoseconds as a float. By way of a signed number, for which processors have an instruction; it holds 292 years.
+/// Nanoseconds as a float. By way of a signed number, for which processors have an instruction; it holds 292
+/// years.
 #[inline]
 fn float(nanos: u64) -> f32 {
     nanos.cast_signed() as f32

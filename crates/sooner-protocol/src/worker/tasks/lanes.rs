@@ -1,12 +1,14 @@
-//! Lanes: tasks of one shape whose arguments are in the memory of another node wait apart from the others, for that node.
+//! Lanes: tasks of one shape whose arguments are in the memory of another node wait apart from the others,
+//! for that node.
 //!
-//! The node is asked for each lane by itself, and told which node is preferred: the one that holds most bytes of the arguments
-//! (Ray, section 4.2.2; Ownership, section 5.3). What it grants is the shape's, for all its lanes, and a lease serves
+//! The node is asked for each lane by itself, and told which node is preferred: the one that holds most bytes
+//! of the arguments (Ray, section 4.2.2; Ownership, section 5.3). What it grants is the shape's, for all its
+//! lanes, and a lease serves
 //!
 //! - the lane that it was asked for, and the lanes of its own node,
 //! - the tasks of the shape that prefer no node,
-//! - and, when one of them has waited for [`STEAL_NANOS`] without a push, any other lane: work is never idle for long beside
-//!   work that waits, and bytes are moved rather than processors left without work.
+//! - and, when one of them has waited for [`STEAL_NANOS`] without a push, any other lane: work is never idle
+//!   for long beside work that waits, and bytes are moved rather than processors left without work.
 //!
 //! Invariants:
 //! - A lane has no leases; its shape has them. Tasks of a lane carry the number of the lane.
@@ -20,10 +22,12 @@ use super::leases::{Lease, Leases, PushTo, Shape};
 use super::queue::Queue;
 use crate::time::Instant;
 
-/// How long the tasks of a lane wait for a lease of theirs (nanoseconds): about what it takes to pull 5 MB over a fast network.
+/// How long the tasks of a lane wait for a lease of theirs (nanoseconds): about what it takes to pull 5 MB
+/// over a fast network.
 const STEAL_NANOS: u64 = 5_000_000;
 
-/// Lanes of a shape. If tasks wait in all of them, those that prefer yet another node wait with those that prefer none.
+/// Lanes of a shape. If tasks wait in all of them, those that prefer yet another node wait with those that
+/// prefer none.
 const LANES_MAX: usize = 256;
 
 /// What makes a shape a lane of another one.
@@ -66,7 +70,8 @@ impl Leases {
         lane
     }
 
-    /// Makes a lane in which nothing waits that of another node: its own may be gone, and nobody says that here.
+    /// Makes a lane in which nothing waits that of another node: its own may be gone, and nobody says that
+    /// here.
     fn renamed(&mut self, base: ShapeId, node: NodeId) -> Option<ShapeId> {
         let is_unused = |id: &ShapeId| self.shapes[id.0 as usize].is_unused();
         let id = self.shapes[base.0 as usize].lanes.iter().copied().find(is_unused)?;
@@ -93,8 +98,8 @@ impl Leases {
         !self.laned.is_empty()
     }
 
-    /// The lanes of a shape, and the shape itself, in the order in which they are served: by priority, and of equals none
-    /// before the others for ever. Empty if there are no lanes.
+    /// The lanes of a shape, and the shape itself, in the order in which they are served: by priority, and of
+    /// equals none before the others for ever. Empty if there are no lanes.
     pub fn lanes_of(&mut self, shape: ShapeId) -> Vec<ShapeId> {
         let Some(base) = self.shapes.get(shape.0 as usize).map(|_| self.base(shape)) else {
             return Vec::new();
@@ -138,7 +143,8 @@ impl Leases {
         let node = self.shapes[id.0 as usize].lane.as_ref().map(|lane| lane.node);
         let leases = (0..).zip(&self.shapes[base.0 as usize].leases);
         let fitting = leases.filter(|(_, lease)| lease.has_room(estimate) && self.serves(lease, id, is_late));
-        // Where its arguments are before anywhere else; and those without leave the others what these asked for.
+        // Where its arguments are before anywhere else; and those without leave the others what these asked
+        // for.
         let is_off = |lease: &Lease| node.map_or(lease.asked_by != id, |node| lease.node() != node);
         let (at, lease): (usize, _) = fitting.min_by_key(|(_, lease)| (is_off(lease), lease.backlog()))?;
         let is_stolen = node.is_some_and(|node| lease.node() != node) && lease.asked_by != id;

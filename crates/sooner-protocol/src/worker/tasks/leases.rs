@@ -1,15 +1,17 @@
 //! Leases of one process, by resource shape (Ownership, section 4.1; Oakes, chapter 4).
 //!
-//! The caller asks the node for as many workers of a shape as it has queued tasks, keeps a lease while it has such
-//! tasks, and pushes several tasks ahead when they are short. How far ahead follows from how long the function
-//! took before: an unknown or long task is pushed only to an idle worker, so that nothing waits behind it.
+//! The caller asks the node for as many workers of a shape as it has queued tasks, keeps a lease while it has
+//! such tasks, and pushes several tasks ahead when they are short. How far ahead follows from how long the
+//! function took before: an unknown or long task is pushed only to an idle worker, so that nothing waits
+//! behind it.
 //!
 //! Invariants:
 //! - L1: a task is in the queue of its shape or in flight on one lease, never both.
 //! - L2: `backlog` of a lease is the sum of the estimates of its tasks in flight.
 //! - L3: `demanded` is what the node was last told, less what it granted since.
 //!
-//! Tasks whose arguments are in the memory of another node wait in a lane of their shape: see [`super::lanes`].
+//! Tasks whose arguments are in the memory of another node wait in a lane of their shape: see
+//! [`super::lanes`].
 //!
 //! It never sends a task itself: [`Leases::next_push`] says what goes where.
 
@@ -40,7 +42,8 @@ pub struct Lease {
     /// Task numbers in the order they were pushed.
     in_flight: VecDeque<u64>,
     backlog: u64,
-    /// Bytes of the arguments in memory of what was pushed since it was idle last: they stay there until it has run.
+    /// Bytes of the arguments in memory of what was pushed since it was idle last: they stay there until it
+    /// has run.
     argument_bytes: u64,
     granted: Instant,
     idle_since: Instant,
@@ -105,8 +108,8 @@ pub struct PushTo {
     pub estimate: u64,
 }
 
-/// What makes a shape: resources, where its tasks run, and whether they are executed again with a larger reservation if they end for
-/// want of memory.
+/// What makes a shape: resources, where its tasks run, and whether they are executed again with a larger
+/// reservation if they end for want of memory.
 type Key = (ResourceSet, Option<Box<Strategy>>, bool);
 
 /// All shapes and leases of a process.
@@ -132,8 +135,8 @@ impl Leases {
         self.numbered((resources.clone(), strategy.cloned().map(Box::new), false))
     }
 
-    /// The same shape for tasks that are executed again with a larger reservation if they end for want of memory, or that are not.
-    /// There is but one shape for tasks that reserve none.
+    /// The same shape for tasks that are executed again with a larger reservation if they end for want of
+    /// memory, or that are not. There is but one shape for tasks that reserve none.
     pub fn raising_memory(&mut self, shape: ShapeId, raises: bool) -> ShapeId {
         let this = &self.shapes[shape.0 as usize];
         if this.raises_memory == raises || this.resources.amount("memory") == 0 {
@@ -224,8 +227,8 @@ impl Leases {
         Some((shape.queue.drain(), failure))
     }
 
-    /// The node could get no worker for what waits, for now. Takes it out, unless workers that there are may run it; what is
-    /// left is asked for anew.
+    /// The node could get no worker for what waits, for now. Takes it out, unless workers that there are may
+    /// run it; what is left is asked for anew.
     pub fn give_up(&mut self, id: ShapeId, out: &mut Actions) -> Vec<u64> {
         if self.shapes.get(id.0 as usize).is_none() {
             return Vec::new();
@@ -237,7 +240,8 @@ impl Leases {
         tasks
     }
 
-    /// The next queued task of a shape, for the caller to say its function; `None` also when no lease has room for any.
+    /// The next queued task of a shape, for the caller to say its function; `None` also when no lease has
+    /// room for any.
     #[must_use]
     pub fn front(&self, shape: ShapeId) -> Option<u64> {
         let shape = self.shapes.get(shape.0 as usize)?;
@@ -279,8 +283,8 @@ impl Leases {
         self.durations.get(&function).copied().unwrap_or(LEASE_BACKLOG_NANOS)
     }
 
-    /// Tells the node how many more leases the queue could use, and how urgent its first task is. Asked once, then again
-    /// when it was met or something more urgent came. False if the shape is closed and tasks wait.
+    /// Tells the node how many more leases the queue could use, and how urgent its first task is. Asked once,
+    /// then again when it was met or something more urgent came. False if the shape is closed and tasks wait.
     #[inline]
     pub fn update_demand(&mut self, id: ShapeId, out: &mut Actions) -> bool {
         let shape = self.shape_mut(id);
@@ -312,8 +316,9 @@ impl Leases {
         });
     }
 
-    /// A pushed task replied. True if the lease goes back, because its tasks are to be spread: the next one is placed anew, among
-    /// the nodes that there are by then. Short tasks that come one after the other go on with it for a slice.
+    /// A pushed task replied. True if the lease goes back, because its tasks are to be spread: the next one
+    /// is placed anew, among the nodes that there are by then. Short tasks that come one after the other go
+    /// on with it for a slice.
     pub fn on_reply(&mut self, replied: &Replied, now: Instant) -> bool {
         let Replied { shape, worker, task, estimate, function, nanos } = *replied;
         let spreads = self.spreads(shape);
@@ -372,8 +377,8 @@ impl Leases {
         tasks
     }
 
-    /// A node is gone. What follows of that is heard one process after the other: none of its workers, also those that this
-    /// process has not heard of yet, gets a task that would be lost with it.
+    /// A node is gone. What follows of that is heard one process after the other: none of its workers, also
+    /// those that this process has not heard of yet, gets a task that would be lost with it.
     pub fn on_node_gone(&mut self, node: NodeId) {
         let leases = self.shapes.iter_mut().flat_map(|shape| &mut shape.leases);
         leases.filter(|lease| lease.node() == node).for_each(|lease| lease.draining = true);
@@ -423,7 +428,8 @@ impl Leases {
                     }
                     return false;
                 }
-                // What is held back beside an idle one may be taken out of the queue, and nobody says that here.
+                // What is held back beside an idle one may be taken out of the queue, and nobody says that
+                // here.
                 let since = if busy { now } else { lease.idle_since };
                 let expires = idle.then(|| since.plus(LEASE_IDLE_NANOS));
                 let is_wanted = self.owed > 0 && (busy || !idle) && !lease.draining;

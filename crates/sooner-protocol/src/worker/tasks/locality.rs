@@ -1,7 +1,8 @@
-//! Tasks go to their arguments: one whose arguments are in the memory of another node waits in a lane for that node
-//! ([`crate::worker::tasks`], `docs/scheduling.md`).
+//! Tasks go to their arguments: one whose arguments are in the memory of another node waits in a lane for
+//! that node ([`crate::worker::tasks`], `docs/scheduling.md`).
 //!
-//! It never moves a task that is queued already: where its arguments are is looked at when the last of them is there.
+//! It never moves a task that is queued already: where its arguments are is looked at when the last of them
+//! is there.
 
 use std::sync::Arc;
 

@@ -3,8 +3,8 @@
 //! A pending task keeps its description until the reply, so that it can be pushed again. It is in exactly one
 //! state. It never decides where a task runs.
 //!
-//! Which tasks use an object is known from the first time that somebody asks: when memory is short. Programs that never ask pay
-//! nothing for it.
+//! Which tasks use an object is known from the first time that somebody asks: when memory is short. Programs
+//! that never ask pay nothing for it.
 
 use std::sync::Arc;
 

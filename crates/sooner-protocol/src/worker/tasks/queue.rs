@@ -1,7 +1,7 @@
 //! Tasks of one shape that wait for a worker: those of higher priority first, equals in the order they came.
 //!
-//! Nearly all have no priority and wait in one plain queue; the others cost a look at an empty list. There is no rule
-//! against starvation: what has a low priority waits as long as anything higher does.
+//! Nearly all have no priority and wait in one plain queue; the others cost a look at an empty list. There is
+//! no rule against starvation: what has a low priority waits as long as anything higher does.
 
 use std::collections::VecDeque;
 

@@ -129,8 +129,8 @@ impl WorkerCore {
             }
             self.end_stream(&pending.spec, Some(failure), out);
         } else {
-            // A value that was not lost stays, wherever this execution would have put it. Kept before the values come: one
-            // that only lineage counts is let go of at once, and must be able to return.
+            // A value that was not lost stays, wherever this execution would have put it. Kept before the
+            // values come: one that only lineage counts is let go of at once, and must be able to return.
             let is_any_stored =
                 || pending.recovers && self.ownership.is_any_stored(task, pending.spec.returns);
             if pending.spec.stream.is_none() && (has_stored || is_any_stored()) {

@@ -21,8 +21,8 @@ impl WorkerCore {
         pause > 0
     }
 
-    /// Queues the tasks whose pause is over. One that would be retried for ever although nobody can ask for its result
-    /// any more ends here.
+    /// Queues the tasks whose pause is over. One that would be retried for ever although nobody can ask for
+    /// its result any more ends here.
     pub(in crate::worker) fn retry_delayed(&mut self, out: &mut Actions) {
         while let Some(number) = self.delays.take_due(self.now) {
             let Some(pending) = self.pendings.get_mut(number) else { continue };

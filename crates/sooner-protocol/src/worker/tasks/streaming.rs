@@ -1,4 +1,5 @@
-//! Streaming tasks in the core: the owner's records of items, and what the executing worker sends and is told.
+//! Streaming tasks in the core: the owner's records of items, and what the executing worker sends and is
+//! told.
 
 use std::sync::Arc;
 
@@ -44,8 +45,8 @@ impl WorkerCore {
         Some((next, self.ownership.record(task.object(next))?.slot.clone()))
     }
 
-    /// The reader takes the next item, of which it has a handle. False if another thread was faster: it took the item
-    /// or closed the stream.
+    /// The reader takes the next item, of which it has a handle. False if another thread was faster: it took
+    /// the item or closed the stream.
     pub fn take_item(&mut self, task: TaskId, index: u32, out: &mut Actions) -> bool {
         let Some(stream) = self.streams.get_mut(task.number) else { return false };
         if stream.is_dropped || stream.next != index {
@@ -58,8 +59,8 @@ impl WorkerCore {
         true
     }
 
-    /// The reader is gone: unread items are let go, and the task ends at its next item unless somebody waits for
-    /// its end.
+    /// The reader is gone: unread items are let go, and the task ends at its next item unless somebody waits
+    /// for its end.
     pub fn drop_stream(&mut self, task: TaskId, out: &mut Actions) {
         let number = task.number;
         let waits_for_end = self.ownership.record(task.object(0)).is_some_and(|r| r.slot.handles() > 0);
@@ -83,7 +84,8 @@ impl WorkerCore {
         if is_pushed {
             self.notify_progress(task, out);
         } else if !waits_for_end && !has_ended && !has_items {
-            // With items that came it begins again, and ends there: they may be lost one day, and come from this task.
+            // With items that came it begins again, and ends there: they may be lost one day, and come from
+            // this task.
             self.cancel_own(number, false, true, out);
         }
         self.run_unblocked(out);
@@ -143,7 +145,8 @@ impl WorkerCore {
         }
     }
 
-    /// An item of a task of ours lies in shared memory. It can be let go of from now on, and made again, if its task can be.
+    /// An item of a task of ours lies in shared memory. It can be let go of from now on, and made again, if
+    /// its task can be.
     fn note_item(&mut self, object: ObjectId) {
         let number = object.task.number;
         let (Some(pending), Some(stream)) = (self.pendings.get(number), self.streams.get_mut(number)) else {
@@ -156,8 +159,8 @@ impl WorkerCore {
         }
     }
 
-    /// An item has no value any more whose task has not ended, or is executed again: it comes from this execution, or from another
-    /// one that follows. False if there is no such task.
+    /// An item has no value any more whose task has not ended, or is executed again: it comes from this
+    /// execution, or from another one that follows. False if there is no such task.
     pub(in crate::worker) fn expect_item(&mut self, object: ObjectId, out: &mut Actions) -> bool {
         let ObjectId { task, index } = object;
         let pending = self.pendings.get(task.number).filter(|_| task.owner == self.me);
@@ -285,7 +288,8 @@ mod tests {
 
     #[test]
     fn nothing_is_taken_from_a_stream_whose_reader_left() {
-        // One thread saw an item and made a handle of it; another one closed the generator before it was taken.
+        // One thread saw an item and made a handle of it; another one closed the generator before it was
+        // taken.
         let mut core = WorkerCore::new(ME);
         let mut out = Actions::new();
         let task = streaming(&mut core, &mut out);

@@ -1,12 +1,13 @@
 //! Streaming tasks as their owner sees them: which items have come, and which the reader has taken.
 //!
-//! Item `i` is object `i` of the task, from 1; object 0 is what the task returns in the end. The record of the item
-//! that the reader takes next always exists, so that a reader waits for it as for any object. Behind the last item
-//! comes, after an error, the error, and then one object that says that there is no more.
+//! Item `i` is object `i` of the task, from 1; object 0 is what the task returns in the end. The record of
+//! the item that the reader takes next always exists, so that a reader waits for it as for any object. Behind
+//! the last item comes, after an error, the error, and then one object that says that there is no more.
 //!
-//! Items whose values are lost come again from another execution, under the same indices. One that the execution has passed
-//! already will not come from it: that one ends at its next item, and the task begins again. An execution that is only for lost
-//! items ends when it has yielded the last of them, so that also endless generators are repeated.
+//! Items whose values are lost come again from another execution, under the same indices. One that the
+//! execution has passed already will not come from it: that one ends at its next item, and the task begins
+//! again. An execution that is only for lost items ends when it has yielded the last of them, so that also
+//! endless generators are repeated.
 //!
 //! Invariants:
 //! - ST1: the reader takes each item once, in order, also when the task was executed again.

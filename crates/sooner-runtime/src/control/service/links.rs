@@ -1,8 +1,9 @@
 //! The connections of a control service: of whom each is, and that nobody speaks before he has proved that.
 //!
-//! What is decided travels in sessions: one for each node, which outlives its connections, so nothing that is said while both
-//! ends live is lost or said twice. Heartbeats have connections of their own, and nothing of them needs to be kept. The
-//! head's own node is at the other end of a socket pair, which ends with the process and not before.
+//! What is decided travels in sessions: one for each node, which outlives its connections, so nothing that is
+//! said while both ends live is lost or said twice. Heartbeats have connections of their own, and nothing of
+//! them needs to be kept. The head's own node is at the other end of a socket pair, which ends with the
+//! process and not before.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

@@ -1,8 +1,9 @@
 //! Dialling nodes that are in doubt: does the port answer, and is it that node?
 //!
-//! Only a connection that the other machine refuses says that nobody is there (`docs/adr/0022`). Everything else may be the
-//! network, somebody in between, or a node that is busy: no answer within a second is no answer. A connection that ends without
-//! an answer may be one that the system took while the daemon's sockets were being closed, so it is dialled once more.
+//! Only a connection that the other machine refuses says that nobody is there (`docs/adr/0022`). Everything
+//! else may be the network, somebody in between, or a node that is busy: no answer within a second is no
+//! answer. A connection that ends without an answer may be one that the system took while the daemon's
+//! sockets were being closed, so it is dialled once more.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,7 +1,7 @@
 //! The thread of the control service: its loop, and what goes between sockets, disk and the core.
 //!
-//! It decides nothing: [`ControlCore`] does. What the core wants is done before the next thing comes in, so all that is sent to one
-//! node is sent in the order in which it was decided.
+//! It decides nothing: [`ControlCore`] does. What the core wants is done before the next thing comes in, so
+//! all that is sent to one node is sent in the order in which it was decided.
 
 use std::collections::VecDeque;
 use std::io;

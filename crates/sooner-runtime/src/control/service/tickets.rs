@@ -1,4 +1,5 @@
-//! Whose each batch of writes is. Machines number theirs by themselves; the thread that writes serves them all.
+//! Whose each batch of writes is. Machines number theirs by themselves; the thread that writes serves them
+//! all.
 
 use std::collections::HashMap;
 

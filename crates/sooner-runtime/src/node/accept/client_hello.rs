@@ -1,6 +1,7 @@
 //! Reads the first message of TLS from bytes that are only looked at: whom does the peer want?
 //!
-//! The bytes are a stranger's. They are read with the library's own parser, from the start each time, and nothing is kept.
+//! The bytes are a stranger's. They are read with the library's own parser, from the start each time, and
+//! nothing is kept.
 
 use rustls::server::Acceptor;
 use sooner_wire::limits::PEEK_BYTES;
@@ -54,7 +55,8 @@ pub fn look(bytes: &[u8]) -> Result<Option<ClientHello>, HelloFault> {
             Ok(None) => {}
             Ok(Some(accepted)) => {
                 let hello = accepted.client_hello();
-                // All suites of TLS 1.3, and no others, have numbers that begin with 0x13 (RFC 8446, appendix B.4).
+                // All suites of TLS 1.3, and no others, have numbers that begin with 0x13 (RFC 8446, appendix
+                // B.4).
                 if !hello.cipher_suites().iter().any(|suite| u16::from(*suite) >> 8 == 0x13) {
                     return Err(HelloFault::Old);
                 }

@@ -1,4 +1,5 @@
-//! Who is let in: what to do with these bytes of this visitor at this time. No socket and no clock is known here.
+//! Who is let in: what to do with these bytes of this visitor at this time. No socket and no clock is known
+//! here.
 
 use std::net::SocketAddr;
 

@@ -1,9 +1,9 @@
 //! Whose unfinished handshake goes when one more comes: no socket and no clock is known here.
 //!
-//! A handshake of ours is over in milliseconds; one that stops half-way takes its place for seconds. So nobody is turned away:
-//! the oldest makes room. It is one of the same address as long as that has more than its share, so that many
-//! connections of one address take nothing from others. Addresses from which somebody has proved to be of the cluster have
-//! room of their own: no number of other addresses takes it from them.
+//! A handshake of ours is over in milliseconds; one that stops half-way takes its place for seconds. So
+//! nobody is turned away: the oldest makes room. It is one of the same address as long as that has more than
+//! its share, so that many connections of one address take nothing from others. Addresses from which somebody
+//! has proved to be of the cluster have room of their own: no number of other addresses takes it from them.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr};
@@ -39,8 +39,8 @@ impl Shares {
         self.proven.push_back(address);
     }
 
-    /// Who of these must leave for one of `newcomer`, if `max` may be unfinished at a time, and as many again at addresses
-    /// from which somebody has proved who he is.
+    /// Who of these must leave for one of `newcomer`, if `max` may be unfinished at a time, and as many again
+    /// at addresses from which somebody has proved who he is.
     pub fn leaving(
         &self,
         unfinished: impl Iterator<Item = (u64, IpAddr)>,

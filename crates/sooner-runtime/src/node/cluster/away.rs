@@ -1,13 +1,13 @@
 //! How long the node of a program goes on without its head.
 //!
-//! A daemon waits for its head without end: what runs there goes on, and somebody starts the head again. What a program has
-//! asked for runs elsewhere, and may be gone with the head, which nobody could tell it: so that each of its waits ends, its
-//! session does.
+//! A daemon waits for its head without end: what runs there goes on, and somebody starts the head again. What
+//! a program has asked for runs elsewhere, and may be gone with the head, which nobody could tell it: so that
+//! each of its waits ends, its session does.
 
 use sooner_protocol::time::Instant;
 
-/// So many times the silence after which a node is gone: a minute, unless the cluster's setting is another one. A head that is
-/// started again on the same machine is back long before.
+/// So many times the silence after which a node is gone: a minute, unless the cluster's setting is another
+/// one. A head that is started again on the same machine is back long before.
 const TIMEOUTS: u64 = 12;
 
 /// See the module.

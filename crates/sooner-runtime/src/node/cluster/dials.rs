@@ -1,10 +1,11 @@
-//! Connections that are being made to other nodes: for the links of this node, and for its processes, which get them before a
-//! byte has gone over them.
+//! Connections that are being made to other nodes: for the links of this node, and for its processes, which
+//! get them before a byte has gone over them.
 //!
-//! Nothing here waits, and nobody is believed: who answers is seen in the handshake, by whoever gets the socket.
+//! Nothing here waits, and nobody is believed: who answers is seen in the handshake, by whoever gets the
+//! socket.
 //!
-//! A node that cannot be dialled is asked to dial ([`sooner_wire::message::DialMe`]): then its coming is expected here, for as
-//! long as a connection may take.
+//! A node that cannot be dialled is asked to dial ([`sooner_wire::message::DialMe`]): then its coming is
+//! expected here, for as long as a connection may take.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -1,4 +1,5 @@
-//! Who comes to a node over the network: whom it lets through, and the guests that only want to know whether it lives.
+//! Who comes to a node over the network: whom it lets through, and the guests that only want to know whether
+//! it lives.
 
 use std::collections::HashMap;
 use std::io;

@@ -1,4 +1,5 @@
-//! What becomes of a node in its cluster, for the process that carries it: whether it may join, and whether it must end.
+//! What becomes of a node in its cluster, for the process that carries it: whether it may join, and whether
+//! it must end.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -20,8 +20,8 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// The head says who there is. Gives those that were there and of which it says nothing: a head that has started again
-    /// may still wait for them, so they stay until it says more.
+    /// The head says who there is. Gives those that were there and of which it says nothing: a head that has
+    /// started again may still wait for them, so they stay until it says more.
     pub(super) fn on_registered(&mut self, registered: Registered) -> Vec<NodeId> {
         let before = std::mem::take(&mut self.nodes);
         self.nodes = registered.nodes.into_iter().map(|row| (row.node, row)).collect();

@@ -20,7 +20,8 @@ impl Cluster {
         }
     }
 
-    /// Waits until the head knows, for a moment: a connection that is closed early may take its last words with it.
+    /// Waits until the head knows, for a moment: a connection that is closed early may take its last words
+    /// with it.
     pub(in crate::node) fn close(mut self) {
         let deadline = now().plus(LEAVE_NANOS);
         while self.link.is_up() && !self.must_end() && now() < deadline {

@@ -1,8 +1,10 @@
-//! A node's link to the head: dialled, proved, greeted, registered; and dialled again for as long as the node lives.
+//! A node's link to the head: dialled, proved, greeted, registered; and dialled again for as long as the node
+//! lives.
 //!
-//! What both say to each other is one session for the life of both: nothing is lost when a connection is cut, and nothing is
-//! said twice. A head that has started again does not know the session; then another one begins, and the node says what it
-//! has. The head in this process is at the other end of a socket pair, and needs none of that.
+//! What both say to each other is one session for the life of both: nothing is lost when a connection is cut,
+//! and nothing is said twice. A head that has started again does not know the session; then another one
+//! begins, and the node says what it has. The head in this process is at the other end of a socket pair, and
+//! needs none of that.
 
 use std::io;
 use std::net::SocketAddr;
@@ -87,7 +89,8 @@ pub(super) struct Link {
     why_down: Option<String>,
     /// When the head was heard of over a new connection.
     connected: Instant,
-    /// The last connection ended without a word: the head may just not take connections from here for a moment.
+    /// The last connection ended without a word: the head may just not take connections from here for a
+    /// moment.
     may_pass: bool,
 }
 
@@ -207,8 +210,8 @@ impl Link {
         self.down(failure);
     }
 
-    /// Says something, at the next [`Self::flush`]. Before the head has taken this node in it hears what the node says of
-    /// itself, and nothing else.
+    /// Says something, at the next [`Self::flush`]. Before the head has taken this node in it hears what the
+    /// node says of itself, and nothing else.
     pub(super) fn send(&mut self, message: &Message) {
         match &mut self.way {
             Way::Own(framed) => framed.push(message),
@@ -294,9 +297,9 @@ impl Link {
         news
     }
 
-    /// Heartbeats have failed. A connection that was there by then may lead nowhere, too: while nothing is said nobody notices that
-    /// the machine at its other end was switched off and on again, and a head that began there meanwhile does not know this
-    /// node. If it was well, nothing is lost with it.
+    /// Heartbeats have failed. A connection that was there by then may lead nowhere, too: while nothing is
+    /// said nobody notices that the machine at its other end was switched off and on again, and a head that
+    /// began there meanwhile does not know this node. If it was well, nothing is lost with it.
     pub(super) fn renew(&mut self, failed: Instant, epoll: &OwnedFd) -> Vec<News> {
         let mut news = Vec::new();
         if let (State::Up, Way::Session(session)) = (&self.state, &mut self.way)

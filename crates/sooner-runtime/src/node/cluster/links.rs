@@ -1,9 +1,10 @@
-//! The links of a node with other nodes: one session with each that it has business with, for what nodes and processes say to
-//! each other by way of their nodes, in order.
+//! The links of a node with other nodes: one session with each that it has business with, for what nodes and
+//! processes say to each other by way of their nodes, in order.
 //!
-//! A link is dialled when there is something to say, by either side, and goes on over the next connection when one is cut. When
-//! it ends, both sides know that something may not have arrived: the node's core is told and gives up what depended on
-//! it. The other node is not gone by that; the head is asked to look ([`sooner_wire::message::Suspect`]).
+//! A link is dialled when there is something to say, by either side, and goes on over the next connection
+//! when one is cut. When it ends, both sides know that something may not have arrived: the node's core is
+//! told and gives up what depended on it. The other node is not gone by that; the head is asked to look
+//! ([`sooner_wire::message::Suspect`]).
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;

@@ -1,4 +1,5 @@
-//! A node's dealings with the other nodes of its cluster: what its core and its processes say to them, and who comes from there.
+//! A node's dealings with the other nodes of its cluster: what its core and its processes say to them, and
+//! who comes from there.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -46,14 +47,15 @@ pub(in crate::node) enum ClusterEvent {
     Directory(u64, Box<NodeReport>),
     /// Another node passes something on.
     Routed(NodeId, Routed),
-    /// A connection for a process here that wants to speak with one of another node; without socket there is none, and if it
-    /// says why, there will never be one.
+    /// A connection for a process here that wants to speak with one of another node; without socket there is
+    /// none, and if it says why, there will never be one.
     Dialled { client: WorkerId, to: WorkerId, socket: Option<OwnedFd>, never: Option<String> },
     /// A process of a node that cannot be dialled from there wants a connection to one here.
     DialMe { client: WorkerId, to: WorkerId },
     /// Somebody has come for a process here, and says to be a process of a node of this cluster.
     Arrived { socket: OwnedFd, to: WorkerId, from: WorkerId },
-    /// The head says that this node is to leave within this time (nanoseconds). What is to move has been said before.
+    /// The head says that this node is to leave within this time (nanoseconds). What is to move has been said
+    /// before.
     Drain { nanos: u64 },
     /// Somebody has come for values, or with values that this node has asked for.
     ForData(OwnedFd, SocketAddr, ForData),
@@ -77,15 +79,16 @@ impl Cluster {
         self.link.send(&word.into_message(self.node()));
     }
 
-    /// Asks which nodes could serve something: [`ClusterEvent::Candidates`] follows. While the head is away it is not said: whoever
-    /// waits asks again.
+    /// Asks which nodes could serve something: [`ClusterEvent::Candidates`] follows. While the head is away
+    /// it is not said: whoever waits asks again.
     pub(in crate::node) fn find_nodes(&mut self, find: FindNodes) {
         if self.link.is_up() {
             self.link.send(&find.into());
         }
     }
 
-    /// Asks what the directory knows, for those who look at the state: [`ClusterEvent::Directory`] follows. False if it is not there.
+    /// Asks what the directory knows, for those who look at the state: [`ClusterEvent::Directory`] follows.
+    /// False if it is not there.
     pub(in crate::node) fn ask_directory(&mut self, request: u64) -> bool {
         if !self.link.is_up() {
             return false;
@@ -122,8 +125,8 @@ impl Cluster {
         }
     }
 
-    /// What a node that cannot be reached would say to a request for leases, if too much waits for it already: what is asked
-    /// of it can be asked of others.
+    /// What a node that cannot be reached would say to a request for leases, if too much waits for it
+    /// already: what is asked of it can be asked of others.
     fn refuse_unsaid(&self, node: NodeId, message: &Message) -> Option<LeaseRefused> {
         let Message::LeaseAt(ask) = message else { return None };
         if ask.demand == 0 || !self.links.is_backed_up(node) {
@@ -189,7 +192,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Has a node that cannot be dialled come with values: [`ClusterEvent::ForData`] follows, unless it is asked in vain.
+    /// Has a node that cannot be dialled come with values: [`ClusterEvent::ForData`] follows, unless it is
+    /// asked in vain.
     pub(in crate::node) fn ask_for_values(&mut self, node: NodeId) {
         let (from, to) = (WorkerId(self.node().0), WorkerId(node.0));
         if self.known.has(node) && self.known.address_of(node).is_none() {
@@ -244,7 +248,8 @@ impl Cluster {
         }
     }
 
-    /// A process here does not reach one of that node: the head is asked whether it lives. Whether this node reaches it.
+    /// A process here does not reach one of that node: the head is asked whether it lives. Whether this node
+    /// reaches it.
     pub(in crate::node) fn suspect(&mut self, node: NodeId) -> bool {
         if self.link.is_up() {
             self.link.send(&Suspect { node, is_given_up: None }.into());
@@ -252,7 +257,8 @@ impl Cluster {
         self.links.is_open(node)
     }
 
-    /// A node is held for gone: nothing is said to it and nobody from there is let in. The head hears of it when it is there.
+    /// A node is held for gone: nothing is said to it and nobody from there is let in. The head hears of it
+    /// when it is there.
     pub(in crate::node) fn give_up(&mut self, node: NodeId) {
         self.notes.write(&format!(
             "node {:016x} is held for gone: it cannot be reached, and there is no head",
@@ -278,7 +284,8 @@ impl Cluster {
         self.on_links();
     }
 
-    /// How long this node may be silent before the head declares it gone (nanoseconds). The head's own is not.
+    /// How long this node may be silent before the head declares it gone (nanoseconds). The head's own is
+    /// not.
     pub(in crate::node) fn silence_allowed(&self) -> Option<u64> {
         self.health_timeout.filter(|_| self.control.is_none())
     }

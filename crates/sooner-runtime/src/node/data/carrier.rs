@@ -274,7 +274,8 @@ impl Carrier {
         }
     }
 
-    /// Begins to dial, to ask `node` for values or to offer them to `asker`. Gives the token of the connection.
+    /// Begins to dial, to ask `node` for values or to offer them to `asker`. Gives the token of the
+    /// connection.
     fn begin(&mut self, address: SocketAddr, node: Option<NodeId>, asker: Option<NodeId>) -> io::Result<u64> {
         let (token, interest) = (self.next_token, EventFlags::OUT);
         let socket = dial(address)?;
@@ -541,7 +542,8 @@ impl Carrier {
         lines.chain(again).chain(peers).min()
     }
 
-    /// Pieces of which the node does not know yet whether they may be sent: connection, number, and when it is asked again.
+    /// Pieces of which the node does not know yet whether they may be sent: connection, number, and when it
+    /// is asked again.
     fn later(&self) -> impl Iterator<Item = (u64, u64, Instant)> {
         self.connections.iter().flat_map(|(token, connection)| {
             let line = match &connection.state {

@@ -1,10 +1,11 @@
-//! One connection for values. One side asks for pieces, the other sends them: those of one value in the order in which they were
-//! asked for. A value that is still arriving is sent as far as it has come, and does not hold up others. It is the side that
-//! dialled which asks, unless the other one cannot dial and had it dialled for that.
+//! One connection for values. One side asks for pieces, the other sends them: those of one value in the order
+//! in which they were asked for. A value that is still arriving is sent as far as it has come, and does not
+//! hold up others. It is the side that dialled which asks, unless the other one cannot dial and had it
+//! dialled for that.
 //!
-//! Nothing is held of a value: bytes go from the encryption to the block they are for, and from a block to the encryption.
-//! An asker on the same machine is lent them instead, and says when it has copied them. What is on disk comes in buffers, which
-//! are dropped when they are sent.
+//! Nothing is held of a value: bytes go from the encryption to the block they are for, and from a block to
+//! the encryption. An asker on the same machine is lent them instead, and says when it has copied them. What
+//! is on disk comes in buffers, which are dropped when they are sent.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::IoSlice;
@@ -95,8 +96,8 @@ impl Served {
         is_kept.then_some(self.piece.location.offset)
     }
 
-    /// How far the piece may be sent, and whether that will stay so. Its bytes may be here before those in front of it: a value
-    /// comes over several connections.
+    /// How far the piece may be sent, and whether that will stay so. Its bytes may be here before those in
+    /// front of it: a value comes over several connections.
     fn reached(&self) -> (u64, bool) {
         let Some(source) = &self.source else { return (self.piece.end, true) };
         let is_closed = source.is_closed();
@@ -180,7 +181,8 @@ struct Talk {
 }
 
 impl Line {
-    /// `hello` is what this side says first, if it has dialled; `asks` whether it is the one that asks for pieces.
+    /// `hello` is what this side says first, if it has dialled; `asks` whether it is the one that asks for
+    /// pieces.
     pub(super) fn new(
         stream: TlsStream,
         hello: Option<PeerHello>,
@@ -249,9 +251,9 @@ impl Line {
 
     /// Whether a piece of a value may be asked for, where so many are to be open at a time.
     ///
-    /// Pieces of copies may have to wait for their bytes to come to the sender: they are counted per stream, and leave room
-    /// for all others. Else nodes could wait for each other in a circle, each with the others' pieces before those that can be
-    /// sent.
+    /// Pieces of copies may have to wait for their bytes to come to the sender: they are counted per stream,
+    /// and leave room for all others. Else nodes could wait for each other in a circle, each with the others'
+    /// pieces before those that can be sent.
     pub(super) fn has_room_for(&self, fetching: &objects::Fetching, depth: usize) -> bool {
         let asked = self.talk.asked.iter();
         if fetching.generation.is_none() {
@@ -437,8 +439,8 @@ fn next_chunk(piece: &Piece, reached: u64) -> ChunkHead {
 }
 
 impl Talk {
-    /// The piece with which something can be done next. Those of a stream stay in order; a stream whose bytes have not
-    /// arrived here does not hold up others.
+    /// The piece with which something can be done next. Those of a stream stay in order; a stream whose bytes
+    /// have not arrived here does not hold up others.
     fn next_served(&self) -> Option<usize> {
         let mut late: Vec<u64> = Vec::new();
         self.served.iter().position(|served| {

@@ -1,9 +1,10 @@
 //! Nodes of one machine and user read values in each other's memory instead of having them sent
 //! (`docs/adr/0036-nodes-of-one-machine.md`).
 //!
-//! Everything about a value is said over the same connection as between machines, by peers that have proved who they are; only its
-//! bytes do not go that way. Two nodes are neighbours if they live with the same kernel, process numbers and network: nodes
-//! that are kept apart by namespaces are treated as what they stand for. What cannot be opened is sent.
+//! Everything about a value is said over the same connection as between machines, by peers that have proved
+//! who they are; only its bytes do not go that way. Two nodes are neighbours if they live with the same
+//! kernel, process numbers and network: nodes that are kept apart by namespaces are treated as what they
+//! stand for. What cannot be opened is sent.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

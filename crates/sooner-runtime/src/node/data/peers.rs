@@ -1,7 +1,7 @@
 //! Which pieces are asked for next, and over how many connections.
 //!
-//! Streams of one node take turns, piece by piece, so that a large value does not hold up small ones. Which streams there are
-//! at all, and so how much is in flight, was decided by the node.
+//! Streams of one node take turns, piece by piece, so that a large value does not hold up small ones. Which
+//! streams there are at all, and so how much is in flight, was decided by the node.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -62,7 +62,8 @@ pub(super) struct Peer {
     left: Instant,
 }
 
-/// A stream that comes so soon after the last one (nanoseconds) is the same one again: it has no patience of its own.
+/// A stream that comes so soon after the last one (nanoseconds) is the same one again: it has no patience of
+/// its own.
 const SAME_NANOS: u64 = 1_000_000_000;
 /// How long a node that was asked to come may be on its way (nanoseconds).
 const COMING_NANOS: u64 = 2_000_000_000;
@@ -95,8 +96,8 @@ impl Peer {
         None
     }
 
-    /// Connections that would help. To a node that is near it is one: that carries what the way carries, and a value arrives in
-    /// order, so that it can be passed on as it comes.
+    /// Connections that would help. To a node that is near it is one: that carries what the way carries, and
+    /// a value arrives in order, so that it can be passed on as it comes.
     pub(super) fn wanted_lines(&self, tuning: &Tuning) -> usize {
         let waiting = || self.streams.iter().filter(|stream| stream.next < stream.length());
         match waiting().map(Stream::length).max() {
@@ -111,8 +112,8 @@ impl Peer {
         self.address.is_none() || self.way.is_some_and(|nanos| nanos >= tuning.far)
     }
 
-    /// A connection was made, which took so long (nanoseconds). The shortest time counts: this machine may have been busy, or
-    /// packets had to wait behind others.
+    /// A connection was made, which took so long (nanoseconds). The shortest time counts: this machine may
+    /// have been busy, or packets had to wait behind others.
     pub(super) fn on_connected(&mut self, nanos: u64) {
         self.way = Some(self.way.map_or(nanos, |way| way.min(nanos)));
     }

@@ -51,7 +51,8 @@ struct Node {
     objects: HashMap<u64, ObjectId>,
     /// Blocks that are kept for others, and how often.
     kept: HashMap<u64, u32>,
-    /// Values that come, or have come, for those who want a copy: their blocks, and the streams by which they still come.
+    /// Values that come, or have come, for those who want a copy: their blocks, and the streams by which they
+    /// still come.
     arriving: HashMap<ObjectId, (u64, Option<u64>)>,
     /// How often somebody asked for a copy.
     asked_copies: usize,
@@ -59,8 +60,8 @@ struct Node {
     guests_seen: usize,
     /// How often somebody is told to come again first.
     puts_off: u32,
-    /// Whether the first one who asks for the beginning of a value gets no answer; and who that is, and for which block.
-    /// Which of several connections is the first to ask depends on the handshakes.
+    /// Whether the first one who asks for the beginning of a value gets no answer; and who that is, and for
+    /// which block. Which of several connections is the first to ask depends on the handshakes.
     holds_beginning: bool,
     held: Option<(Ticket, u64)>,
     bytes: HashMap<u64, u64>,

@@ -1,7 +1,9 @@
-//! What a node hears from its cluster, and what it does for processes that speak with processes of other nodes.
+//! What a node hears from its cluster, and what it does for processes that speak with processes of other
+//! nodes.
 //!
-//! The core is told in the order in which things came. A connection between processes of two nodes is made here and handed on
-//! before a byte has gone over it: the two processes prove to each other where they are, this node only knows whom it has let speak.
+//! The core is told in the order in which things came. A connection between processes of two nodes is made
+//! here and handed on before a byte has gone over it: the two processes prove to each other where they are,
+//! this node only knows whom it has let speak.
 
 use std::os::fd::OwnedFd;
 

@@ -1,8 +1,8 @@
 //! Creations for which there is no room yet, while room is on its way: first come, first served.
 //!
-//! Whoever creates a value waits for the node's answer. It comes when something was freed and the value fits, when nothing is on its way
-//! any more, or after [`CREATION_WAIT_NANOS`]: then it asks again, behind the others, so that one that is too large for now holds up
-//! nobody for long, and it can look about in between.
+//! Whoever creates a value waits for the node's answer. It comes when something was freed and the value fits,
+//! when nothing is on its way any more, or after [`CREATION_WAIT_NANOS`]: then it asks again, behind the
+//! others, so that one that is too large for now holds up nobody for long, and it can look about in between.
 //!
 //! At most one for each thread that creates a value. It never keeps room for somebody who is gone.
 

@@ -1,7 +1,8 @@
 //! A node that is to leave: because it was told to stop, or because somebody asked the head for that.
 //!
-//! It begins nothing more, and waits until its tasks have ended, its actors have moved and its values are handed over; not
-//! longer than it was given. In a cluster the head knows first, so that the other nodes send nothing more and what can move does.
+//! It begins nothing more, and waits until its tasks have ended, its actors have moved and its values are
+//! handed over; not longer than it was given. In a cluster the head knows first, so that the other nodes send
+//! nothing more and what can move does.
 
 use sooner_protocol::time::Instant;
 use sooner_wire::limits::DRAIN_WORD_NANOS;

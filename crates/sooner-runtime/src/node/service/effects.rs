@@ -18,7 +18,8 @@ impl Service {
         }
     }
 
-    /// Answers with a block, or that there is none. False, and no answer, if room is on its way and the answer has time.
+    /// Answers with a block, or that there is none. False, and no answer, if room is on its way and the
+    /// answer has time.
     pub(super) fn try_to_allocate(
         &mut self,
         from: WorkerId,

@@ -1,7 +1,7 @@
 //! Ends: of one process, of a job whose driver leaves in order, of the node.
 //!
-//! A driver that leaves says so. Its workers are told, as all are when a node ends: actors run their clean-up hooks, for half
-//! a second at most. Only then is the driver gone for everybody else.
+//! A driver that leaves says so. Its workers are told, as all are when a node ends: actors run their clean-up
+//! hooks, for half a second at most. Only then is the driver gone for everybody else.
 
 use rustix::event::epoll;
 use rustix::process::{Pid, Signal};
@@ -67,7 +67,8 @@ impl Service {
         let last_started = cell.and_then(|cell| self.mapping.last_started(cell));
         let is_worker = connection.role == Role::Worker;
         if is_worker && connection.pid != 0 && !self.reasons.contains_key(&worker) {
-            // Whatever the worker started and left running goes with it; the template sees to that where it was faster.
+            // Whatever the worker started and left running goes with it; the template sees to that where it
+            // was faster.
             signal_group(connection.pid);
         }
         match self.reasons.remove(&worker) {

@@ -1,9 +1,10 @@
-//! Workers of a node that stands still are stopped: the head declares such a node gone and has its tasks and actors run elsewhere,
-//! and the old ones must have no effects beside the new ones.
+//! Workers of a node that stands still are stopped: the head declares such a node gone and has its tasks and
+//! actors run elsewhere, and the old ones must have no effects beside the new ones.
 //!
-//! The node's process cannot do that itself when it is stopped, so the templates do: they are told that the node lives, and stop
-//! their workers when they have not heard it for as long as the head waits. A node that goes on after such a time says it only
-//! after a moment in which the head can tell it otherwise: it may be gone for the others, and end.
+//! The node's process cannot do that itself when it is stopped, so the templates do: they are told that the
+//! node lives, and stop their workers when they have not heard it for as long as the head waits. A node that
+//! goes on after such a time says it only after a moment in which the head can tell it otherwise: it may be
+//! gone for the others, and end.
 
 use sooner_protocol::time::Instant;
 use sooner_wire::WorkerId;

@@ -19,7 +19,8 @@ impl Service {
         holders.into_iter().map(row).collect()
     }
 
-    /// Adds them to the word that a value of another node, or of the disk, finds no room here; and why nothing goes to disk.
+    /// Adds them to the word that a value of another node, or of the disk, finds no room here; and why
+    /// nothing goes to disk.
     pub(super) fn name_holders(&self, message: &mut Message) {
         if let Message::Pulled(pulled) = message
             && let Some(failure) = &mut pulled.failure

@@ -1,6 +1,6 @@
-//! The service's half of questions about state: tools ask, every process is asked, answers are forwarded as they come. The
-//! other nodes of a cluster are asked in the same way if the tool wants that, and ask their processes; the tool is told who did
-//! not answer.
+//! The service's half of questions about state: tools ask, every process is asked, answers are forwarded as
+//! they come. The other nodes of a cluster are asked in the same way if the tool wants that, and ask their
+//! processes; the tool is told who did not answer.
 
 use sooner_protocol::time::Instant;
 use sooner_wire::limits::ENDED_MAX;
@@ -44,7 +44,8 @@ impl Service {
             (Message::Drain(drain), None) => self.on_drain_asked(token, drain),
             (_, None) => self.refuse(token, "a tool only asks, or has a node leave"),
             (Message::Inspected(answer), Some(worker)) => self.forward(worker, answer),
-            // A process has not reached another one for long, whose node this one may never have had to do with.
+            // A process has not reached another one for long, whose node this one may never have had to do
+            // with.
             (Message::Suspect(suspect), Some(_)) => self.suspect(suspect.node),
             (Message::Measured(measured), Some(worker)) => self.metrics.add(worker, measured.series),
             // What a process says of a connection that it was handed.
@@ -248,7 +249,8 @@ impl Service {
     }
 }
 
-/// How far the clock of a node is ahead of this one's, if its question and its answer took equally long on their ways.
+/// How far the clock of a node is ahead of this one's, if its question and its answer took equally long on
+/// their ways.
 fn ahead(begun: Instant, end: &InspectEnd, time: Instant) -> i64 {
     let (Some(asked), Some(answered)) = (end.asked, end.answered) else { return 0 };
     let difference = |there: u64, here: Instant| i128::from(there) - i128::from(here.0);
@@ -260,7 +262,8 @@ fn too_many(request: u64) -> InspectEnd {
     InspectEnd { request, error, ..InspectEnd::default() }
 }
 
-/// Puts what the directory of the cluster knows into the report of a node. What only the node of an actor knows stays.
+/// Puts what the directory of the cluster knows into the report of a node. What only the node of an actor
+/// knows stays.
 fn join(node: &mut NodeReport, directory: NodeReport) {
     let own = std::mem::replace(&mut node.actors, directory.actors);
     node.groups = directory.groups;

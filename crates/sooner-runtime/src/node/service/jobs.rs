@@ -1,11 +1,13 @@
-//! Jobs of a node: their drivers, their templates, and what is printed for them (`docs/adr/0020-one-template-per-job.md`).
+//! Jobs of a node: their drivers, their templates, and what is printed for them
+//! (`docs/adr/0020-one-template-per-job.md`).
 //!
-//! A node that a driver hosts has that driver's job from the beginning, and its template starts with it. A node of its own
-//! has the jobs of those who connect; a job's template starts with its first worker.
+//! A node that a driver hosts has that driver's job from the beginning, and its template starts with it. A
+//! node of its own has the jobs of those who connect; a job's template starts with its first worker.
 //!
-//! A node of a cluster also has the jobs of drivers of other nodes that have work for it, from when the control service has
-//! said what they need until it says that they are over (`docs/adr/0030-jobs-over-nodes.md`). Nothing of their drivers is
-//! here: their templates are started with this node's own interpreter, and what is printed goes to the driver's node.
+//! A node of a cluster also has the jobs of drivers of other nodes that have work for it, from when the
+//! control service has said what they need until it says that they are over
+//! (`docs/adr/0030-jobs-over-nodes.md`). Nothing of their drivers is here: their templates are started with
+//! this node's own interpreter, and what is printed goes to the driver's node.
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -353,7 +355,8 @@ impl Service {
         self.send(id, &Shutdown { reason: text }.into(), Vec::new());
     }
 
-    /// Whoever waits here for work of a guest to be done hears that it will not be: other nodes may have what this one lacks.
+    /// Whoever waits here for work of a guest to be done hears that it will not be: other nodes may have what
+    /// this one lacks.
     fn refuse_work_of(&mut self, id: WorkerId, why: &str, out: &mut NodeActions) {
         if let Some(member) = self.core.member() {
             member.on_job_given_up(id, why, out);

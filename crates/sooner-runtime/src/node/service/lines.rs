@@ -1,9 +1,9 @@
 //! Lines that workers print, on their way from the logs' thread to a driver in another process.
 //!
-//! The driver has a second connection for them. What it does not read fills that connection, then the [`Lines`] of its job;
-//! then the pipes of the job's workers are not read, and who prints more waits in `write`. Nothing is dropped, and no other
-//! job notices. Without a driver the lines are in files only. Lines for drivers on other nodes wait in the same way, for their
-//! nodes to take them ([`super::remote_lines`]).
+//! The driver has a second connection for them. What it does not read fills that connection, then the
+//! [`Lines`] of its job; then the pipes of the job's workers are not read, and who prints more waits in
+//! `write`. Nothing is dropped, and no other job notices. Without a driver the lines are in files only. Lines
+//! for drivers on other nodes wait in the same way, for their nodes to take them ([`super::remote_lines`]).
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -89,8 +89,8 @@ impl Lines {
         *state = State { is_closed: true, ..State::default() };
     }
 
-    /// Whether every line of all but these workers is here, or was taken. Asked before what waits is taken: whoever lives on may
-    /// print without end.
+    /// Whether every line of all but these workers is here, or was taken. Asked before what waits is taken:
+    /// whoever lives on may print without end.
     pub(super) fn has_all_but(&self, living: &Set<WorkerId>) -> bool {
         self.state.lock().open.keys().all(|worker| living.contains(worker))
     }

@@ -1,7 +1,7 @@
 //! The socket at which processes of this machine connect.
 //!
-//! Without descriptors nobody can be taken, and whoever waits makes the socket ready all the time: it stands still for a moment
-//! instead, so that the node goes on with what it has.
+//! Without descriptors nobody can be taken, and whoever waits makes the socket ready all the time: it stands
+//! still for a moment instead, so that the node goes on with what it has.
 
 use std::fs::Permissions;
 use std::io;
@@ -48,8 +48,8 @@ impl Listener {
         Ok(Self { socket, token, pause: None })
     }
 
-    /// Whoever is next. A sentence for the node's log comes with the first one after a pause: before, there was no descriptor
-    /// for the log either.
+    /// Whoever is next. A sentence for the node's log comes with the first one after a pause: before, there
+    /// was no descriptor for the log either.
     pub(super) fn accept(&mut self, epoll: &OwnedFd, now: Instant) -> Option<(UnixStream, Option<String>)> {
         match self.socket.accept() {
             Ok((stream, _)) => {

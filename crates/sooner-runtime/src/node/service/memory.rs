@@ -1,8 +1,8 @@
 //! The monitor of memory: measures while something runs, and has a worker stopped when memory is short.
 //!
-//! One worker at a time: the next is chosen when the memory of the last one is free. Nothing is measured while no worker is
-//! busy, so that an idle node sleeps. The less memory is left, the sooner it looks again. Should the kernel have been faster,
-//! the end of its victim is what it would have been by the node.
+//! One worker at a time: the next is chosen when the memory of the last one is free. Nothing is measured
+//! while no worker is busy, so that an idle node sleeps. The less memory is left, the sooner it looks again.
+//! Should the kernel have been faster, the end of its victim is what it would have been by the node.
 
 use std::io;
 
@@ -22,8 +22,8 @@ use crate::node::memory::{Kills, MemoryOptions, holding};
 const LOOK_NANOS: u64 = 250_000_000;
 /// The same at least: memory may be nearly full for long.
 const LOOK_OFTEN_NANOS: u64 = 4_000_000;
-/// What may be filled meanwhile (bytes per nanosecond): twice as much as a few processors can, so that there is a look while
-/// half of what is left is left.
+/// What may be filled meanwhile (bytes per nanosecond): twice as much as a few processors can, so that there
+/// is a look while half of what is left is left.
 const FILLED_PER_NANO: u64 = 16;
 /// Looking takes at most one part in so many of the time.
 const LOOK_SHARE: u64 = 20;
@@ -145,8 +145,8 @@ impl Service {
         Some(Running { task, function, name: begun.name, is_retriable })
     }
 
-    /// A worker that ran this was killed, and not by the node. Says why, if it was the kernel for want of memory: then its
-    /// end is the same to everybody as if the node had stopped it.
+    /// A worker that ran this was killed, and not by the node. Says why, if it was the kernel for want of
+    /// memory: then its end is the same to everybody as if the node had stopped it.
     pub(super) fn ended_by_kernel(&mut self, worker: WorkerId, running: Option<Running>) -> Option<String> {
         let time = now();
         if self.memory.is_dying(worker) {

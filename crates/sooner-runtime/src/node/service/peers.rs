@@ -1,4 +1,5 @@
-//! The service's half of connections between processes: what it says to each, and the sockets with which it connects two.
+//! The service's half of connections between processes: what it says to each, and the sockets with which it
+//! connects two.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -25,8 +26,9 @@ pub(super) struct Introduction {
     since: Instant,
 }
 
-/// One process's end of a connection, until it has said that it has it: where it had no descriptor for it, the kernel has closed
-/// what it was sent, and what the other process has said over the connection meanwhile is in this one.
+/// One process's end of a connection, until it has said that it has it: where it had no descriptor for it,
+/// the kernel has closed what it was sent, and what the other process has said over the connection meanwhile
+/// is in this one.
 pub(super) struct Handed {
     end: OwnedFd,
     /// Since when it has no descriptor for it, and why, for people.
@@ -97,8 +99,8 @@ impl Service {
         self.handed.retain(|(to, other), _| *to != process && *other != process);
     }
 
-    /// Sends again what could not be taken. If it cannot for long, one of the two ends: the one that lacks descriptors, unless it is
-    /// a driver.
+    /// Sends again what could not be taken. If it cannot for long, one of the two ends: the one that lacks
+    /// descriptors, unless it is a driver.
     fn attend_handed(&mut self) {
         if self.handed.is_empty() {
             return;
@@ -135,8 +137,8 @@ impl Service {
         self.reasons.insert(worker, reason);
     }
 
-    /// Connects those for whom there were no descriptors. If there are none for long, one of the two ends, and with it what waits
-    /// for the connection.
+    /// Connects those for whom there were no descriptors. If there are none for long, one of the two ends,
+    /// and with it what waits for the connection.
     pub(super) fn attend_introductions(&mut self) {
         self.attend_handed();
         for waiting in std::mem::take(&mut self.introductions) {
@@ -185,8 +187,8 @@ impl Service {
     }
 }
 
-/// Sends what the socket takes. True if there is more. A process that leaves more than `unread_max` bytes unread has stopped,
-/// or is broken: it is cut off, so that its end is noticed like any other.
+/// Sends what the socket takes. True if there is more. A process that leaves more than `unread_max` bytes
+/// unread has stopped, or is broken: it is cut off, so that its end is noticed like any other.
 fn flush_or_cut(outlet: &mut Outlet, socket: impl AsFd, unread_max: usize) -> bool {
     if outlet.flush(&socket) != Flush::Full {
         return false;

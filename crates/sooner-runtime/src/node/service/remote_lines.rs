@@ -1,10 +1,12 @@
 //! Lines that workers print for drivers on other nodes.
 //!
-//! The node of the workers sends them to the node of the driver, which hands them on as it does those of its own workers. What
-//! that has not said to have taken is bounded; then the lines wait in the [`Lines`](super::lines::Lines) of their job, and who
-//! prints more waits in `write`. So a driver that reads nothing holds up its own workers, wherever they are, and no others.
-//! The driver's node hears from each node whose workers may print, and again when all they printed has been sent: so long it
-//! waits for lines when the driver is gone. Lines that are under way when the connection of the two nodes is lost for good are lost with it: they are in files, too.
+//! The node of the workers sends them to the node of the driver, which hands them on as it does those of its
+//! own workers. What that has not said to have taken is bounded; then the lines wait in the
+//! [`Lines`](super::lines::Lines) of their job, and who prints more waits in `write`. So a driver that reads
+//! nothing holds up its own workers, wherever they are, and no others. The driver's node hears from each node
+//! whose workers may print, and again when all they printed has been sent: so long it waits for lines when
+//! the driver is gone. Lines that are under way when the connection of the two nodes is lost for good are
+//! lost with it: they are in files, too.
 
 use sooner_protocol::table::Set;
 use sooner_wire::limits::LINES_UNTAKEN_BYTES_MAX;

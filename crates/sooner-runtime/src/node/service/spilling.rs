@@ -1,4 +1,5 @@
-//! Values on disk, for which there was no room: what the core wants written and read goes to the thread that does it.
+//! Values on disk, for which there was no room: what the core wants written and read goes to the thread that
+//! does it.
 
 use std::collections::HashMap;
 use std::io;
@@ -21,18 +22,18 @@ use crate::node::NodeOptions;
 use crate::node::data::Ticket;
 use crate::node::spiller::{OnDisk, SpillEvent, SpillOptions, Spiller, Wanted};
 
-/// At least so many bytes are written at a time (one part in so many of the store, and a number): writing few large pieces is
-/// faster than many small ones.
+/// At least so many bytes are written at a time (one part in so many of the store, and a number): writing few
+/// large pieces is faster than many small ones.
 const BATCH_PART: u64 = 8;
 const BATCH_BYTES: u64 = 64 << 20;
 
-/// When the store has been full, values go to disk from this part of it on (percent), until it is full to the other. A program
-/// that goes on making values then seldom waits for the disk.
+/// When the store has been full, values go to disk from this part of it on (percent), until it is full to the
+/// other. A program that goes on making values then seldom waits for the disk.
 const HIGH_PERCENT: u64 = 80;
 const LOW_PERCENT: u64 = 60;
 
-/// It is taken to become full again for so long (nanoseconds). A program that has ended its work with many values does not write
-/// those that fit.
+/// It is taken to become full again for so long (nanoseconds). A program that has ended its work with many
+/// values does not write those that fit.
 const PRESSURE_NANOS: u64 = 10_000_000_000;
 
 /// See the module.
@@ -48,7 +49,8 @@ pub(super) struct Spilling {
     former: Option<Spiller>,
     /// Where values go, for those who read of it.
     place: String,
-    /// Blocks to which the disk still writes although nobody wants that any more; and whether they are free after that.
+    /// Blocks to which the disk still writes although nobody wants that any more; and whether they are free
+    /// after that.
     held: HashMap<u64, bool>,
 }
 
@@ -118,7 +120,8 @@ pub(super) fn open_memory(
     let memory = memory.map_err(io::Error::other)?;
     match memory.with_fallback(file.descriptor().try_clone()?, file.bytes()) {
         Ok(memory) => Ok((memory, Some(file))),
-        // Address space is bounded here (ulimit -v, or a tool that simulates the machine): values go to disk all the same.
+        // Address space is bounded here (ulimit -v, or a tool that simulates the machine): values go to disk
+        // all the same.
         Err(_) => Ok((Mapping::create(bytes).map_err(io::Error::other)?, None)),
     }
 }
@@ -133,8 +136,8 @@ fn part(capacity: u64, percent: u64) -> u64 {
 }
 
 impl Service {
-    /// A value was made: if the store is nearly full, and was full not long ago, others go to disk before there is no room for the
-    /// next. As long as all values fit, nothing is written.
+    /// A value was made: if the store is nearly full, and was full not long ago, others go to disk before
+    /// there is no room for the next. As long as all values fit, nothing is written.
     pub(super) fn spill_ahead(&mut self, out: &mut NodeActions) {
         let (used, capacity) = (self.arena.used(), self.arena.capacity());
         if used <= part(capacity, HIGH_PERCENT) || !self.spilling.is_pressed(now()) {
@@ -155,8 +158,9 @@ impl Service {
         }
     }
 
-    /// A block in the file behind the memory, where there is one: for what is larger than the store, for whoever asks the last time, and
-    /// when nothing has become free for a while. `moves`: something is on its way out.
+    /// A block in the file behind the memory, where there is one: for what is larger than the store, for
+    /// whoever asks the last time, and when nothing has become free for a while. `moves`: something is on its
+    /// way out.
     pub(super) fn fall_back(&mut self, bytes: u64, moves: bool, is_last: bool) -> Option<u64> {
         let is_stuck = self.spilling.stuck.on_no_room(moves, now());
         if bytes <= self.arena.capacity() && !is_stuck && !is_last {
@@ -173,7 +177,8 @@ impl Service {
         None
     }
 
-    /// A block for a value that is read back while nothing can be written to disk, so that nothing makes room for it.
+    /// A block for a value that is read back while nothing can be written to disk, so that nothing makes room
+    /// for it.
     pub(super) fn spare_for_reading(&mut self, bytes: u64, moves: bool) -> Option<u64> {
         if self.spilling.trouble().is_none() || (moves && !self.spilling.stuck.on_no_room(moves, now())) {
             return None;

@@ -156,9 +156,9 @@ impl Service {
         }
     }
 
-    /// Has blocks given back that processes keep for reuse, and values brought elsewhere that others own, or to
-    /// disk. When all that is there is in use, tasks that wait for arguments give way: to whoever waits for `object`, or to one
-    /// that makes a value (none). True if room is on its way.
+    /// Has blocks given back that processes keep for reuse, and values brought elsewhere that others own, or
+    /// to disk. When all that is there is in use, tasks that wait for arguments give way: to whoever waits
+    /// for `object`, or to one that makes a value (none). True if room is on its way.
     pub(super) fn make_room(&mut self, bytes: u64, object: Option<ObjectId>, out: &mut NodeActions) -> bool {
         if bytes > self.arena.capacity() {
             self.trim_caches(false, out);

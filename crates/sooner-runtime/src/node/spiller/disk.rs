@@ -1,5 +1,5 @@
-//! What the thread needs of the place where values go: as [`SpillFiles`] does it for directories, [`SpillObjects`] for an object store, or
-//! as a test wants it.
+//! What the thread needs of the place where values go: as [`SpillFiles`] does it for directories,
+//! [`SpillObjects`] for an object store, or as a test wants it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,8 +31,8 @@ pub enum DiskError {
 
 /// See the module. Dropping it gives everything back.
 pub trait Disk: Send {
-    /// How many bytes of values that wait at the same time are written together, as a file that is not added to. 0: one by one, and files
-    /// are added to.
+    /// How many bytes of values that wait at the same time are written together, as a file that is not added
+    /// to. 0: one by one, and files are added to.
     fn batch_bytes(&self) -> u64 {
         0
     }
@@ -68,8 +68,8 @@ pub trait Disk: Send {
     /// A file is not needed any more.
     fn delete(&self, file: u64);
 
-    /// Does what is due beside that. After how long it is to be called again at the latest; `None`: whenever. `is_idle`: nothing
-    /// else is to be done.
+    /// Does what is due beside that. After how long it is to be called again at the latest; `None`: whenever.
+    /// `is_idle`: nothing else is to be done.
     fn tend(&self, is_idle: bool) -> Option<Duration> {
         let _ = is_idle;
         None

@@ -1,9 +1,12 @@
-//! One reading from the disk straight into shared memory, which can be stopped at any time without waiting for the disk.
+//! One reading from the disk straight into shared memory, which can be stopped at any time without waiting
+//! for the disk.
 //!
-//! The kernel writes to the block while it reads for us, and nothing takes that back. So whoever stops is told whether a piece is
-//! being read: if so, the block is not free before that is over. Between two pieces the thread looks whether it is to go on.
+//! The kernel writes to the block while it reads for us, and nothing takes that back. So whoever stops is
+//! told whether a piece is being read: if so, the block is not free before that is over. Between two pieces
+//! the thread looks whether it is to go on.
 //!
-//! Invariant: after [`Reading::stop`] has returned false, or the piece is over, not a byte is written to the block any more.
+//! Invariant: after [`Reading::stop`] has returned false, or the piece is over, not a byte is written to the
+//! block any more.
 
 use std::sync::Arc;
 
@@ -47,8 +50,8 @@ impl Reading {
             }
             state.is_in_piece = true;
         }
-        // SAFETY: the block is this reading's alone while a piece is read: who stops it learns of the piece, and leaves the block as
-        // it is until that is over.
+        // SAFETY: the block is this reading's alone while a piece is read: who stops it learns of the piece,
+        // and leaves the block as it is until that is over.
         let result = fill(unsafe { self.mapping.bytes_mut(self.block + at, length) });
         self.state.lock().is_in_piece = false;
         Some(result)

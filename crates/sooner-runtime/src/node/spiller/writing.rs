@@ -1,8 +1,8 @@
 //! What of the thread writes values, and moves them from files that are mostly dead.
 //!
-//! On a disk values are added to files one by one. For an object store those that wait at the same time are written together, as a file
-//! that is complete then: so a request carries many small values, and a value that comes alone does not wait for others. A value counts as
-//! written when all of its file is there.
+//! On a disk values are added to files one by one. For an object store those that wait at the same time are
+//! written together, as a file that is complete then: so a request carries many small values, and a value
+//! that comes alone does not wait for others. A value counts as written when all of its file is there.
 
 use sooner_store::spill::{SpillFull, SpillPlace, record_bytes};
 
@@ -125,8 +125,8 @@ impl Worker {
         Err(last)
     }
 
-    /// Moves one value out of a file that is mostly dead, so that nobody waits for the whole of it; all of them where files are written
-    /// whole. False if there is none.
+    /// Moves one value out of a file that is mostly dead, so that nobody waits for the whole of it; all of
+    /// them where files are written whole. False if there is none.
     pub(super) fn rewrite_one(&mut self, is_idle: bool) -> bool {
         if self.to_move.is_empty() {
             let Some(rewrite) = self.space.to_rewrite(is_idle) else { return false };

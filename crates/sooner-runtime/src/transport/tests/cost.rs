@@ -1,5 +1,6 @@
-//! What a message over an encrypted connection takes of a processor, beside what is decided about it: not a test, but what
-//! `docs/scale.md` quotes. `cargo test --profile fast -p sooner-runtime --lib what_a_message_takes -- --ignored --nocapture`.
+//! What a message over an encrypted connection takes of a processor, beside what is decided about it: not a
+//! test, but what `docs/scale.md` quotes.
+//! `cargo test --profile fast -p sooner-runtime --lib what_a_message_takes -- --ignored --nocapture`.
 
 use rustix::time::{ClockId, clock_gettime};
 

@@ -465,7 +465,8 @@ fn pair_of_sockets() -> (OwnedFd, OwnedFd) {
     pair().expect("sockets")
 }
 
-/// The head reads the hello before it knows whose it is; and one that was started again does not know the session.
+/// The head reads the hello before it knows whose it is; and one that was started again does not know the
+/// session.
 #[test]
 fn a_node_knows_the_head_by_its_answer_and_hears_when_it_is_another() {
     let (node, head) = (process(A, 0), process(B, 0));

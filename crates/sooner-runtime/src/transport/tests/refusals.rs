@@ -151,8 +151,8 @@ impl Between {
         Self { ends, middle: [from_a, from_b], passed: [0, 0] }
     }
 
-    /// Passes on what end `from` has sent, changed by `change`, which is told where in the stream the bytes are; `false`
-    /// when there was nothing.
+    /// Passes on what end `from` has sent, changed by `change`, which is told where in the stream the bytes
+    /// are; `false` when there was nothing.
     fn pass(&mut self, from: usize, change: &mut impl FnMut(usize, &mut Vec<u8>)) -> bool {
         let mut bytes = vec![0; 1 << 16];
         let count = match rustix::io::read(&self.middle[from], &mut bytes) {

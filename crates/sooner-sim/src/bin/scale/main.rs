@@ -1,4 +1,5 @@
-//! `cargo run -p sooner-sim --release --bin scale`: whole clusters in virtual time, up to some thousand nodes.
+//! `cargo run -p sooner-sim --release --bin scale`: whole clusters in virtual time, up to some thousand
+//! nodes.
 
 use std::process::ExitCode;
 
@@ -8,8 +9,8 @@ use sooner_sim::seeds::{Command, Program, number};
 
 mod tables;
 
-/// What a message takes beside cores and codec (nanoseconds), by the test `what_a_message_takes` of sooner-runtime: about 5,000, and
-/// something for finding out that it is there.
+/// What a message takes beside cores and codec (nanoseconds), by the test `what_a_message_takes` of
+/// sooner-runtime: about 5,000, and something for finding out that it is there.
 const WIRE_NANOS: u64 = 6_000;
 
 const HELP: &str = "\

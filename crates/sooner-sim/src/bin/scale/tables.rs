@@ -78,7 +78,8 @@ struct Cost {
     nodes: usize,
     /// At the head: messages, bytes, and nanoseconds of one processor.
     head: (f64, f64, f64),
-    /// The same at the nodes that have to do with it, together, and on their links with each other and the head.
+    /// The same at the nodes that have to do with it, together, and on their links with each other and the
+    /// head.
     node: (f64, f64, f64),
     /// Of the head, whatever is done (nanoseconds a second).
     rest: f64,
@@ -108,8 +109,8 @@ fn cost(row: &Row, idle: &Row, wire: f64) -> Cost {
     Cost { nodes: row.nodes, head, node, rest }
 }
 
-/// What follows for ten times the nodes, from how the last two sizes differ: what a node and the head do for all others grows in
-/// proportion.
+/// What follows for ten times the nodes, from how the last two sizes differ: what a node and the head do for
+/// all others grows in proportion.
 fn follow(small: &Cost, large: &Cost) -> Cost {
     let by = (FOLLOWS - large.nodes) as f64 / (large.nodes - small.nodes) as f64;
     let on = |small: f64, large: f64| (large + (large - small) * by).max(large);

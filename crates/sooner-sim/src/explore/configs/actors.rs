@@ -1,7 +1,7 @@
 //! Actors: a restart, two callers, retried calls, and references in an actor's state.
 //!
-//! Checked on the way: calls of one caller begin in order in each process of the actor, none before the constructor,
-//! and there is one process of an actor at a time.
+//! Checked on the way: calls of one caller begin in order in each process of the actor, none before the
+//! constructor, and there is one process of an actor at a time.
 
 use sooner_wire::message::FailureCode;
 
@@ -95,7 +95,8 @@ pub fn owned() -> Config {
     )
 }
 
-/// A driver that lends a task a reference of its own and an actor, drops the reference and waits for the task.
+/// A driver that lends a task a reference of its own and an actor, drops the reference and waits for the
+/// task.
 fn lends_to(body: usize) -> Vec<Step> {
     vec![
         Step::Put { is_stored: true, contains: vec![], into: 0 },
@@ -116,7 +117,8 @@ pub fn lent() -> Config {
     config("actor-lent", about, bodies, 2, 1, 4)
 }
 
-/// A task passes a reference that it borrows to two calls of an actor, one of which keeps it, and is done with it.
+/// A task passes a reference that it borrows to two calls of an actor, one of which keeps it, and is done
+/// with it.
 pub fn shared(kills: u8) -> Config {
     let driver = lends_to(4);
     let task = vec![call(1, 2, &[0], 0, 2), call(1, 3, &[0], 0, 3), Step::Drop(0), Step::Get(2)];
@@ -136,8 +138,8 @@ pub fn shared(kills: u8) -> Config {
     Config { victims: vec![2, 3], ..config(name, about, bodies, 2, kills, 4) }
 }
 
-/// Who was lent a reference lends it to an actor, which keeps it and returns it: the end of the loans may reach the owner before
-/// the registrations.
+/// Who was lent a reference lends it to an actor, which keeps it and returns it: the end of the loans may
+/// reach the owner before the registrations.
 pub fn returned() -> Config {
     let driver = lends_to(3);
     let lend = Step::Submit { body: 4, dependencies: vec![], references: vec![0, 1], retries: 0, into: 2 };

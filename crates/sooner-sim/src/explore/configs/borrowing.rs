@@ -1,8 +1,8 @@
-//! First-class futures: references inside arguments, returned values and values that are put, over two levels of
-//! borrowers, and one failure anywhere: of a borrower or of the owner.
+//! First-class futures: references inside arguments, returned values and values that are put, over two levels
+//! of borrowers, and one failure anywhere: of a borrower or of the owner.
 //!
-//! What the model of Ownership left for later (section 4.3). Messages of different senders overtake each other
-//! freely: a registration, the return of the borrower and the value itself come over three channels.
+//! What the model of Ownership left for later (section 4.3). Messages of different senders overtake each
+//! other freely: a registration, the return of the borrower and the value itself come over three channels.
 
 use sooner_wire::message::FailureCode;
 

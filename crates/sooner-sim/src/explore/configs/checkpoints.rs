@@ -1,8 +1,9 @@
-//! Actors with checkpoints: after a failure the actor goes on from the last one, and its callers make the calls again
-//! that it does not cover.
+//! Actors with checkpoints: after a failure the actor goes on from the last one, and its callers make the
+//! calls again that it does not cover.
 //!
-//! Checked on the way (I8): each call is executed once in the state that the next one meets, and none is missing there.
-//! With as many restarts as failures no caller sees an error, so none is tolerated unless a caller may fail.
+//! Checked on the way (I8): each call is executed once in the state that the next one meets, and none is
+//! missing there. With as many restarts as failures no caller sees an error, so none is tolerated unless a
+//! caller may fail.
 
 use sooner_wire::message::FailureCode;
 

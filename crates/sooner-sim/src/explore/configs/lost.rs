@@ -1,7 +1,8 @@
-//! Lost values and lineage: what lies in a block is lost at any time, whichever block it is, and a process may fail.
+//! Lost values and lineage: what lies in a block is lost at any time, whichever block it is, and a process
+//! may fail.
 //!
-//! Lineage in scope is checked by what readers meet: as long as a task has retries left, each get of its result, and of
-//! what is computed from it, ends in the value.
+//! Lineage in scope is checked by what readers meet: as long as a task has retries left, each get of its
+//! result, and of what is computed from it, ends in the value.
 
 use sooner_wire::message::FailureCode;
 

@@ -1,7 +1,8 @@
 //! Nested tasks and one worker failure: the scope of the model that Ownership checked (section 4.3).
 //!
-//! Each task of a level submits the tasks of the next one and waits for all of them. Checked on the way: ownership
-//! of results, leases that are lent while a task waits, retries, and the fate of children whose parent is gone.
+//! Each task of a level submits the tasks of the next one and waits for all of them. Checked on the way:
+//! ownership of results, leases that are lent while a task waits, retries, and the fate of children whose
+//! parent is gone.
 
 use sooner_wire::message::FailureCode;
 

@@ -214,8 +214,8 @@ impl State {
         self.free_if_unused();
     }
 
-    /// Whether nothing that a process has said to others is on its way. What has left it on its own node counts as received:
-    /// it is read before anything that the node says after that.
+    /// Whether nothing that a process has said to others is on its way. What has left it on its own node
+    /// counts as received: it is read before anything that the node says after that.
     pub(super) fn is_received(&self, from: u8) -> bool {
         !self.channels.iter().any(|((one, to), words)| *one == from && is_process(*to) && !words.is_empty())
     }
@@ -432,8 +432,8 @@ impl State {
         !self.control.is_empty() || self.channels.keys().any(|(from, _)| *from == CONTROL)
     }
 
-    /// The control service ends with what was on its way to it and from it. The next one has heard of those nodes that it has
-    /// records of, and waits for all of them to speak or to be gone.
+    /// The control service ends with what was on its way to it and from it. The next one has heard of those
+    /// nodes that it has records of, and waits for all of them to speak or to be gone.
     pub(super) fn restart_control(&mut self, model: &SettleNodes, remembers: bool) {
         self.restarts -= 1;
         self.control = Control::default();
@@ -594,8 +594,8 @@ impl State {
 }
 
 impl State {
-    /// A process hears of an end only after it has read what the dead one had said to it. What a process of the same node
-    /// says is there as soon as it is said, and is read before what the node says.
+    /// A process hears of an end only after it has read what the dead one had said to it. What a process of
+    /// the same node says is there as soon as it is said, and is read before what the node says.
     pub(super) fn is_held(&self, model: &SettleNodes, from: u8, to: u8, word: &Word) -> bool {
         if !is_process(to) || is_process(from) {
             return false;

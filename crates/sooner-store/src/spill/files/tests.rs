@@ -1,6 +1,8 @@
-//! Records on real files: whole, in ranges, moved, from any memory; cut and changed at every place that matters.
+//! Records on real files: whole, in ranges, moved, from any memory; cut and changed at every place that
+//! matters.
 //!
-//! Each test runs on a file system as it is and once more through the page cache, as where direct I/O is not to be had.
+//! Each test runs on a file system as it is and once more through the page cache, as where direct I/O is not
+//! to be had.
 
 use std::num::NonZeroU64;
 use std::os::fd::AsFd;
@@ -137,7 +139,8 @@ fn objects_are_written_from_any_memory() {
 fn a_batch_is_written_whatever_is_in_it() {
     both_ways("batch", |files| {
         let mut space = SpillSpace::new(SpillLimits { directories: 1, ..SpillLimits::default() });
-        // From memory that is aligned and memory that is not, some together and some alone, with a hole between.
+        // From memory that is aligned and memory that is not, some together and some alone, with a hole
+        // between.
         let lengths = [0, 5000, 4096, CHUNK, 100_000, 17 << 20, 300, 8192, 6 << 20, 1, 10 << 20, 4095];
         let mut memory: Vec<_> = lengths.iter().map(|length| vec![0; length + 2 * BLOCK]).collect();
         let mut objects = Vec::new();
@@ -340,7 +343,8 @@ fn what_is_not_of_the_object_is_refused() {
     });
 }
 
-/// Who waits for it sees that the disk answers, also while files are given back; and a large object is not written to its end.
+/// Who waits for it sees that the disk answers, also while files are given back; and a large object is not
+/// written to its end.
 #[test]
 fn after_the_end_of_the_session_no_more_is_written_or_read() {
     both_ways("ending", |files| {

@@ -1,7 +1,8 @@
 //! The list of all messages: their rows, and the bytes of their samples (`golden/messages.txt`).
 //!
-//! Whoever changes it on purpose writes it anew with `SOONER_UPDATE_GOLDEN=1 cargo test -p sooner-wire`, and what
-//! is different is read in the diff. Bytes may only change by fields at the end: nodes of other versions read them.
+//! Whoever changes it on purpose writes it anew with `SOONER_UPDATE_GOLDEN=1 cargo test -p sooner-wire`, and
+//! what is different is read in the diff. Bytes may only change by fields at the end: nodes of other versions
+//! read them.
 
 use std::fmt::Write;
 
@@ -43,8 +44,8 @@ fn every_message_has_a_sample() {
     assert_eq!(names, [""; 0], "add samples of these to message/tests");
 }
 
-/// An `outcome` is where a message says what became of a value. One that a row forgets would mean the memory of the
-/// node that reads it.
+/// An `outcome` is where a message says what became of a value. One that a row forgets would mean the memory
+/// of the node that reads it.
 #[test]
 fn every_outcome_in_a_message_is_reached() {
     let mut met: Vec<u16> = Vec::new();

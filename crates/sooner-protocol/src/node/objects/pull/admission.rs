@@ -1,17 +1,19 @@
 //! Which pulls get room, in which order, and which of them give it up for others.
 //!
-//! In order of priority, then of age, as far as the budget goes. One that finds no room is asked for again when something was
-//! freed, and every so often even if nothing was: what is in use may come to be movable, because a reader ends, without a word
-//! to the node.
+//! In order of priority, then of age, as far as the budget goes. One that finds no room is asked for again
+//! when something was freed, and every so often even if nothing was: what is in use may come to be movable,
+//! because a reader ends, without a word to the node.
 //!
-//! **Overtaking.** Those behind one that found no room may be the arguments of the very tasks whose end would give it room. So
-//! some may pass: no more bytes at a time than it has itself, and at times that are further and further apart, up to 8 s
-//! ([`Overtaking`]). In between all that is freed is kept for it. So a large one does not starve: what has passed is small, ends,
-//! and is followed by nothing for a while. And it holds up nobody for longer than such a while.
+//! **Overtaking.** Those behind one that found no room may be the arguments of the very tasks whose end would
+//! give it room. So some may pass: no more bytes at a time than it has itself, and at times that are further
+//! and further apart, up to 8 s ([`Overtaking`]). In between all that is freed is kept for it. So a large one
+//! does not starve: what has passed is small, ends, and is followed by nothing for a while. And it holds up
+//! nobody for longer than such a while.
 //!
-//! **Arguments of a task come together, or not at all** (`docs/adr/0041-arguments-are-admitted-together.md`). Pulls of arguments
-//! are as old as their tasks are at their workers, so the oldest task gets all of its arguments first. What keeps it from
-//! them may be held by younger tasks that wait for theirs: [`Pulls::youngest_behind`] says who has to give way.
+//! **Arguments of a task come together, or not at all** (`docs/adr/0041-arguments-are-admitted-together.md`).
+//! Pulls of arguments are as old as their tasks are at their workers, so the oldest task gets all of its
+//! arguments first. What keeps it from them may be held by younger tasks that wait for theirs:
+//! [`Pulls::youngest_behind`] says who has to give way.
 
 use sooner_wire::limits::{MOVES_PAUSE_NANOS, PULL_AGAIN_NANOS, PULL_ROOM_NANOS};
 use sooner_wire::message::Priority;
@@ -22,7 +24,8 @@ use crate::probes::{bug, mark};
 use crate::table::{Map, Set};
 use crate::time::Instant;
 
-/// How many pulls may be without room before nobody else is asked for: each of them is asked for again and again.
+/// How many pulls may be without room before nobody else is asked for: each of them is asked for again and
+/// again.
 const BLOCKED_MAX: usize = 8;
 
 /// The longest time in which nobody overtakes, in turns of [`PULL_AGAIN_NANOS`].
@@ -63,8 +66,9 @@ struct Candidate {
 }
 
 impl Pulls {
-    /// There is no room for an object now in a store of so many bytes. `moves`: values are being brought elsewhere to make
-    /// some, so it is asked for again soon. They may turn out to be read here; then others are asked for.
+    /// There is no room for an object now in a store of so many bytes. `moves`: values are being brought
+    /// elsewhere to make some, so it is asked for again soon. They may turn out to be read here; then others
+    /// are asked for.
     pub fn on_no_block(
         &mut self,
         object: ObjectId,
@@ -187,8 +191,9 @@ impl Pulls {
         all.into_iter().map(|(.., candidate)| candidate).collect()
     }
 
-    /// Who waits for arguments of tasks that have not begun, and has waited least long, of those that wait less long than
-    /// whoever waits for `object`; all wait less long than who makes a value (none). Nobody who `is_spared`.
+    /// Who waits for arguments of tasks that have not begun, and has waited least long, of those that wait
+    /// less long than whoever waits for `object`; all wait less long than who makes a value (none). Nobody
+    /// who `is_spared`.
     #[must_use]
     pub fn youngest_behind(
         &self,

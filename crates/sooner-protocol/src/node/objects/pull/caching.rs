@@ -1,10 +1,13 @@
-//! Copies that nobody here needs, and that stay as long as there is room: secondary copies are a cache (Oakes, table 5.1).
+//! Copies that nobody here needs, and that stay as long as there is room: secondary copies are a cache
+//! (Oakes, table 5.1).
 //!
-//! The node holds their blocks itself, from the end of the last process that did to the beginning of the next one's. They go when the
-//! value goes, which its owner says (or the end of its place on this node's disk, for what was brought back from there), and when there
-//! is no room: the one that was needed last longest ago goes first, before anything is written to disk.
+//! The node holds their blocks itself, from the end of the last process that did to the beginning of the next
+//! one's. They go when the value goes, which its owner says (or the end of its place on this node's disk, for
+//! what was brought back from there), and when there is no room: the one that was needed last longest ago
+//! goes first, before anything is written to disk.
 //!
-//! Invariant PU7: a copy is in the table of those that may go if and only if this node holds its block for that alone.
+//! Invariant PU7: a copy is in the table of those that may go if and only if this node holds its block for
+//! that alone.
 
 use sooner_wire::ObjectId;
 
@@ -37,8 +40,8 @@ impl Pulls {
         age.is_some_and(|age| self.cached.remove(&age).is_some())
     }
 
-    /// There is no room for so many bytes: copies that nobody needs go, those first that were needed longest ago. Gives the bytes that are
-    /// free at once; the others are [leaving](Self::leaving_bytes).
+    /// There is no room for so many bytes: copies that nobody needs go, those first that were needed longest
+    /// ago. Gives the bytes that are free at once; the others are [leaving](Self::leaving_bytes).
     pub fn evict(&mut self, bytes: u64, out: &mut Vec<PullAction>) -> u64 {
         let (mut left, mut free) = (bytes, 0);
         while left > 0

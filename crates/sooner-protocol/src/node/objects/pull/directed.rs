@@ -1,9 +1,10 @@
-//! Pulls whose senders the owner of the object names, and copies that it counts on (`docs/adr/0026-broadcast-chains-at-the-owner.md`).
+//! Pulls whose senders the owner of the object names, and copies that it counts on
+//! (`docs/adr/0026-broadcast-chains-at-the-owner.md`).
 //!
-//! The owner is asked when there is a block: from then on others are sent here. It names a sender, and later perhaps
-//! another; the stream goes on where the last one was, as long as the bytes are of the same generation. A sender that does not
-//! have the rest is reported, and what is here stays. A copy that nobody here needs any more stays until the owner says that
-//! nobody pulls from it.
+//! The owner is asked when there is a block: from then on others are sent here. It names a sender, and later
+//! perhaps another; the stream goes on where the last one was, as long as the bytes are of the same
+//! generation. A sender that does not have the rest is reported, and what is here stays. A copy that nobody
+//! here needs any more stays until the owner says that nobody pulls from it.
 
 use sooner_wire::message::Located;
 use sooner_wire::{NodeId, ObjectId, WorkerId};
@@ -22,9 +23,11 @@ pub(super) struct Directed {
     is_copy: bool,
     /// The owner was asked whether the copy may go.
     is_leaving: bool,
-    /// What the owner has said since may not have arrived, for instance that it does not know the copy any more.
+    /// What the owner has said since may not have arrived, for instance that it does not know the copy any
+    /// more.
     is_doubtful: bool,
-    /// The owner has no room for another copy in its table: the bytes come from the place that it named, or not at all.
+    /// The owner has no room for another copy in its table: the bytes come from the place that it named, or
+    /// not at all.
     is_alone: bool,
 }
 
@@ -50,7 +53,8 @@ impl Directed {
         self.generation == generation
     }
 
-    /// The copy is the owner's: it need not be asked any more when that goes. Whether this node was holding it until the owner's answer.
+    /// The copy is the owner's: it need not be asked any more when that goes. Whether this node was holding
+    /// it until the owner's answer.
     pub(super) fn take_for_owner(&mut self) -> bool {
         (self.attempt, self.is_asked) = (0, false);
         std::mem::take(&mut self.is_leaving)
@@ -184,8 +188,8 @@ impl Pulls {
         out.push(directed.ask(object));
     }
 
-    /// What was said to the owners at a node, or by them, may not have arrived: it is said again, and they are asked again. Owners
-    /// take what they know already for nothing new.
+    /// What was said to the owners at a node, or by them, may not have arrived: it is said again, and they
+    /// are asked again. Owners take what they know already for nothing new.
     pub fn on_words_lost(&mut self, node: NodeId, out: &mut Vec<PullAction>) {
         let is_there = |object: &ObjectId| object.owner().node() == node;
         // It may have been said that the value is gone.
@@ -257,8 +261,8 @@ impl Pulls {
         self.admit(out);
     }
 
-    /// Nobody here holds a block any more. If the copy in it may be needed again, or its owner counts on it, this node is to hold it until
-    /// that is over: true, and in the latter case the owner is asked.
+    /// Nobody here holds a block any more. If the copy in it may be needed again, or its owner counts on it,
+    /// this node is to hold it until that is over: true, and in the latter case the owner is asked.
     pub fn keeps(&mut self, block: u64, may_cache: bool, out: &mut Vec<PullAction>) -> bool {
         let Some(object) = self.objects.get(&block).copied() else { return false };
         if may_cache && self.cache(object, out) {
@@ -303,8 +307,8 @@ impl Pulls {
         }
     }
 
-    /// Nobody here waits for an object any more, but others may pull what is here of it. False if the owner does not know
-    /// of this pull.
+    /// Nobody here waits for an object any more, but others may pull what is here of it. False if the owner
+    /// does not know of this pull.
     pub(super) fn ask_to_leave(&mut self, object: ObjectId, out: &mut Vec<PullAction>) -> bool {
         let open = &mut self.open[&object];
         let Some(directed) = &mut open.directed else { return false };
@@ -323,8 +327,8 @@ impl Pulls {
             directed.is_asked = false;
         }
         if located.sender.is_none() {
-            // The value is gone, or was made again at this node, before the owner heard that all had come: it does not know of what is
-            // here, and nobody would say when that may go.
+            // The value is gone, or was made again at this node, before the owner heard that all had come: it
+            // does not know of what is here, and nobody would say when that may go.
             return self.on_drop(object, out);
         }
         match directed {
@@ -337,8 +341,8 @@ impl Pulls {
         }
     }
 
-    /// What is here of an object is worth nothing: the value was made again. Others may still be reading it, so it gets
-    /// another block.
+    /// What is here of an object is worth nothing: the value was made again. Others may still be reading it,
+    /// so it gets another block.
     fn begin_anew(&mut self, located: &Located, out: &mut Vec<PullAction>) {
         let Some(sender) = located.sender else { return };
         let object = located.object;

@@ -1,6 +1,8 @@
-//! Copies that become the value, because that is lost where it was made (`docs/adr/0052-copies-become-values.md`).
+//! Copies that become the value, because that is lost where it was made
+//! (`docs/adr/0052-copies-become-values.md`).
 //!
-//! The block of such a copy is its owner's from then on. Nodes that were sent here for a copy still find it, by its generation.
+//! The block of such a copy is its owner's from then on. Nodes that were sent here for a copy still find it,
+//! by its generation.
 
 use sooner_wire::ObjectId;
 use sooner_wire::message::Location;
@@ -9,8 +11,9 @@ use super::{PullAction, Pulls, State};
 use crate::probes::bug;
 
 impl Pulls {
-    /// The owner of an object wants a copy of this generation to be the value. Gives where it is, if all of it is here: the caller has the
-    /// owner hold that block before it does what is in `out`. The same again if it was asked before.
+    /// The owner of an object wants a copy of this generation to be the value. Gives where it is, if all of
+    /// it is here: the caller has the owner hold that block before it does what is in `out`. The same again
+    /// if it was asked before.
     pub fn promote(
         &mut self,
         object: ObjectId,

@@ -1,9 +1,10 @@
 //! Limits on the memory of single workers: who has one, and how large it is.
 //!
-//! What a task or actor reserves with `memory=` is a promise, and where a node can it lets the kernel hold it to that. One that
-//! goes far beyond is ended by the kernel, and nobody else is. A limit must not decide whether a program ends, only when. So it is
-//! for work whose next execution reserves more and has a larger limit, as far as that is free: who has all that can be had has
-//! no limit. Others have one only where the user wants it ([`Limited::All`]).
+//! What a task or actor reserves with `memory=` is a promise, and where a node can it lets the kernel hold it
+//! to that. One that goes far beyond is ended by the kernel, and nobody else is. A limit must not decide
+//! whether a program ends, only when. So it is for work whose next execution reserves more and has a larger
+//! limit, as far as that is free: who has all that can be had has no limit. Others have one only where the
+//! user wants it ([`Limited::All`]).
 //!
 //! A worker serves leases of several shapes: its limit begins and ends with the lease.
 //!
@@ -17,9 +18,11 @@ use crate::node::{NodeAction, NodeActions, NodeCore};
 use crate::scheduling::Grant;
 use crate::table::Set;
 
-/// What a worker may take beside what its task reserved (bytes): what an interpreter imports, and the kernel for it.
+/// What a worker may take beside what its task reserved (bytes): what an interpreter imports, and the kernel
+/// for it.
 const ALLOWANCE_BYTES: u64 = 128 << 20;
-/// And one part in so many of what was reserved: people round, and pages of memory need tables, and files are read.
+/// And one part in so many of what was reserved: people round, and pages of memory need tables, and files are
+/// read.
 const ALLOWANCE_SHARE: u64 = 8;
 /// The kernel keeps eight bytes for each page of 4 KiB that a process sees of shared memory.
 const TABLE_SHARE: u64 = 512;
@@ -36,8 +39,8 @@ pub enum Limited {
     All,
 }
 
-/// The limit of a worker (bytes) that holds so much already, and whose task reserved so much; of the memory it shares with
-/// others (bytes) it pays for the tables alone.
+/// The limit of a worker (bytes) that holds so much already, and whose task reserved so much; of the memory
+/// it shares with others (bytes) it pays for the tables alone.
 #[must_use]
 pub fn limit(reserved: u64, held: u64, shared: u64) -> u64 {
     let allowance = ALLOWANCE_BYTES + reserved / ALLOWANCE_SHARE + shared / TABLE_SHARE;
@@ -90,8 +93,8 @@ impl NodeCore {
         out.extend(self.memory.limits.of(worker, grant, self.resources.total()));
     }
 
-    /// How much the task of a worker can reserve next without waiting for anybody else (bytes): some never end. Where
-    /// a limit is meant for all, it may have to wait.
+    /// How much the task of a worker can reserve next without waiting for anybody else (bytes): some never
+    /// end. Where a limit is meant for all, it may have to wait.
     pub(super) fn reservable_beside(&self, worker: WorkerId) -> u64 {
         let total = self.resources.total().amount("memory");
         if self.memory.limits.limited == Limited::All {

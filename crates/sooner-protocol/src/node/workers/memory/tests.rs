@@ -92,7 +92,8 @@ proptest! {
         prop_assert_eq!(ages.iter().max(), Some(&ages[chosen]));
     }
 
-    /// Whoever holds more of the same class, with the same reservation and as new, is not passed over for one that holds less.
+    /// Whoever holds more of the same class, with the same reservation and as new, is not passed over for one
+    /// that holds less.
     #[test]
     fn to_hold_less_never_makes_it_worse(all in candidates(), less in 0..TOTAL) {
         let Some(chosen) = choose(&all, TOTAL) else { return Ok(()) };

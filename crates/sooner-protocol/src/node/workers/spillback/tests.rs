@@ -1,5 +1,5 @@
-//! Nodes that lend to each other, joined by queues: what is said over their links arrives in order, and the news of deaths
-//! comes another way.
+//! Nodes that lend to each other, joined by queues: what is said over their links arrives in order, and the
+//! news of deaths comes another way.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -191,7 +191,8 @@ fn a_result_that_is_lost_while_its_task_runs_again_for_another_one_comes_with_it
 
 #[test]
 fn lineage_stays_for_a_result_that_was_not_lost() {
-    // The second execution puts neither of its results into shared memory; the one that was there lies there still.
+    // The second execution puts neither of its results into shared memory; the one that was there lies there
+    // still.
     let mut owner = Owner::new();
     let [first, second] = submit_two(&mut owner);
     owner.lose(&[128]);
@@ -205,8 +206,8 @@ fn lineage_stays_for_a_result_that_was_not_lost() {
     assert_eq!(pushes(&owner.lose(&[64])), [1]);
 }
 
-/// Task 1 runs again for its second result, while only the lineage of task 2 keeps the first one, which was not lost. Block 256 has
-/// the value of task 2.
+/// Task 1 runs again for its second result, while only the lineage of task 2 keeps the first one, which was
+/// not lost. Block 256 has the value of task 2.
 fn owner_of_released_while_repeated() -> (Owner, [Arc<Slot>; 2], Arc<Slot>) {
     let mut owner = Owner::new();
     let slots = submit_two(&mut owner);

@@ -1,8 +1,9 @@
 //! Where a value has moved: written over each time, and read without a lock.
 //!
-//! A value may go to disk and back as long as somebody holds it, so a list of its places would grow for ever. The place is
-//! written by one thread at a time, which holds the lock of the ownership table; a reader that comes in between sees that by
-//! the sequence number and looks again (a sequence lock; each word is an atomic of its own, so that no read is undefined).
+//! A value may go to disk and back as long as somebody holds it, so a list of its places would grow for ever.
+//! The place is written by one thread at a time, which holds the lock of the ownership table; a reader that
+//! comes in between sees that by the sequence number and looks again (a sequence lock; each word is an atomic
+//! of its own, so that no read is undefined).
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -14,7 +15,8 @@ use sooner_wire::message::{Location, Outcome, Remote};
 pub(super) struct Moved {
     /// Zero: it never has. Odd: it is being written.
     sequence: AtomicU64,
-    /// One more than the number of another node, or its own if the value is on its disk; zero for the memory of this one.
+    /// One more than the number of another node, or its own if the value is on its disk; zero for the memory
+    /// of this one.
     node: AtomicU64,
     offset: AtomicU64,
     length: AtomicU64,

@@ -1,4 +1,5 @@
-//! Counting references that are handed from process to process ([`crate::worker::ownership::Borrowers`] and the module above say how).
+//! Counting references that are handed from process to process ([`crate::worker::ownership::Borrowers`] and
+//! the module above say how).
 
 use std::sync::Arc;
 
@@ -12,7 +13,8 @@ use crate::worker::ownership::Slot;
 use crate::worker::ownership::borrowers::Return;
 
 impl Ownership {
-    /// We have a reference for which the owner counts us: by its own hand, or because we registered ourselves.
+    /// We have a reference for which the owner counts us: by its own hand, or because we registered
+    /// ourselves.
     pub fn received(&mut self, object: ObjectId) -> Arc<Slot> {
         let slot = self.meet(object);
         if let Some(Record { origin: Origin::Borrowed { received, .. }, .. }) = self.records.get_mut(&object)
@@ -36,8 +38,8 @@ impl Ownership {
         }
     }
 
-    /// A task that another process pushed here uses the object. Its caller keeps the object for it until the reply, so the
-    /// owner need not know of this process (Ownership, section 4.2).
+    /// A task that another process pushed here uses the object. Its caller keeps the object for it until the
+    /// reply, so the owner need not know of this process (Ownership, section 4.2).
     pub fn begin_loan(&mut self, object: ObjectId) -> Arc<Slot> {
         let Some(record) = self.records.get_mut(&object) else {
             self.meet(object);
@@ -63,12 +65,12 @@ impl Ownership {
         }
     }
 
-    /// Whether this process goes on holding a borrowed object, when a task has ended that was lent it, by a right of which
-    /// no caller knows (`docs/adr/0037-loans-stand-for-themselves.md`).
+    /// Whether this process goes on holding a borrowed object, when a task has ended that was lent it, by a
+    /// right of which no caller knows (`docs/adr/0037-loans-stand-for-themselves.md`).
     ///
-    /// Other tasks that were lent it are no such right: each caller keeps the object for its own, and hears with its reply
-    /// of what is kept then. Nor need a caller be told when another one was: that one registers this process, which returns the
-    /// object when it has no use for it at all.
+    /// Other tasks that were lent it are no such right: each caller keeps the object for its own, and hears
+    /// with its reply of what is kept then. Nor need a caller be told when another one was: that one
+    /// registers this process, which returns the object when it has no use for it at all.
     #[must_use]
     pub fn is_kept_untold(&self, object: ObjectId, caller: WorkerId) -> bool {
         let Some(record) = self.records.get(&object) else { return false };
@@ -86,11 +88,13 @@ impl Ownership {
         is_kept && !is_told
     }
 
-    /// The reply to a caller says that this process goes on holding what a task of its was lent: as if it had handed it over.
+    /// The reply to a caller says that this process goes on holding what a task of its was lent: as if it had
+    /// handed it over.
     pub fn hold_on(&mut self, objects: &[ObjectId], caller: WorkerId) {
         for object in objects {
             self.handed_by(*object, caller);
-            // An actor that called itself: its word to the owner is on its way, and nobody keeps the object for so long.
+            // An actor that called itself: its word to the owner is on its way, and nobody keeps the object
+            // for so long.
             if caller != self.me
                 && let Some(Record { origin: Origin::Borrowed { is_told, .. }, .. }) =
                     self.records.get_mut(object)
@@ -100,8 +104,9 @@ impl Ownership {
         }
     }
 
-    /// Whether we were only lent a reference and handed it on, and no caller was told. Who gave it back to us in a result, and
-    /// registered us, may have been lent it as well: that word is on its way, and nobody keeps the object for so long.
+    /// Whether we were only lent a reference and handed it on, and no caller was told. Who gave it back to us
+    /// in a result, and registered us, may have been lent it as well: that word is on its way, and nobody
+    /// keeps the object for so long.
     #[must_use]
     pub fn must_be_registered(&self, object: ObjectId) -> bool {
         let Some(Record { origin, .. }) = self.records.get(&object) else { return false };
@@ -112,9 +117,9 @@ impl Ownership {
 
     /// Registers `borrower` for a reference that is being handed to it.
     ///
-    /// A process that was only lent the reference gives it up with its reply to the lender. That word could reach the owner,
-    /// by way of the lender, before ours about the borrower: so the reply says that we hold it on, the lender registers us,
-    /// and we return it at once, behind our word.
+    /// A process that was only lent the reference gives it up with its reply to the lender. That word could
+    /// reach the owner, by way of the lender, before ours about the borrower: so the reply says that we hold
+    /// it on, the lender registers us, and we return it at once, behind our word.
     pub fn hand_over(&mut self, object: ObjectId, borrower: WorkerId, out: &mut Actions) {
         if let Some(Record { origin: Origin::Borrowed { received: 0, handed_on, .. }, .. }) =
             self.records.get_mut(&object)
@@ -169,8 +174,8 @@ impl Ownership {
         }
     }
 
-    /// An object is gone, and returns of it were set aside. What the death that they wait for brings is still to come, and would
-    /// otherwise count alone.
+    /// An object is gone, and returns of it were set aside. What the death that they wait for brings is still
+    /// to come, and would otherwise count alone.
     pub(super) fn keep_set_aside(&mut self, object: ObjectId, returns: Vec<(WorkerId, WorkerId, i32)>) {
         for (borrower, giver, count) in returns {
             self.set_aside(object, borrower, giver, count);
@@ -208,8 +213,8 @@ impl Ownership {
             if object.owner() == self.me
                 && ![Some(borrower), giver].into_iter().flatten().any(|who| self.is_settled(who))
             {
-                // Gone, so all that was said of it comes to nothing. What is said later has its other half still to come, which may
-                // meet a record: of one that makes a lost value again.
+                // Gone, so all that was said of it comes to nothing. What is said later has its other half
+                // still to come, which may meet a record: of one that makes a lost value again.
                 self.meet(object);
                 self.change_borrow(object, borrower, giver, change, out);
             }
@@ -236,8 +241,8 @@ impl Ownership {
         }
     }
 
-    /// The node hears of the end of a process of another node only if it has to do with it, and a borrower may have been
-    /// registered by somebody else: it is asked to, once.
+    /// The node hears of the end of a process of another node only if it has to do with it, and a borrower
+    /// may have been registered by somebody else: it is asked to, once.
     fn watch_borrower(&mut self, borrower: WorkerId, out: &mut Actions) {
         if !self.gone.contains(&borrower) && self.watched.insert(borrower) {
             send(out, Peer::Node, Watch { worker: borrower });

@@ -1,8 +1,9 @@
-//! The copies of this process's values at other nodes, and who pulls them from whom (`docs/adr/0026-broadcast-chains-at-the-owner.md`).
+//! The copies of this process's values at other nodes, and who pulls them from whom
+//! (`docs/adr/0026-broadcast-chains-at-the-owner.md`).
 //!
-//! [`Chains`] decides; here its words meet the table. There is an entry for a value that the node of somebody else asked for,
-//! until the value goes. The value is where the table says, and stays there as long as the record does; copies are
-//! additional, and nothing here keeps one from going but those who pull from it.
+//! [`Chains`] decides; here its words meet the table. There is an entry for a value that the node of somebody
+//! else asked for, until the value goes. The value is where the table says, and stays there as long as the
+//! record does; copies are additional, and nothing here keeps one from going but those who pull from it.
 //!
 //! Empty as long as there is one node.
 
@@ -16,8 +17,8 @@ use crate::table::Map;
 use crate::worker::action::{Actions, Peer, send};
 use crate::worker::ownership::{Assigned, ChainAction, Chains};
 
-/// How often the same place is named again after all who were to pull from it said that they cannot. Then the value counts as
-/// lost.
+/// How often the same place is named again after all who were to pull from it said that they cannot. Then the
+/// value counts as lost.
 const TRIES: u32 = 2;
 
 /// See the module.
@@ -31,8 +32,9 @@ pub(super) struct Directory {
 }
 
 impl Ownership {
-    /// From now on nodes are not told when values of which they have copies are out of reference (Oakes, table 5.1: pinning and
-    /// unpinning). They ask before such a copy goes for want of room, as for any other.
+    /// From now on nodes are not told when values of which they have copies are out of reference (Oakes,
+    /// table 5.1: pinning and unpinning). They ask before such a copy goes for want of room, as for any
+    /// other.
     pub fn unpin_lazily(&mut self) {
         self.directory.is_lazy = true;
     }
@@ -71,8 +73,8 @@ impl Ownership {
         self.direct(said, out)
     }
 
-    /// A value of ours that was dropped for want of room is wanted by somebody who would not find it: it counts as lost, unless there is a
-    /// copy of it here.
+    /// A value of ours that was dropped for want of room is wanted by somebody who would not find it: it
+    /// counts as lost, unless there is a copy of it here.
     fn lose_dropped(&mut self, object: ObjectId, out: &mut Actions) -> Vec<ObjectId> {
         if self.records.get(&object).is_none_or(|record| !record.is_dropped) {
             return Vec::new();
@@ -108,7 +110,8 @@ impl Ownership {
         self.direct(said, out)
     }
 
-    /// A node is gone, and the copies there; what was made there has no value any more. Gives what turns out to be lost beside that.
+    /// A node is gone, and the copies there; what was made there has no value any more. Gives what turns out
+    /// to be lost beside that.
     pub fn end_copies_at(&mut self, node: NodeId, out: &mut Actions) -> Vec<ObjectId> {
         if self.directory.chains.is_empty() {
             return Vec::new();
@@ -206,7 +209,8 @@ impl Ownership {
         !self.directory.chains.is_empty() && self.directory.chains.is_pulled(object)
     }
 
-    /// Says what the chains want said, and sees to values of which no complete copy can be reached. Gives those that are lost.
+    /// Says what the chains want said, and sees to values of which no complete copy can be reached. Gives
+    /// those that are lost.
     fn direct(&mut self, said: Vec<ChainAction>, out: &mut Actions) -> Vec<ObjectId> {
         let mut lost = Vec::new();
         let mut without = self.say(said, out);
@@ -218,7 +222,8 @@ impl Ownership {
             // It is being made again: whoever waits is told when it is there.
             let Some(place) = self.place_of(object) else { continue };
             let tries = before.filter(|(at, _)| *at == place).map_or(0, |(_, tries)| tries + 1);
-            // What is in a block here is said to be lost by this node; what is said to be on its disk may not be there.
+            // What is in a block here is said to be lost by this node; what is said to be on its disk may not
+            // be there.
             let may_be_lost = place.node != self.me.node() || is_spilled(place.location.offset);
             if tries >= TRIES && may_be_lost {
                 lost.extend(self.on_lost_at(place.node, &[place.location.offset], out));

@@ -1,10 +1,12 @@
-//! Copies of values of ours at other nodes, or at this one for other processes, that become the value when that is lost where it was
-//! (`docs/adr/0052-copies-become-values.md`).
+//! Copies of values of ours at other nodes, or at this one for other processes, that become the value when
+//! that is lost where it was (`docs/adr/0052-copies-become-values.md`).
 //!
-//! The directory knows of complete copies. One node after the other is asked, and the next one when the answer is no, or that node is
-//! gone. A node that says yes holds the copy for this process already, so it is taken, or given back if nobody wants it any more.
+//! The directory knows of complete copies. One node after the other is asked, and the next one when the
+//! answer is no, or that node is gone. A node that says yes holds the copy for this process already, so it is
+//! taken, or given back if nobody wants it any more.
 //!
-//! It never takes a copy without asking: the node may have let go of it, and nobody would know in which block it is.
+//! It never takes a copy without asking: the node may have let go of it, and nobody would know in which block
+//! it is.
 
 use sooner_wire::message::{FreeAt, FreeBlocks, Outcome, Promote, Promoted, Remote};
 use sooner_wire::{NodeId, ObjectId};
@@ -21,8 +23,8 @@ pub(super) struct Promotions {
     asked: Map<ObjectId, NodeId>,
     /// Blocks of this node which other processes here may hold, too: they are not reused by this one.
     here: Set<u64>,
-    /// Blocks of this node that were pulled while it is asked for the same copy. It counts a process once, however often that holds a block, so
-    /// what it answers says whether the block is given back.
+    /// Blocks of this node that were pulled while it is asked for the same copy. It counts a process once,
+    /// however often that holds a block, so what it answers says whether the block is given back.
     pulled: Map<ObjectId, u64>,
 }
 
@@ -45,8 +47,8 @@ pub enum Promotion {
 }
 
 impl Ownership {
-    /// Asks for a complete copy of a value of ours that has none and is not being made. False if none is known. True if one is asked for
-    /// already.
+    /// Asks for a complete copy of a value of ours that has none and is not being made. False if none is
+    /// known. True if one is asked for already.
     pub fn ask_for_copy(&mut self, object: ObjectId, out: &mut Actions) -> bool {
         if object.owner() != self.me {
             return false;

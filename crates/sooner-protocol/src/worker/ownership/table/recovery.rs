@@ -1,8 +1,9 @@
 //! Lost values and lineage counts in the ownership table (Ownership, sections 4.2 and 4.3).
 //!
-//! A value is lost when the node says so. A borrower forgets where it was and asks the owner again; the owner's core has
-//! it computed again, or says why that cannot be ([`super::Made`]). Between the node's word and its reuse of the memory
-//! a process may be told the old place by one that has not heard yet: such a message counts as no answer.
+//! A value is lost when the node says so. A borrower forgets where it was and asks the owner again; the
+//! owner's core has it computed again, or says why that cannot be ([`super::Made`]). Between the node's word
+//! and its reuse of the memory a process may be told the old place by one that has not heard yet: such a
+//! message counts as no answer.
 //!
 //! It never decides whether a task is executed again: `worker/ownership/recovery.rs` does.
 
@@ -196,8 +197,8 @@ impl Ownership {
         self.records.get(&object).map_or(Made::Itself, |record| record.made)
     }
 
-    /// A kept task takes the object as an argument. False if that does not keep it: handles of actors, and values of
-    /// others in shared memory, live as long as they are used.
+    /// A kept task takes the object as an argument. False if that does not keep it: handles of actors, and
+    /// values of others in shared memory, live as long as they are used.
     pub fn add_lineage(&mut self, object: ObjectId) -> bool {
         let me = self.me;
         let Some(record) = self.records.get_mut(&object) else { return false };
@@ -241,8 +242,8 @@ impl Ownership {
         std::mem::take(&mut self.out_of_scope)
     }
 
-    /// Only lineage keeps the record: its shared memory goes (O4). If its task is being executed again for another result, the value
-    /// comes with that.
+    /// Only lineage keeps the record: its shared memory goes (O4). If its task is being executed again for
+    /// another result, the value comes with that.
     pub(super) fn release_value(&mut self, object: ObjectId, out: &mut Actions) {
         let record = self.records.get(&object).expect("looked up by the caller");
         let (can_return, is_ours) = (record.is_kept, object.owner() == self.me);

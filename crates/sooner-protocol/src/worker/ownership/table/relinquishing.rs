@@ -1,14 +1,16 @@
-//! Giving blocks up when the node is short of memory: values of ours go to disk, copies of values go (Oakes, table 5.1: what is
-//! in use is pinned; a secondary copy may go at any time).
+//! Giving blocks up when the node is short of memory: values of ours go to disk, copies of values go (Oakes,
+//! table 5.1: what is in use is pinned; a secondary copy may go at any time).
 //!
-//! A block may go when nobody can be reading it, and everybody who will want it asks for its place first: threads of this
-//! process look at the slot while they count as views of it; others were told of the place with a task that they execute, or as
-//! borrowers that asked for the value. So a value stays while one of these may be left, and while a view of it is. Who has a
-//! reference and never asked keeps nothing in memory: values inside others, references in lists that tasks and actors hold,
-//! items that nobody has read. Nor do tasks that wait for their turn: they are told the place when they are sent.
+//! A block may go when nobody can be reading it, and everybody who will want it asks for its place first:
+//! threads of this process look at the slot while they count as views of it; others were told of the place
+//! with a task that they execute, or as borrowers that asked for the value. So a value stays while one of
+//! these may be left, and while a view of it is. Who has a reference and never asked keeps nothing in memory:
+//! values inside others, references in lists that tasks and actors hold, items that nobody has read. Nor do
+//! tasks that wait for their turn: they are told the place when they are sent.
 //!
-//! It is the same with what was made at other nodes, which ask, too. There no thread of this process can be reading. Who is in the
-//! middle of a pull from there learns that the value is not there any more, and asks for it where it is.
+//! It is the same with what was made at other nodes, which ask, too. There no thread of this process can be
+//! reading. Who is in the middle of a pull from there learns that the value is not there any more, and asks
+//! for it where it is.
 
 use sooner_wire::message::{FreeAt, FreeBlocks, Location, Outcome, Relinquishing, Remote};
 use sooner_wire::{NodeId, ObjectId};
@@ -19,7 +21,8 @@ use crate::table::Map;
 use crate::worker::action::{Actions, Peer, send};
 
 impl Ownership {
-    /// The objects in those of these blocks that may be given up, as far as this table can say; the others are in use.
+    /// The objects in those of these blocks that may be given up, as far as this table can say; the others
+    /// are in use.
     #[must_use]
     pub fn movable(&self, blocks: &[Relinquishing]) -> Vec<(Relinquishing, ObjectId)> {
         let mut copies: Map<u64, ObjectId> = Map::default();
@@ -52,7 +55,8 @@ impl Ownership {
             && !self.is_pulled(object)
     }
 
-    /// The same for blocks of another node: first those that were given up before, of which that node has not heard.
+    /// The same for blocks of another node: first those that were given up before, of which that node has not
+    /// heard.
     #[must_use]
     pub fn movable_at(
         &self,
@@ -91,7 +95,8 @@ impl Ownership {
             && !self.is_pulled(object)
     }
 
-    /// Gives the block of a [`Self::movable_at`] object at another node up. Its copy here, if there is one, stays.
+    /// Gives the block of a [`Self::movable_at`] object at another node up. Its copy here, if there is one,
+    /// stays.
     pub fn give_up_at(
         &mut self,
         node: NodeId,
@@ -119,8 +124,8 @@ impl Ownership {
         true
     }
 
-    /// The block of an object that was given up is free at once, and nothing is written: its task makes the value again when somebody
-    /// finds that it is not at its new place, where it never is.
+    /// The block of an object that was given up is free at once, and nothing is written: its task makes the
+    /// value again when somebody finds that it is not at its new place, where it never is.
     pub fn drop_value(&mut self, object: ObjectId, node: NodeId, block: Relinquishing, out: &mut Actions) {
         mark!("a value went because its task can make it again");
         if let Some(record) = self.records.get_mut(&object) {

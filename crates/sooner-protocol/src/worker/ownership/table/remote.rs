@@ -1,11 +1,14 @@
-//! Values in the memory of other nodes, and copies of them that were pulled here (`docs/adr/0023-remote-values.md`).
+//! Values in the memory of other nodes, and copies of them that were pulled here
+//! (`docs/adr/0023-remote-values.md`).
 //!
-//! A record whose slot says `Remote` has its outcome: dependents run, references go on. Who needs the bytes has them brought;
-//! the copy is the slot's next version. A copy is held by the process that pulled it, until its record goes. It is lent on
-//! by its owner alone, whose record outlives every borrower's; any other process names the place it pulled from, and the
-//! receiver pulls for itself. So nobody reads a copy that nobody answers for.
+//! A record whose slot says `Remote` has its outcome: dependents run, references go on. Who needs the bytes
+//! has them brought; the copy is the slot's next version. A copy is held by the process that pulled it, until
+//! its record goes. It is lent on by its owner alone, whose record outlives every borrower's; any other
+//! process names the place it pulled from, and the receiver pulls for itself. So nobody reads a copy that
+//! nobody answers for.
 //!
-//! The block that the value was made in is held by the owner, at its node, from afar: [`FreeAt`] gives it back.
+//! The block that the value was made in is held by the owner, at its node, from afar: [`FreeAt`] gives it
+//! back.
 //!
 //! All of it is empty as long as there is one node.
 
@@ -24,7 +27,8 @@ use crate::worker::action::{Action, Actions, Peer, send};
 pub(super) struct Remotes {
     /// Copies that are the latest version of their records.
     copies: Map<ObjectId, Copy>,
-    /// What the node was asked for and has not answered: one question per object, also if its record goes meanwhile.
+    /// What the node was asked for and has not answered: one question per object, also if its record goes
+    /// meanwhile.
     pulling: Map<ObjectId, Remote>,
     /// Why the last pull failed, for those who waited.
     failed: Map<ObjectId, Failure>,
@@ -32,12 +36,13 @@ pub(super) struct Remotes {
     primaries: Map<ObjectId, Remote>,
     /// Values of ours that are brought here because their nodes leave.
     handed: Map<ObjectId, Remote>,
-    /// Blocks of other nodes whose contents are lost, until they are given back, or nobody is left who would say what was in them.
-    /// What was in them is ours.
+    /// Blocks of other nodes whose contents are lost, until they are given back, or nobody is left who would
+    /// say what was in them. What was in them is ours.
     lost: Set<(NodeId, u64)>,
     /// Nodes that are gone, with all that was there. As many as there were in this process's life.
     gone: Set<NodeId>,
-    /// Where borrowed values are not, until their records go: so long their owners use those blocks for nothing else.
+    /// Where borrowed values are not, until their records go: so long their owners use those blocks for
+    /// nothing else.
     missing: Map<ObjectId, Remote>,
 }
 
@@ -130,7 +135,8 @@ impl Ownership {
         nodes
     }
 
-    /// Has the value of an object brought into the memory of this node, if it is elsewhere. True if it is on its way.
+    /// Has the value of an object brought into the memory of this node, if it is elsewhere. True if it is on
+    /// its way.
     pub fn bring(&mut self, object: ObjectId, priority: Priority, out: &mut Actions) -> bool {
         let Some(record) = self.records.get(&object) else { return false };
         let Some(remote) = record.slot.outcome().and_then(|outcome| outcome.place_elsewhere()) else {
@@ -186,9 +192,10 @@ impl Ownership {
         matches!(outcome.as_deref(), Some(Outcome::Remote(_)))
     }
 
-    /// A value was not where this process, or another one that asked before it, believed it to be. It is lost, unless something
-    /// else is known of it by now; then that is brought for those who still wait. `tried`: where it is not for certain. If
-    /// nothing is certain, its owner is asked, and may name the same place again.
+    /// A value was not where this process, or another one that asked before it, believed it to be. It is
+    /// lost, unless something else is known of it by now; then that is brought for those who still wait.
+    /// `tried`: where it is not for certain. If nothing is certain, its owner is asked, and may name the same
+    /// place again.
     pub fn on_not_there(
         &mut self,
         object: ObjectId,
@@ -245,16 +252,16 @@ impl Ownership {
         self.remotes.failed.get(&object)
     }
 
-    /// Tells a process that is handed an object what [`Self::outcome_for`] says: as long as it may have to do with the object, it may
-    /// read the value there.
+    /// Tells a process that is handed an object what [`Self::outcome_for`] says: as long as it may have to do
+    /// with the object, it may read the value there.
     pub fn tell(&mut self, object: ObjectId, to: Option<WorkerId>) -> Option<Outcome> {
         self.records.get_mut(&object)?.is_told |= !bug!(ToldAndForgotten);
         self.outcome_for(object, to)
     }
 
-    /// What to tell a process that is handed an object. `None`: whoever will execute an actor's constructor. A value that leaves the
-    /// node that it was made at is still read there by those who are there: with a second copy for them a node without room
-    /// would wait for itself.
+    /// What to tell a process that is handed an object. `None`: whoever will execute an actor's constructor.
+    /// A value that leaves the node that it was made at is still read there by those who are there: with a
+    /// second copy for them a node without room would wait for itself.
     pub fn outcome_for(&self, object: ObjectId, to: Option<WorkerId>) -> Option<Outcome> {
         let outcome = self.records.get(&object)?.slot.outcome()?;
         if self.remotes.copies.is_empty() {
@@ -268,7 +275,8 @@ impl Ownership {
             Some(from) if object.owner() != self.me || !is_here => Some(Outcome::Remote(Box::new(from))),
             Some(_) => Some(outcome.into_owned()),
             None => match copy.filter(|_| object.owner() != self.me) {
-                // It was lost where it came from, and only an owner answers for who reads its block. So this node is asked for the copy.
+                // It was lost where it came from, and only an owner answers for who reads its block. So this
+                // node is asked for the copy.
                 Some(Copy { at, .. }) => {
                     mark!("a copy was lent whose value was lost where it came from");
                     Some(Outcome::Remote(Box::new(Remote { node: self.me.node(), location: *at })))
@@ -278,9 +286,10 @@ impl Ownership {
         }
     }
 
-    /// The contents of blocks of another node are lost, which this process holds there, or held when that was said. Gives the objects
-    /// that were there, which have no value now; those with a copy here have that one. It says nothing of borrowed values: one that
-    /// is said to be there came after this process gave the block back, or its node knows that it is not there.
+    /// The contents of blocks of another node are lost, which this process holds there, or held when that was
+    /// said. Gives the objects that were there, which have no value now; those with a copy here have that
+    /// one. It says nothing of borrowed values: one that is said to be there came after this process gave the
+    /// block back, or its node knows that it is not there.
     pub fn on_lost_at(&mut self, node: NodeId, offsets: &[u64], out: &mut Actions) -> Vec<ObjectId> {
         self.remotes.lost.extend(offsets.iter().map(|offset| (node, *offset)));
         let me = self.me;
@@ -290,8 +299,9 @@ impl Ownership {
         self.lose_places(is_hit, out)
     }
 
-    /// Blocks of another node turned out not to be held by this process: whoever was to say what is in them is gone, and what it
-    /// said has been read. That their contents were lost says nothing of what will be there.
+    /// Blocks of another node turned out not to be held by this process: whoever was to say what is in them
+    /// is gone, and what it said has been read. That their contents were lost says nothing of what will be
+    /// there.
     pub fn forget_lost_at(&mut self, node: NodeId, offsets: &[u64]) {
         for offset in offsets {
             self.remotes.lost.swap_remove(&(node, *offset));
@@ -304,8 +314,8 @@ impl Ownership {
         self.lose_places(|_, remote| remote.node == node, out)
     }
 
-    /// Another process was told that a value is there, and it is not. Gives the object if nothing else is known of it: whoever
-    /// asked with what was known before has its answer.
+    /// Another process was told that a value is there, and it is not. Gives the object if nothing else is
+    /// known of it: whoever asked with what was known before has its answer.
     pub fn on_missing(&mut self, object: ObjectId, place: &Remote, out: &mut Actions) -> Vec<ObjectId> {
         let latest = self.records.get(&object).and_then(|record| record.slot.outcome());
         let is_latest = matches!(latest.as_deref(), Some(Outcome::Remote(remote)) if **remote == *place);
@@ -366,9 +376,9 @@ impl Ownership {
         }
     }
 
-    /// A node leaves, or has no room: what lies in these blocks of it is brought here, if it is ours. A copy that is here already
-    /// is the value from now on. The node is told as soon as it need not wait for a block any more, and asks again about those
-    /// that it did not get back.
+    /// A node leaves, or has no room: what lies in these blocks of it is brought here, if it is ours. A copy
+    /// that is here already is the value from now on. The node is told as soon as it need not wait for a
+    /// block any more, and asks again about those that it did not get back.
     pub fn on_hand_over(&mut self, node: NodeId, mut offsets: Vec<u64>, out: &mut Actions) {
         let hit: Set<u64> = offsets.iter().copied().collect();
         let is_hit = |remote: &Remote| remote.node == node && hit.contains(&remote.location.offset);
@@ -396,8 +406,8 @@ impl Ownership {
         }
     }
 
-    /// The copy of a value of ours is the value from now on. Where it was pulled from is given back if nobody but this process can
-    /// have it. Otherwise that goes with the value, or when the node asks again.
+    /// The copy of a value of ours is the value from now on. Where it was pulled from is given back if nobody
+    /// but this process can have it. Otherwise that goes with the value, or when the node asks again.
     fn keep_copy_only(&mut self, object: ObjectId, out: &mut Actions) {
         let Some(copy) = self.remotes.copies.get_mut(&object) else { return };
         copy.replaces = true;
@@ -425,8 +435,9 @@ impl Ownership {
         true
     }
 
-    /// Whether a value of ours is, or was, in this block of another node, and has not been given back. A borrowed one that was
-    /// said to be there may be there no more, and the block in use for one of ours that never came.
+    /// Whether a value of ours is, or was, in this block of another node, and has not been given back. A
+    /// borrowed one that was said to be there may be there no more, and the block in use for one of ours that
+    /// never came.
     #[must_use]
     pub fn knows_block_at(&self, node: NodeId, offset: u64) -> bool {
         let me = self.me;
@@ -441,8 +452,8 @@ impl Ownership {
             || self.records.iter().any(|(object, record)| is_ours(object) && is_latest(record))
     }
 
-    /// Whether an object is not at a place of another node any more. Blocks that were lost say so of values of ours alone: only
-    /// those were in them.
+    /// Whether an object is not at a place of another node any more. Blocks that were lost say so of values
+    /// of ours alone: only those were in them.
     pub(super) fn is_lost_at(&self, object: ObjectId, remote: &Remote) -> bool {
         let is_in_lost = || self.remotes.lost.contains(&(remote.node, remote.location.offset));
         (object.owner() == self.me && is_in_lost()) || self.remotes.gone.contains(&remote.node)
@@ -540,8 +551,9 @@ impl Ownership {
         }
     }
 
-    /// The owner of a borrowed value is gone before it was brought here: the value goes with it. False if it stays. What is on the disk
-    /// of this node may be kept there for processes to come, and who is one of them has its answer from the node.
+    /// The owner of a borrowed value is gone before it was brought here: the value goes with it. False if it
+    /// stays. What is on the disk of this node may be kept there for processes to come, and who is one of
+    /// them has its answer from the node.
     pub(super) fn lose_with_owner(&mut self, object: ObjectId) -> bool {
         let here = self.me.node();
         let Some(record) = self.records.get_mut(&object) else { return false };

@@ -1,4 +1,5 @@
-//! What the death of a process means for counts, and who takes over what it owned (`docs/adr/0015-settling-a-death.md`).
+//! What the death of a process means for counts, and who takes over what it owned
+//! (`docs/adr/0015-settling-a-death.md`).
 
 use sooner_wire::limits::WORKERS_MAX;
 use sooner_wire::message::{Held, Settled};
@@ -32,8 +33,8 @@ impl Ownership {
         is_news
     }
 
-    /// What this process holds of a dead one: references that it was handed by it, and those in `lent`, which a task of
-    /// the dead one uses here. They count as this process's own from now on.
+    /// What this process holds of a dead one: references that it was handed by it, and those in `lent`, which
+    /// a task of the dead one uses here. They count as this process's own from now on.
     pub fn held_from(&mut self, giver: WorkerId, lent: &[ObjectId]) -> Vec<Held> {
         let mut held: Vec<Held> = Vec::new();
         let me = self.me;
@@ -72,8 +73,8 @@ impl Ownership {
         held
     }
 
-    /// A process of another node may be held for gone because it could not be reached, and end later: what was said of it
-    /// then was heard by nobody, and is said again.
+    /// A process of another node may be held for gone because it could not be reached, and end later: what
+    /// was said of it then was heard by nobody, and is said again.
     fn repeat_held(&mut self, giver: WorkerId, mut held: Vec<Held>) -> Vec<Held> {
         if let Some(earlier) = self.said.swap_remove(&giver) {
             held.extend(earlier);
@@ -115,8 +116,8 @@ impl Ownership {
         }
     }
 
-    /// Which of these blocks are read here, whose owners are gone: a view of the value is a handle. They are held by this
-    /// process from now on: given up when their records go.
+    /// Which of these blocks are read here, whose owners are gone: a view of the value is a handle. They are
+    /// held by this process from now on: given up when their records go.
     pub fn inherit(&mut self, offsets: Vec<u64>) -> Vec<u64> {
         self.orphans = offsets.into_iter().collect();
         let mut read: Vec<u64> =
@@ -124,8 +125,9 @@ impl Ownership {
         self.borrowed_from.retain(|_, objects| {
             objects.retain(|object| {
                 let Some(record) = self.records.get_mut(object) else { return false };
-                // Who reads where the value was before it was lost has a view of it, or is a task that is about to. Otherwise the
-                // value may have left that block long ago, and another one may be there.
+                // Who reads where the value was before it was lost has a view of it, or is a task that is
+                // about to. Otherwise the value may have left that block long ago, and another one may be
+                // there.
                 let is_read = record.slot.views() > 0 || record.uses() > 0;
                 for location in
                     record.slot.lost_outcomes().filter_map(|lost| lost.place_here()).filter(|_| is_read)

@@ -54,7 +54,8 @@ fn a_dropped_pending_object_goes_when_its_outcome_comes() {
     assert!(table.is_empty());
 }
 
-/// A task is executed again, whose caller had given back one of its arguments, which is gone. What its worker says comes first.
+/// A task is executed again, whose caller had given back one of its arguments, which is gone. What its worker
+/// says comes first.
 #[test]
 fn what_is_said_of_an_object_that_is_gone_counts_in_any_order() {
     for order in [[0, 1, 2, 3], [3, 0, 1, 2], [0, 3, 1, 2], [0, 1, 3, 2]] {
@@ -150,7 +151,8 @@ fn what_a_dead_process_handed_on_counts_although_its_word_is_lost() {
 
 #[test]
 fn what_is_held_of_a_dead_process_counts_once() {
-    // The control service ended before it had told everybody that the death is settled, and the next one settles it again.
+    // The control service ended before it had told everybody that the death is settled, and the next one
+    // settles it again.
     let (mut table, mut out) = (Ownership::new(ME), Actions::new());
     let (id, slot) = owned(&mut table, 1);
     table.resolve(id, inline(), &[], &mut out);
@@ -194,7 +196,8 @@ fn what_is_returned_before_a_death_is_settled_counts_although_the_object_is_gone
         table.resolve(id, Outcome::Stored(location), &[], &mut out);
         table.on_add_borrow(id, FRIEND, ME, &mut out);
         drop_handle(&mut table, id, &slot, &mut out);
-        // THIRD handed it to FRIEND once more and died; its word is lost, and FRIEND says what it holds and returns all.
+        // THIRD handed it to FRIEND once more and died; its word is lost, and FRIEND says what it holds and
+        // returns all.
         table.on_worker_gone(THIRD);
         if is_said_first {
             said(&mut table, id, &mut out);
@@ -314,7 +317,8 @@ fn a_borrower_returns_what_each_giver_handed_to_it() {
 
 #[test]
 fn a_registration_of_a_dead_borrower_comes_too_late() {
-    // A third process had the borrower's reply before its end, and registers it here after that end was settled.
+    // A third process had the borrower's reply before its end, and registers it here after that end was
+    // settled.
     let (mut table, mut out) = (Ownership::new(ME), Actions::new());
     let (id, slot) = owned(&mut table, 1);
     table.resolve(id, inline(), &[], &mut out);

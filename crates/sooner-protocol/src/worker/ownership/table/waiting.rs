@@ -47,8 +47,8 @@ impl Ownership {
         true
     }
 
-    /// A borrower asks for the value. False if it has let go of it since, and nobody else has it: then a lost value need not
-    /// come again.
+    /// A borrower asks for the value. False if it has let go of it since, and nobody else has it: then a lost
+    /// value need not come again.
     pub fn on_fetch(&mut self, object: ObjectId, from: WorkerId, out: &mut Actions) -> bool {
         self.meet(object);
         let record = &mut self.records[&object];

@@ -1,8 +1,9 @@
 //! The sessions of a control service with the nodes of its cluster: one for the life of both.
 //!
-//! A session that the head does not know is answered with its end: the node has spoken with an earlier head, begins another one and
-//! says again what it has. Nothing ends a session for want of a connection: the machine that watches nodes
-//! ([`sooner_protocol::control::membership`]) says when one is gone, and nobody else.
+//! A session that the head does not know is answered with its end: the node has spoken with an earlier head,
+//! begins another one and says again what it has. Nothing ends a session for want of a connection: the
+//! machine that watches nodes ([`sooner_protocol::control::membership`]) says when one is gone, and nobody
+//! else.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -181,7 +182,8 @@ impl Sessions {
         }
     }
 
-    /// Ends the session of a node that does not keep to the protocol. It begins another one, and says again what it has.
+    /// Ends the session of a node that does not keep to the protocol. It begins another one, and says again
+    /// what it has.
     pub(super) fn end(&mut self, node: NodeId, reason: &str, turn: Turn<'_>) {
         if let Some(session) = self.sessions.get_mut(&node) {
             session.wire.end(reason, turn);

@@ -75,7 +75,8 @@ fn a_port_that_closes_after_the_system_took_the_connection_refuses() {
     let address = listener.local_addr().expect("bound").to_string();
     let mut probes = Probes::new(member(OTHER, 1)).expect("descriptors");
     assert_eq!(probes.begin(ME, 1, &address, now()), None);
-    // On loopback the connection is there when `connect` returns; nobody has accepted it, so its end is a reset.
+    // On loopback the connection is there when `connect` returns; nobody has accepted it, so its end is a
+    // reset.
     drop(listener);
     let answer = loop {
         if let Some(answer) = probes.on_ready().pop() {

@@ -93,7 +93,8 @@ fn blocked() -> (Pulls, Vec<PullAction>) {
 fn smaller_ones_overtake_and_no_more_of_them_than_the_large_one_has_bytes() {
     let (mut pulls, passed) = blocked();
     assert_eq!(passed, [allocate(2, 30), allocate(3, 30), allocate(4, 30)]);
-    // What becomes free goes to the large one first, and it is known whether that suffices before others get any.
+    // What becomes free goes to the large one first, and it is known whether that suffices before others get
+    // any.
     assert_eq!(on(&mut pulls, Pulls::on_room), [allocate(1, 100)]);
     let fetched = on(&mut pulls, |pulls, out| pulls.on_block(object(1), 1, out));
     assert!(matches!(fetched[0], PullAction::Fetch(_)), "{fetched:?}");

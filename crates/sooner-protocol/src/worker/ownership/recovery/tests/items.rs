@@ -74,7 +74,8 @@ fn stops(out: &Actions) -> bool {
     out.iter().any(stops)
 }
 
-/// A generator that yielded three items, in blocks 1 to 3 times [`LARGE`], which were taken; its reader is gone.
+/// A generator that yielded three items, in blocks 1 to 3 times [`LARGE`], which were taken; its reader is
+/// gone.
 fn finished() -> (Owner, Vec<Arc<Slot>>) {
     let mut owner = Owner::new();
     owner.stream(1, 1, 1);
