@@ -541,7 +541,6 @@ def test_a_wrong_number_of_returns(value):
         (lambda: Plain.remote().echo.remote(), "echo"),
         (lambda: Plain.remote().pid.remote(1), "pid"),
     ],
-    ids=str,
 )
 def test_a_wrong_number_of_arguments(call, name):
     """A wrong number of arguments: refused where the call is made, by name."""

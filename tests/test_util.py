@@ -252,7 +252,9 @@ def test_a_map_drops_what_was_left(pool):
     assert list(pool.map(lambda actor, n: actor.double.remote(n), [10, 20])) == [20, 40]
 
 
-@pytest.mark.parametrize("wrong", [lambda actor, _: actor.double, lambda *_: [], lambda *_: None], ids=str)
+@pytest.mark.parametrize(
+    "wrong", [lambda actor, _: actor.double, lambda *_: [], lambda *_: None], ids=["method", "list", "none"]
+)
 def test_a_function_that_makes_no_call(pool, wrong):
     for use in (pool.map, pool.map_unordered):
         with pytest.raises(TypeError, match=r"actor\.method\.remote"):
