@@ -138,7 +138,10 @@ impl Names {
     fn held(&self, held: &[Held]) -> String {
         let one = |held: &Held| {
             let of = held.of.map_or(String::new(), |of| format!(" (of {})", self.process(of)));
-            format!("{} has {} x {}{of}", self.process(held.borrower), held.count, self.object(held.object))
+            {
+                let (who, what) = (self.process(held.borrower), self.object(held.object));
+                format!("{who} has {what}{}{of}", times(held.count))
+            }
         };
         if held.is_empty() {
             "nothing".to_owned()
@@ -217,7 +220,7 @@ impl Names {
             Message::RemoveBorrow(remove) => {
                 let giver =
                     remove.giver.map_or(String::new(), |giver| format!(" from {}", self.process(giver)));
-                format!("{} x {}{giver}", remove.count, self.object(remove.object))
+                format!("{}{}{giver}", self.object(remove.object), times(remove.count))
             }
             Message::GiveBlock(give) => {
                 let what = give.object.map_or(String::new(), |object| format!(" ({})", self.object(object)));
@@ -246,7 +249,7 @@ impl Names {
                 let sender = said
                     .sender
                     .map_or("wait".to_owned(), |sender| format!("take it from {}", node(sender.node)));
-                let copy = if said.is_copy { ", which has a copy" } else { "" };
+                let copy = if said.is_copy { ", from its copy" } else { "" };
                 format!("{} for {}: {sender}{copy}", self.object(said.object), node(said.node))
             }
             Message::CopyMade(said) => format!("{} at {}", self.object(said.object), node(said.node)),
@@ -393,6 +396,10 @@ fn node(id: NodeId) -> String {
 
 pub fn letter(at: usize) -> char {
     char::from(b'a' + u8::try_from(at).expect("few nodes"))
+}
+
+fn times(count: u32) -> String {
+    if count == 1 { String::new() } else { format!(" ({count} times)") }
 }
 
 fn count(number: usize, what: &str) -> String {

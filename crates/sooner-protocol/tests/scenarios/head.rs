@@ -9,7 +9,7 @@ use sooner_protocol::time::Instant;
 use sooner_protocol::uplink::{ToControl, ToNode};
 use sooner_wire::NodeId;
 use sooner_wire::limits::HEALTH_TIMEOUT_NANOS;
-use sooner_wire::message::{AboutNode, Heartbeat, Message, Register, Suspect, kind};
+use sooner_wire::message::{AboutNode, Heartbeat, Message, Register, kind};
 use sooner_wire::record::{NODES, NodeRecord};
 
 use super::cluster::{Cluster, End, Item, first_id};
@@ -145,19 +145,13 @@ impl Cluster {
         }
     }
 
-    /// The connection of a node that is gone ends, which the control service and the other nodes notice.
+    /// The connection of a node that is gone ends, which the control service notices.
     pub fn notice_gone(&mut self, at: usize) {
         let (now, node) = (self.now, NodeId(first_id(at)));
         if let Some(head) = &mut self.head {
             head.core.on_disconnected(node, now, &mut head.out);
         }
         self.settle_head();
-        for other in 0..self.nodes.len() {
-            if !self.nodes[other].is_gone {
-                let suspect = Suspect { node, is_given_up: None };
-                self.send(End::Node(other), End::Head, Item::Message(Box::new(suspect.into())));
-            }
-        }
     }
 
     pub fn say_to_head(&mut self, at: usize, word: ToControl) {

@@ -200,6 +200,10 @@ impl Cluster {
             }
             _ => {}
         }
+        // The shell looks at the timer after each batch of what it reads.
+        if self.processes.contains_key(&id) {
+            self.with_process(id, |core, out| core.on_timer(now, out));
+        }
     }
 
     /// The line of a process that is gone is read to its end before the core hears that it is.
@@ -308,7 +312,7 @@ impl Cluster {
         true
     }
 
-    /// A task ends: with its value, which may contain references, or with an exception.
+    /// A task ends: with its value, which may contain references, or with an exception. Its arguments are read once more.
     pub fn finish(
         &mut self,
         id: WorkerId,
@@ -320,6 +324,10 @@ impl Cluster {
         let process = self.processes.get_mut(&id).expect("lives");
         let at = process.frames.iter().position(|frame| frame.task == task).expect("it runs there");
         let frame = process.frames.remove(at);
+        for argument in &frame.incoming.push.dependencies {
+            self.assert_readable(id, argument.object, &argument.outcome);
+        }
+        let process = self.processes.get_mut(&id).expect("lives");
         let (returned, gone): (Vec<_>, Vec<_>) =
             frame.locals.into_iter().partition(|(local, _)| contained.contains(local));
         gone.into_iter().for_each(|handle| process.release(handle));

@@ -94,27 +94,37 @@ impl Cluster {
         }
         let (verb, rest) = command.split_once(' ').unwrap_or((command, ""));
         match verb {
-            "run" => match rest.strip_prefix("until ") {
-                Some(text) if self.run_until(|line| line.contains(text)) => Ok(()),
-                Some(text) => Err(format!("that {text:?} happens; it does not")),
-                None => Ok(self.run()),
-            },
-            "wait" => self.wait_for(rest),
-            "kill" => self.kill(rest),
-            "start" if rest == "head" => Ok(self.start_head()),
-            "hold" | "release" => self.hold_channel(rest, verb == "hold"),
+            "run" => return self.run_as(rest),
+            "wait" => return self.wait_for(rest),
+            "kill" => return self.kill(rest),
+            "hold" | "release" => return self.hold_channel(rest, verb == "hold"),
             "deliver" => {
                 let (from, to) = self.way_of(rest)?;
-                if self.deliver(from, to) { Ok(()) } else { Err(format!("something on the way {rest}")) }
+                if !self.deliver(from, to) {
+                    return Err(format!("something on the way {rest}"));
+                }
             }
-            "show" => Ok(rest.split_whitespace().for_each(|kind| _ = self.hidden.remove(kind))),
-            "hide" => Ok(self.hidden.extend(rest.split_whitespace().map(str::to_owned))),
-            "halves" => Ok(self.halves = true),
-            "expect" => self.expect(rest),
-            _ => Err(format!(
-                "`run`, `wait`, `kill`, `start head`, `hold`, `release`, `deliver`, `show`, `hide`, `halves`, `expect` or `WHO: ...`, not {verb:?}"
-            )),
+            "expect" => return self.expect(rest),
+            "start" if rest == "head" => self.start_head(),
+            "show" => rest.split_whitespace().for_each(|kind| _ = self.hidden.remove(kind)),
+            "hide" => self.hidden.extend(rest.split_whitespace().map(str::to_owned)),
+            "halves" => self.halves = true,
+            _ => {
+                return Err(format!(
+                    "`run`, `wait`, `kill`, `start head`, `hold`, `release`, `deliver`, `show`, `hide`, `halves`, `expect` or `WHO: ...`, not {verb:?}"
+                ));
+            }
         }
+        Ok(())
+    }
+
+    fn run_as(&mut self, rest: &str) -> Result<(), Wrong> {
+        let Some(text) = rest.strip_prefix("until ") else {
+            self.run();
+            return Ok(());
+        };
+        let is_reached = self.run_until(|line| line.contains(text));
+        if is_reached { Ok(()) } else { Err(format!("that {text:?} happens; it does not")) }
     }
 
     fn end_of(&self, name: &str) -> Result<End, Wrong> {
@@ -208,6 +218,7 @@ impl Cluster {
                 process.gets.push(handle);
                 Ok(())
             }
+            "open" => self.open(id, rest),
             "drop" => self.drop_handle(id, rest),
             "keep" => {
                 let handle = self.handle_of(id, rest)?;
@@ -221,10 +232,12 @@ impl Cluster {
                 self.with_process(id, |core, out| core.cancel(task, false, true, out));
                 Ok(())
             }
-            "waits" => Ok(self.with_process(id, |core, out| core.set_blocked(true, out))),
-            "goes" if rest == "on" => Ok(self.with_process(id, |core, out| core.set_blocked(false, out))),
+            "waits" | "goes" => {
+                self.with_process(id, |core, out| core.set_blocked(verb == "waits", out));
+                Ok(())
+            }
             _ => Err(format!(
-                "`submit`, `create`, `call`, `put`, `get`, `drop`, `keep`, `finish`, `cancel`, `waits` or `goes on`, not {what:?}"
+                "`submit`, `create`, `call`, `put`, `get`, `open`, `drop`, `keep`, `finish`, `cancel`, `waits` or `goes on`, not {what:?}"
             )),
         }
     }
@@ -276,11 +289,12 @@ impl Cluster {
         Ok(())
     }
 
+    /// On this node, or on another one if it is gone.
     fn node_named(&self, name: &str) -> Result<Strategy, Wrong> {
         let End::Node(at) = self.end_of(&format!("node {name}"))? else {
             unreachable!("it is a node's name")
         };
-        Ok(Strategy::Node(NodeAffinity { node: NodeId(first_id(at)), soft: false }))
+        Ok(Strategy::Node(NodeAffinity { node: NodeId(first_id(at)), soft: true }))
     }
 
     fn submit_spec(&mut self, id: WorkerId, spec: TaskSpec) {
@@ -349,6 +363,20 @@ impl Cluster {
         slot.acquire();
         self.processes.get_mut(&id).expect("it lives").hold((object, slot.clone()));
         self.with_process(id, |core, _| core.ownership_mut().own(object, slot));
+        Ok(())
+    }
+
+    /// A value is read, and the references in it come to life.
+    fn open(&mut self, id: WorkerId, name: &str) -> Result<(), Wrong> {
+        let (object, _) = self.handle_of(id, name)?;
+        let inside = self.with_process(id, |core, _| {
+            let table = core.ownership_mut();
+            table.contained(object).into_iter().map(|id| (id, table.meet(id))).collect::<Vec<Handle>>()
+        });
+        for handle in inside {
+            handle.1.acquire();
+            self.processes.get_mut(&id).expect("checked").hold(handle);
+        }
         Ok(())
     }
 

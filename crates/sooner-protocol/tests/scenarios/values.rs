@@ -120,7 +120,11 @@ impl Cluster {
                 self.serve(other, at, fetching);
             }
             Item::Bytes(fetching, inside, upto) => {
-                let all = if upto == LENGTH { "all" } else { "the first half" };
+                let all = match (self.halves, upto == LENGTH) {
+                    (false, _) => "all",
+                    (true, false) => "the first half",
+                    (true, true) => "the second half",
+                };
                 let name = self.names.object(inside);
                 self.lines.push(format!("{way:<24} (data) {all} of {name}"));
                 assert_eq!(inside, fetching.object, "the bytes are those of the value");
