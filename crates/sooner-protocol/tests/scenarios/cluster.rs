@@ -82,6 +82,8 @@ pub struct Node {
     /// The control service knows it.
     pub is_linked: bool,
     pub fetches: Vec<super::values::Stream>,
+    /// Who asked for bytes before they were there.
+    pub asked_early: Vec<(usize, Fetching)>,
     /// How much of a value from elsewhere has come to its block.
     pub arrived: BTreeMap<(ObjectId, u64), u64>,
     /// Messages to it are not looked at any more.
@@ -136,6 +138,7 @@ impl Cluster {
                 reporter: Reporter::default(),
                 is_linked: false,
                 fetches: Vec::new(),
+                asked_early: Vec::new(),
                 arrived: BTreeMap::new(),
                 is_gone: false,
             }

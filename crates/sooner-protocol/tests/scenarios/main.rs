@@ -65,6 +65,58 @@ fn updates() -> bool {
     std::env::var("UPDATE_SCENARIOS").is_ok()
 }
 
+fn page() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/scenarios.md")
+}
+
+/// The first sentence of a scenario.
+fn title(text: &str) -> String {
+    let paragraph: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).collect();
+    let paragraph = paragraph.join(" ");
+    let end = paragraph.find(". ").map_or(paragraph.len(), |at| at + 1);
+    paragraph[..end].to_owned()
+}
+
+/// The page of the documentation, with the list of all scenarios and the text of some of them between its marks.
+fn page_from(before: &str) -> String {
+    let read = |path: &Path| play(&std::fs::read_to_string(path).expect("readable")).expect("it goes well");
+    let mut page = String::new();
+    let mut is_generated = false;
+    for line in before.lines() {
+        is_generated &= line != "<!-- end -->";
+        if is_generated {
+            continue;
+        }
+        page += line;
+        page.push('\n');
+        let mark = line.strip_prefix("<!-- scenario: ").and_then(|rest| rest.strip_suffix(" -->"));
+        if let Some(name) = mark {
+            let text = read(&folder().join(format!("{name}.txt")));
+            page += &format!("```text\n{text}```\n");
+            is_generated = true;
+        } else if line == "<!-- all scenarios -->" {
+            page += "| file | what it shows |\n|---|---|\n";
+            for path in scenarios() {
+                let name = path.file_stem().expect("a file").to_string_lossy().into_owned();
+                page += &format!("| `{name}` | {} |\n", title(&read(&path)).replace('|', "\\|"));
+            }
+            is_generated = true;
+        }
+    }
+    page
+}
+
+#[test]
+fn the_page_shows_them_as_they_are() {
+    let before = std::fs::read_to_string(page()).expect("the page is there");
+    let now = page_from(&before);
+    if now != before && updates() {
+        std::fs::write(page(), now).expect("writable");
+    } else {
+        assert_eq!(now, before, "docs/scenarios.md is not up to date: UPDATE_SCENARIOS=1 writes it");
+    }
+}
+
 #[test]
 fn every_scenario_goes_as_it_says() {
     let mut wrong = Vec::new();

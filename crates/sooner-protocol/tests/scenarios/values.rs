@@ -162,18 +162,12 @@ impl Cluster {
             }
             None => match core.begin_serving(location.offset, object) {
                 Serves::Yes => Some(location.offset),
-                Serves::NotYet => {
-                    let way = (End::Node(other), End::Node(at));
-                    return self.send(way.0, way.1, Item::Fetch(fetching));
-                }
+                Serves::NotYet => return self.nodes[at].asked_early.push((other, fetching)),
                 Serves::No => None,
             },
             Some(generation) => match core.begin_serving_copy(object, generation, location.length) {
                 ServedCopy::Here(block) | ServedCopy::Moving { block, .. } => Some(block),
-                ServedCopy::NotYet => {
-                    let way = (End::Node(other), End::Node(at));
-                    return self.send(way.0, way.1, Item::Fetch(fetching));
-                }
+                ServedCopy::NotYet => return self.nodes[at].asked_early.push((other, fetching)),
                 ServedCopy::No => None,
             },
         };
@@ -192,9 +186,13 @@ impl Cluster {
         copy.copied().unwrap_or(LENGTH)
     }
 
-    /// Whoever has more of a value than it has sent sends it on: a node passes on what is still arriving (Hoplite).
+    /// Whoever was asked too early looks again, and whoever has more of a value than it has sent sends it on: a node passes on
+    /// what is still arriving (Hoplite).
     pub fn go_on_streaming(&mut self) {
         for at in 0..self.nodes.len() {
+            for (other, fetching) in std::mem::take(&mut self.nodes[at].asked_early) {
+                self.serve(other, at, fetching);
+            }
             for mut stream in std::mem::take(&mut self.nodes[at].fetches) {
                 let has = self.bytes_in(at, stream.fetching.object, stream.block);
                 let inside = self.nodes[at].blocks[&stream.block].expect("a value lies there");
