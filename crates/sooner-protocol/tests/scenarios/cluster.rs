@@ -10,11 +10,12 @@ use sooner_protocol::node::objects::Fetching;
 use sooner_protocol::node::uplink::reporter::Reporter;
 use sooner_protocol::time::Instant;
 use sooner_wire::message::Message;
-use sooner_wire::{NodeId, ObjectId, ResourceSet, Started, WorkerId};
+use sooner_wire::{NodeId, ObjectId, Started, WorkerId};
 
 use super::describe::Names;
 use super::head::Head;
 use super::process::Process;
+use crate::kit::cpus;
 
 /// Deliveries and timers of one command, after which it counts as one that never ends.
 const STEPS_MAX: usize = 20_000;
@@ -117,16 +118,12 @@ pub fn first_id(node: usize) -> u64 {
     (node as u64 + 1) << 24
 }
 
-pub fn cpus(count: u32) -> ResourceSet {
-    ResourceSet::from_amounts([("CPU".to_owned(), f64::from(count))])
-}
-
 impl Cluster {
     /// So many nodes with so many CPUs each, a driver at the first one, and a control service if there are several.
     pub fn new(cpus_of: &[u32], spills: bool) -> Self {
         let part = if cpus_of.len() == 1 { Part::Alone } else { Part::Member };
         let node = |at: usize| {
-            let mut core = Engine::new(cpus(cpus_of[at]), first_id(at), 0, part);
+            let mut core = Engine::new(cpus(f64::from(cpus_of[at])), first_id(at), 0, part);
             if spills {
                 core.set_spills();
             }

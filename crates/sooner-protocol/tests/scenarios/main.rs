@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 mod cluster;
 mod describe;
 mod head;
+#[path = "../kit/mod.rs"]
+mod kit;
 mod node;
 mod process;
 mod script;

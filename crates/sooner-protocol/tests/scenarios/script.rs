@@ -8,9 +8,10 @@ use sooner_wire::message::{Outcome, TaskKind, TaskSpec};
 use sooner_wire::strategy::NodeAffinity;
 use sooner_wire::{Blob, FunctionId, Name, NodeId, ObjectId, ResourceSet, Strategy, TaskId, WorkerId};
 
-use super::cluster::{Cluster, End, cpus, first_id};
+use super::cluster::{Cluster, End, first_id};
 use super::describe::letter;
 use super::process::Handle;
+use crate::kit::cpus;
 
 /// What is wrong with a command.
 pub type Wrong = String;
@@ -276,7 +277,7 @@ impl Cluster {
 
     fn submit(&mut self, id: WorkerId, call: &Call<'_>) -> Result<(), Wrong> {
         call.check(&["large", "waits", "retries", "on", "cpus"])?;
-        let resources = cpus(u32::try_from(call.number("cpus", 1)?).map_err(|_| "a number of CPUs")?);
+        let resources = cpus(f64::from(call.number("cpus", 1)?));
         let strategy = call.option("on").map(|name| self.node_named(name)).transpose()?;
         let shape = self.with_process(id, |core, out| match &strategy {
             Some(strategy) => core.shape_at(&resources, strategy, out),
@@ -323,7 +324,7 @@ impl Cluster {
         let strategy = call.option("on").map(|name| self.node_named(name)).transpose()?;
         let restarts = call.number("restarts", 0)?;
         let every = call.number("checkpoints", 0)?;
-        let placement = cpus(u32::try_from(call.number("cpus", 1)?).map_err(|_| "a number of CPUs")?);
+        let placement = cpus(f64::from(call.number("cpus", 1)?));
         let mut spec = self.spec(id, call, TaskKind::Creation, call.callee)?;
         spec.checkpoint_every = u32::try_from(every).ok().filter(|every| *every > 0);
         spec.strategy = strategy.map(Box::new);
