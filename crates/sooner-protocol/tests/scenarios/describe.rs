@@ -68,6 +68,9 @@ impl Names {
     }
 
     fn processes(&self, processes: &[WorkerId]) -> String {
+        if processes.is_empty() {
+            return "nobody".to_owned();
+        }
         processes.iter().map(|process| self.process(*process)).collect::<Vec<_>>().join(", ")
     }
 
