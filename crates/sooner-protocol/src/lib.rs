@@ -60,7 +60,8 @@
 //! all that was sent before, also to others; and the line of a process that is gone is read to its end before
 //! the core hears that it is.
 //!
-//! Production, the simulator and the tests run the same code.
+//! Production, the simulator and the tests run the same code. `scenarios/` has runs of it as text: what
+//! messages a thing takes.
 //!
 //! Rooms know one another downwards only (`tools/tidy_rust.py` has the arrows): `engine` carries `node` and
 //! `control`, both speak through `uplink`; `worker` knows neither; `scheduling` and `session` know none of

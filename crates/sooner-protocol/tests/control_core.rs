@@ -10,6 +10,10 @@ use sooner_wire::message::{
 };
 use sooner_wire::{NodeId, ResourceSet, WorkerId};
 
+mod kit;
+
+use kit::cpus;
+
 const ME: NodeId = NodeId(1 << 24);
 const OTHER: NodeId = NodeId(2 << 24);
 const PROGRAM: NodeId = NodeId(3 << 24);
@@ -96,10 +100,6 @@ impl Head {
         let report = ResourceReport { version: 1, free: cpus(free), demand: Vec::new(), bundles: None };
         self.say(node, report)
     }
-}
-
-fn cpus(count: f64) -> ResourceSet {
-    ResourceSet::from_amounts([("CPU".to_owned(), count)])
 }
 
 fn find(count: f64) -> FindNodes {

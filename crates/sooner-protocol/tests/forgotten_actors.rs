@@ -8,9 +8,13 @@ use sooner_protocol::worker::ownership::Slot;
 use sooner_protocol::worker::{ActorDemand, WorkerCore};
 use sooner_wire::message::{
     ActorDead, ActorStarted, AddBorrow, Define, Failure, FailureCode, Fetch, Message, Outcome, RemoveBorrow,
-    Reply, Return, TaskKind, TaskSpec,
+    TaskKind, TaskSpec,
 };
 use sooner_wire::{Blob, FunctionId, Name, ResourceSet, TaskId, WorkerId};
+
+mod kit;
+
+use kit::{plain, reply_of};
 
 const ME: WorkerId = WorkerId(1);
 const HOME: WorkerId = WorkerId(9);
@@ -99,16 +103,7 @@ fn a_borrower_forgets_an_actor_with_its_last_handle_and_call() {
     assert!(handle.release());
     core.on_handles_dropped(&[actor.object(0)], &mut out);
     assert!(core.actor_place(actor).is_some(), "the call is on its way");
-    let value = Return { outcome: Outcome::Inline(Blob::default()), contained: vec![] };
-    let reply = Reply {
-        task: call,
-        returns: vec![value],
-        held: vec![],
-        nanos: 5,
-        retry: false,
-        timing: None,
-        not_run: None,
-    };
+    let reply = reply_of(call, vec![plain(Outcome::Inline(Blob::default()))], 5);
     core.on_message(Peer::Worker(HOME), reply.into(), NOW, &mut out);
     core.on_timer(NOW, &mut out);
     assert_eq!(core.actor_place(actor), None);

@@ -9,8 +9,12 @@ use sooner_protocol::time::Instant;
 use sooner_protocol::worker::WorkerCore;
 use sooner_protocol::worker::action::{Action, Actions, Peer};
 use sooner_protocol::worker::ownership::Slot;
-use sooner_wire::message::{Define, Location, Message, Outcome, Return, TaskKind, TaskSpec, UnknownBlocks};
+use sooner_wire::message::{Define, Location, Message, Outcome, TaskKind, TaskSpec, UnknownBlocks};
 use sooner_wire::{Blob, FunctionId, Name, ResourceSet, TaskId, WorkerId};
+
+mod kit;
+
+use kit::plain;
 
 const CALLER: WorkerId = WorkerId(1);
 const GIVER: WorkerId = WorkerId(101);
@@ -97,7 +101,7 @@ impl World {
         self.deliver(CALLER, &mut out);
         assert!(self.giver.next_execution().is_some(), "it was pushed");
         self.node.on_allocated(BLOCK.offset, GIVER);
-        let value = Return { outcome: Outcome::Stored(BLOCK), contained: vec![] };
+        let value = plain(Outcome::Stored(BLOCK));
         let mut out = Actions::new();
         self.giver.on_finished(task, vec![value], 5, false, &mut out);
         self.deliver(GIVER, &mut out);

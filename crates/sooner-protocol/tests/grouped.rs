@@ -8,12 +8,16 @@ use sooner_protocol::worker::action::{Action, Actions, Peer};
 use sooner_protocol::worker::ownership::Slot;
 use sooner_wire::message::{
     Closed, CreateGroup, Define, Failure, FailureCode, FindGroup, GroupPhase, GroupRow, GroupState,
-    GroupStrategy, Infeasible, LeaseGranted, Message, Outcome, RequestLease, TaskKind, TaskSpec, WorkerGone,
+    GroupStrategy, Infeasible, LeaseGranted, Message, Outcome, RequestLease, TaskKind, TaskSpec,
 };
 use sooner_wire::strategy::InGroup;
 use sooner_wire::{
     Blob, FunctionId, GroupId, LeaseId, Name, ResourceSet, ShapeId, Strategy, TaskId, WorkerId,
 };
+
+mod kit;
+
+use kit::worker_gone;
 
 const ME: WorkerId = WorkerId(1);
 const WORKER: WorkerId = WorkerId(5);
@@ -143,15 +147,7 @@ fn removal_fails_what_waits_what_runs_and_what_comes() {
     let codes = |slots: &[Arc<Slot>]| slots.iter().map(|slot| code(slot)).collect::<Vec<_>>();
     let removed = Some(FailureCode::TaskGroupRemoved);
     assert_eq!(codes(&tasks), [None, removed, removed], "the first one runs");
-    let gone = WorkerGone {
-        worker: WORKER,
-        reason: "was killed".to_owned(),
-        last_started: None,
-        what: None,
-        all_begun: None,
-        unreachable: None,
-        memory: None,
-    };
+    let gone = worker_gone(WORKER, "was killed");
     process.hear(gone);
     assert_eq!(codes(&tasks), [removed; 3], "and is not tried again");
     process.said();

@@ -16,17 +16,17 @@ use sooner_wire::message::state::ActorRow;
 use sooner_wire::message::{
     ActorOutOfScope, ActorReady, Bundle, Checkpoint, CreateActor, CreateGroup, Define, FindGroup, FindName,
     GroupStrategy, Job, JobConfig, JobState, KillActor, ListNames, Location, Message, Outcome, Push, Query,
-    QueryKind, RemoveGroup, ReserveName, Return, SubscribeActor, TaskKind, TaskSpec,
+    QueryKind, RemoveGroup, ReserveName, SubscribeActor, TaskKind, TaskSpec,
 };
-use sooner_wire::{ActorId, Blob, FunctionId, GroupId, Name, NodeId, ResourceSet, TaskId, WorkerId};
+use sooner_wire::{ActorId, Blob, FunctionId, GroupId, Name, NodeId, TaskId, WorkerId};
+
+mod kit;
+
+use kit::{cpus, plain};
 
 const NOW: Instant = Instant(5);
 const HERE: NodeId = NodeId(1 << 24);
 const CLIENTS: usize = 2;
-
-fn cpus(count: f64) -> ResourceSet {
-    ResourceSet::from_amounts([("CPU".to_owned(), count)])
-}
 
 /// A node and a control service, however they are connected.
 trait Pair {
@@ -526,7 +526,7 @@ impl<P: Pair> World<P> {
                 self.blocks += 64;
                 self.pair.allocate(self.blocks, worker);
                 let location = Location { offset: self.blocks, length: 7 };
-                let state = Return { outcome: Outcome::Stored(location), contained: Vec::new() };
+                let state = plain(Outcome::Stored(location));
                 self.say(worker, Checkpoint { actor, state, calls: Vec::new() });
             }
             Step::EndClient { by } => {

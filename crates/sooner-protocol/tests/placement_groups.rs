@@ -18,15 +18,15 @@ use sooner_wire::limits::PREPARED_NANOS;
 use sooner_wire::message::{
     Bundle, BundleStep, CreateGroup, FindGroup, GroupPhase, GroupStrategy, Message, Prepared,
 };
-use sooner_wire::{GroupId, NodeId, ResourceSet, TaskId, WorkerId};
+use sooner_wire::{GroupId, NodeId, TaskId, WorkerId};
+
+mod kit;
+
+use kit::cpus;
 
 const CLIENT: WorkerId = WorkerId(9);
 const GROUP: GroupId = TaskId { owner: CLIENT, number: 1 };
 const NODES: usize = 2;
-
-fn cpus(count: f64) -> ResourceSet {
-    ResourceSet::from_amounts([("CPU".to_owned(), count)])
-}
 
 #[derive(Debug, Clone)]
 struct Node {

@@ -12,6 +12,10 @@ use sooner_wire::message::{
 };
 use sooner_wire::{Blob, FunctionId, Name, NodeId, ObjectId, ShapeId, TaskId, WorkerId};
 
+mod kit;
+
+use kit::{plain, reply_of, worker_gone};
+
 const ME: WorkerId = WorkerId(1);
 const CALLER: WorkerId = WorkerId(2);
 const OTHER: WorkerId = WorkerId(3);
@@ -72,7 +76,7 @@ fn died() -> Failure {
 }
 
 fn reply(number: u64, returns: Vec<Return>) -> Reply {
-    Reply { task: id(number), returns, held: Vec::new(), nanos: 0, retry: false, timing: None, not_run: None }
+    reply_of(id(number), returns, 0)
 }
 
 fn failed(failure: Failure) -> Vec<Return> {
@@ -86,7 +90,7 @@ fn what_is_inside_a_result_is_registered_before_the_reply() {
     worker.push_task(CALLER, 1, &[theirs]);
     worker.take();
     let stored = Outcome::Stored(Location { offset: 64, length: 8 });
-    let returns = vec![value(&[theirs]), Return { outcome: stored, contained: Vec::new() }];
+    let returns = vec![value(&[theirs]), plain(stored)];
     worker.core.on_finished(id(1), returns.clone(), 30, true, &mut worker.out);
     let give = GiveBlock { offset: 64, owner: CALLER, object: None };
     let register = AddBorrow { object: theirs, borrower: CALLER };
@@ -156,7 +160,7 @@ fn what_a_task_keeps_is_held_on_although_others_were_lent_the_same() {
     assert_eq!(finish(2), [(Peer::Worker(CALLER), answer.into())], "the caller was told");
     // The caller ends: its queued task goes, its running one is interrupted, and what it registered counts as
     // this process's own.
-    worker.hear(Peer::Node, WorkerGone { worker: CALLER, ..WorkerGone::default() }, 20);
+    worker.hear(Peer::Node, worker_gone(CALLER, ""), 20);
     worker.out.retain(|action| !matches!(action, Action::Interrupt { .. }));
     let held = vec![Held { object: theirs, borrower: ME, count: 1, of: None }];
     assert_eq!(worker.said(), [(Peer::Node, HeldFrom { gone: CALLER, held }.into())]);
@@ -250,7 +254,7 @@ fn a_call_that_returns_after_it_was_cancelled_was_cancelled() {
     worker.hear(Peer::Worker(CALLER), cancel, 20);
     worker.out.clear();
     let location = Location { offset: 64, length: 200_000 };
-    let value = Return { outcome: Outcome::Stored(location), contained: Vec::new() };
+    let value = plain(Outcome::Stored(location));
     worker.core.on_finished(id(1), vec![value], 5, false, &mut worker.out);
     let [Action::FreeBlock(freed), Action::Send { to: Peer::Worker(CALLER), message }] = &worker.out[..]
     else {

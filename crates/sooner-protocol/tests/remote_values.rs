@@ -15,6 +15,10 @@ use sooner_wire::message::{
 };
 use sooner_wire::{Blob, FunctionId, LeaseId, Name, NodeId, ObjectId, ResourceSet, TaskId, WorkerId};
 
+mod kit;
+
+use kit::{node_gone, plain, reply_of, worker_gone};
+
 #[path = "remote_values/gave_way.rs"]
 mod gave_way;
 #[path = "remote_values/lost_copies.rs"]
@@ -122,15 +126,7 @@ fn lease_elsewhere(core: &mut WorkerCore) -> Actions {
 }
 
 fn reply(number: u64, outcome: Outcome) -> Reply {
-    Reply {
-        task: task(ME, number),
-        returns: vec![Return { outcome, contained: Vec::new() }],
-        held: Vec::new(),
-        nanos: 5,
-        retry: false,
-        timing: None,
-        not_run: None,
-    }
+    reply_of(task(ME, number), vec![plain(outcome)], 5)
 }
 
 fn bring(core: &mut WorkerCore, object: ObjectId) -> Actions {
@@ -467,15 +463,7 @@ fn a_borrower_asks_again_for_what_is_not_there() {
 fn a_value_that_was_not_brought_goes_with_its_owner() {
     let (mut core, object, slot) = borrower();
     bring(&mut core, object);
-    let gone = WorkerGone {
-        worker: FAR,
-        reason: "ended".to_owned(),
-        last_started: None,
-        what: None,
-        all_begun: None,
-        unreachable: None,
-        memory: None,
-    };
+    let gone = worker_gone(FAR, "ended");
     on(&mut core, Peer::Node, gone);
     let outcome = slot.outcome();
     let Some(Outcome::Failed(failure)) = outcome.as_deref() else { panic!("it failed: {outcome:?}") };
@@ -488,7 +476,7 @@ fn what_came_inside_a_value_goes_with_it_when_its_owner_ends() {
     let inner = task(NEIGHBOUR, 3).object(0);
     let (mut core, object, slot) = borrower_of(vec![inner]);
     assert!(core.ownership().record(inner).is_some(), "it came with the value");
-    on(&mut core, Peer::Node, WorkerGone { worker: FAR, ..WorkerGone::default() });
+    on(&mut core, Peer::Node, worker_gone(FAR, ""));
     drop_last(&mut core, object, &slot);
     assert_eq!(core.ownership().len(), 0, "nothing is left of either");
 }
@@ -497,7 +485,7 @@ fn what_came_inside_a_value_goes_with_it_when_its_owner_ends() {
 fn a_process_of_another_node_that_was_heard_of_only_when_all_was_settled_is_answered_for() {
     let (mut core, ..) = borrower();
     on(&mut core, Peer::Node, Settled { gone: vec![FAR], held: Vec::new() });
-    let said = on(&mut core, Peer::Node, WorkerGone { worker: FAR, ..WorkerGone::default() });
+    let said = on(&mut core, Peer::Node, worker_gone(FAR, ""));
     assert!(said.contains(&to_node(HeldFrom { gone: FAR, held: Vec::new() })), "{said:?}");
 }
 
@@ -514,7 +502,7 @@ fn what_is_held_of_a_process_is_said_again_when_it_ends_after_it_could_not_be_re
         assert!(on(&mut core, Peer::Node, gone).contains(&answer), "nobody settled the first");
     }
     on(&mut core, Peer::Node, Settled { gone: vec![FAR], held: Vec::new() });
-    let late = on(&mut core, Peer::Node, WorkerGone { worker: FAR, ..WorkerGone::default() });
+    let late = on(&mut core, Peer::Node, worker_gone(FAR, ""));
     assert!(late.contains(&to_node(HeldFrom { gone: FAR, held: Vec::new() })), "it is counted: {late:?}");
 }
 
@@ -523,15 +511,7 @@ fn a_copy_stays_when_the_owner_ends() {
     let (mut core, object, slot) = borrower();
     bring(&mut core, object);
     pulled(&mut core, object);
-    let gone = WorkerGone {
-        worker: FAR,
-        reason: "ended".to_owned(),
-        last_started: None,
-        what: None,
-        all_begun: None,
-        unreachable: None,
-        memory: None,
-    };
+    let gone = worker_gone(FAR, "ended");
     on(&mut core, Peer::Node, gone);
     assert_eq!(slot.outcome().as_deref(), Some(&Outcome::Stored(THE_COPY)));
     let freed = drop_last(&mut core, object, &slot);
@@ -670,7 +650,7 @@ fn calls_stay_in_order_behind_one_that_waits() {
 fn a_constructor_waits_for_its_arguments_and_for_the_state_it_begins_with() {
     let mut core = WorkerCore::new(ME);
     let (object, actor) = (task(NEIGHBOUR, 1).object(0), task(NEIGHBOUR, 9));
-    let state = Some(Return { outcome: remote(), contained: Vec::new() });
+    let state = Some(plain(remote()));
     let restore = Restore { actor, state, callers: Vec::new(), takeover: None };
     assert_eq!(on(&mut core, Peer::Node, restore), [pull(actor.state(), Priority::Get)]);
     let constructor = Push {
@@ -707,7 +687,7 @@ fn learns_that_its_state_is_lost(core: &mut WorkerCore) {
 fn a_constructor_whose_state_is_lost_learns_why() {
     let mut core = WorkerCore::new(ME);
     let actor = task(NEIGHBOUR, 9);
-    let state = Some(Return { outcome: remote(), contained: Vec::new() });
+    let state = Some(plain(remote()));
     on(&mut core, Peer::Node, Restore { actor, state, callers: Vec::new(), takeover: None });
     let constructor = Push {
         spec: Box::new(spec(actor, TaskKind::Creation, &[])),
@@ -729,7 +709,7 @@ fn a_value_for_another_node_is_given_under_its_name() {
             Push { spec: Box::new(spec(task(owner, 1), kind, &[])), dependencies: vec![], gpus: vec![] };
         on(&mut core, Peer::Worker(owner), push);
         core.next_execution().expect("nothing is missing");
-        let value = Return { outcome: Outcome::Stored(THE_COPY), contained: Vec::new() };
+        let value = plain(Outcome::Stored(THE_COPY));
         let mut out = Actions::new();
         core.on_finished(task(owner, 1), vec![value], 5, false, &mut out);
         let object = (owner == FAR).then_some(task(FAR, 1).object(0));

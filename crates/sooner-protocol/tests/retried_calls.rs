@@ -6,8 +6,12 @@ use sooner_protocol::time::Instant;
 use sooner_protocol::worker::WorkerCore;
 use sooner_protocol::worker::action::{Action, Actions, Peer};
 use sooner_protocol::worker::ownership::Slot;
-use sooner_wire::message::{ActorStarted, Failure, FailureCode, Outcome, Reply, Return, TaskKind, TaskSpec};
+use sooner_wire::message::{ActorStarted, Failure, FailureCode, Outcome, Reply, TaskKind, TaskSpec};
 use sooner_wire::{Blob, FunctionId, Name, TaskId, WorkerId};
+
+mod kit;
+
+use kit::{plain, reply_of};
 
 const ME: WorkerId = WorkerId(1);
 const ACTOR: TaskId = TaskId { owner: WorkerId(2), number: 1 };
@@ -19,9 +23,9 @@ fn call(number: u64) -> TaskSpec {
 }
 
 fn reply(number: u64, outcome: Outcome, retry: bool) -> Reply {
-    let returns = vec![Return { outcome, contained: Vec::new() }];
+    let returns = vec![plain(outcome)];
     let task = TaskId { owner: ME, number };
-    Reply { task, returns, held: Vec::new(), nanos: 1, retry, timing: None, not_run: None }
+    Reply { retry, ..reply_of(task, returns, 1) }
 }
 
 fn pushed(out: &mut Actions) -> Vec<u64> {

@@ -12,10 +12,14 @@ use sooner_wire::limits::RETRY_PAUSE_NANOS;
 use sooner_wire::message::state::{Inspect, KnownActorRow, Report, about, hold};
 use sooner_wire::message::{
     ActorDead, ActorRestarting, ActorStarted, AddBorrow, BlocksLost, CancelTask, Define, Failure,
-    FailureCode, Item, ItemsTaken, KillActor, LeaseGranted, Location, Message, Outcome, Reply, Return,
-    Streaming, SubscribeActor, TaskKind, TaskSpec, TasksReturned, WorkerGone,
+    FailureCode, Item, ItemsTaken, KillActor, LeaseGranted, Location, Message, Outcome, Reply, Streaming,
+    SubscribeActor, TaskKind, TaskSpec, TasksReturned, WorkerGone,
 };
 use sooner_wire::{Blob, FunctionId, LeaseId, Name, ObjectId, ResourceSet, ShapeId, TaskId, WorkerId};
+
+mod kit;
+
+use kit::{plain, reply_of};
 
 const ME: WorkerId = WorkerId(1);
 const WORKER: WorkerId = WorkerId(5);
@@ -183,12 +187,12 @@ fn streaming(number: u64, dynamic: bool) -> TaskSpec {
 }
 
 fn reply(number: u64, outcome: Outcome, retry: bool) -> Reply {
-    let returns = vec![Return { outcome, contained: Vec::new() }];
-    Reply { task: id(number), returns, held: Vec::new(), nanos: 1, retry, timing: None, not_run: None }
+    let returns = vec![plain(outcome)];
+    Reply { retry, ..reply_of(id(number), returns, 1) }
 }
 
 fn item(number: u64, index: u32) -> Item {
-    Item { task: id(number), index, value: Return { outcome: value(), contained: Vec::new() } }
+    Item { task: id(number), index, value: plain(value()) }
 }
 
 #[test]

@@ -8,9 +8,13 @@ use sooner_protocol::worker::action::{Action, Actions, Peer};
 use sooner_protocol::worker::ownership::Slot;
 use sooner_wire::message::{
     ActorReady, ActorRestarting, ActorStarted, BlocksLost, Dependency, Failure, FailureCode, Location,
-    Message, Outcome, Push, Replayed, Reply, Restore, Return, TaskKind, TaskSpec,
+    Message, Outcome, Push, Replayed, Restore, TaskKind, TaskSpec,
 };
 use sooner_wire::{Blob, FunctionId, Name, ObjectId, TaskId, WorkerId};
+
+mod kit;
+
+use kit::{plain, reply_of};
 
 const ME: WorkerId = WorkerId(1);
 const FIRST: WorkerId = WorkerId(9);
@@ -123,8 +127,8 @@ fn the_word_does_not_wait_for_the_argument_of_a_call_without_an_answer() {
 
 /// Tells the caller that a call ended.
 fn answer(core: &mut WorkerCore, from: WorkerId, task: TaskId, outcome: Outcome) -> Actions {
-    let returns = vec![Return { outcome, contained: vec![] }];
-    let reply = Reply { task, returns, held: vec![], nanos: 5, retry: false, timing: None, not_run: None };
+    let returns = vec![plain(outcome)];
+    let reply = reply_of(task, returns, 5);
     hear(core, Peer::Worker(from), reply)
 }
 

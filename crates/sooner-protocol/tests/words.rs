@@ -13,14 +13,14 @@ use sooner_wire::message::{
     JobConfig, JobState, KillActor, Location, Message, Outcome, PlaceActor, Prepare, Prepared, Push, Release,
     Remote, ReserveName, Restore, Return, StillRead, SubscribeActor, TaskKind, TaskSpec, WorkerGone,
 };
-use sooner_wire::{ActorId, Blob, FunctionId, Name, NodeId, ResourceSet, TaskId, WorkerId};
+use sooner_wire::{ActorId, Blob, FunctionId, Name, NodeId, TaskId, WorkerId};
+
+mod kit;
+
+use kit::{cpus, worker_gone};
 
 const NODES: [NodeId; 2] = [NodeId(1 << 24), NodeId(2 << 24)];
 const STEP_NANOS: u64 = 1_000_000_000;
-
-fn cpus(count: f64) -> ResourceSet {
-    ResourceSet::from_amounts([("CPU".to_owned(), count)])
-}
 
 fn process() -> impl Strategy<Value = WorkerId> {
     (0..2usize, 1..5u64).prop_map(|(node, number)| WorkerId(NODES[node].0 + number))
@@ -73,7 +73,7 @@ fn state() -> impl Strategy<Value = Return> {
 }
 
 fn gone() -> impl Strategy<Value = Box<WorkerGone>> {
-    process().prop_map(|worker| Box::new(WorkerGone { worker, ..WorkerGone::default() }))
+    process().prop_map(|worker| Box::new(worker_gone(worker, "")))
 }
 
 fn said() -> impl Strategy<Value = Message> {
@@ -148,7 +148,7 @@ fn to_control() -> impl Strategy<Value = ToControl> {
         1 => process().prop_map(|process| ToControl::ProcessLeaves { process }),
         2 => (process(), any::<bool>()).prop_map(|(process, is_watched)| {
             let watchers = if is_watched { NODES.to_vec() } else { Vec::new() };
-            let gone = is_watched.then(|| Box::new(WorkerGone { worker: process, ..WorkerGone::default() }));
+            let gone = is_watched.then(|| Box::new(worker_gone(process, "")));
             ToControl::ProcessGone { process, watchers, gone }
         }),
         1 => process().prop_map(|gone| ToControl::Collected { gone, held: Vec::new() }),

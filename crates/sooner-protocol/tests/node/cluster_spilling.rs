@@ -5,11 +5,11 @@ use sooner_protocol::node::objects::Serves;
 use sooner_protocol::node::{NodeAction, NodeActions, NodeCore, ServedSpill};
 use sooner_wire::message::{
     AboutNode, FreeBlocks, GiveBlock, HandOver, HeldFrom, Location, Message, NodeRow, Priority, Pull,
-    Relinquish, Relinquished, Relinquishing, Remote, SPILLED, WorkerGone, kind, node_state,
+    Relinquish, Relinquished, Relinquishing, Remote, SPILLED, kind, node_state,
 };
 use sooner_wire::{NodeId, ObjectId, TaskId, WorkerId};
 
-use super::{NOW, cpus};
+use super::{NOW, cpus, worker_gone};
 
 const HERE: NodeId = NodeId(1 << 24);
 const THERE: NodeId = NodeId(2 << 24);
@@ -122,7 +122,7 @@ fn the_value_of_an_owner_whose_end_is_settled_is_not_waited_for() {
     let (mut node, giver) = node();
     node.on_allocated(128, giver);
     assert_eq!(node.begin_serving(128, object(2)), Serves::NotYet, "its giver may say so");
-    let gone = WorkerGone { worker: FAR, ..WorkerGone::default() };
+    let gone = worker_gone(FAR, "");
     let mut out = NodeActions::new();
     node.on_control(sooner_protocol::uplink::ToNode::Gone(Box::new(gone)), &mut out);
     assert_eq!(node.begin_serving(128, object(2)), Serves::NotYet, "the word may be on its way");
@@ -165,7 +165,7 @@ fn an_owner_that_is_gone_is_not_waited_for() {
     let (mut node, giver) = node();
     assert!(relieve(&mut node, 100).0);
     let (_, mut out) = relieve(&mut node, 100);
-    let gone = WorkerGone { worker: FAR, ..WorkerGone::default() };
+    let gone = worker_gone(FAR, "");
     node.on_control(sooner_protocol::uplink::ToNode::Gone(Box::new(gone)), &mut out);
     assert_eq!(node.begin_serving_spilled(FIRST, object(1)), ServedSpill::No);
     // Another one takes its place.

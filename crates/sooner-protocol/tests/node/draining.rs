@@ -5,12 +5,11 @@ use sooner_protocol::node::{NodeAction, NodeActions, NodeCore};
 use sooner_protocol::scheduling::policy::NodeRow;
 use sooner_protocol::uplink::{End, PlaceActor, ToControl, ToNode};
 use sooner_wire::message::{
-    AboutNode, CreateActor, FreeBlocks, GiveBlock, HandOver, HandedOver, Message, WorkerGone, kind,
-    node_state,
+    AboutNode, CreateActor, FreeBlocks, GiveBlock, HandOver, HandedOver, Message, kind, node_state,
 };
 use sooner_wire::{ActorId, NodeId, TaskId, WorkerId, message};
 
-use super::{NOW, cpus, create};
+use super::{NOW, cpus, create, worker_gone};
 
 const HERE: NodeId = NodeId(1 << 24);
 const THERE: NodeId = NodeId(2 << 24);
@@ -119,7 +118,7 @@ fn an_owner_is_asked_again_when_it_may_not_have_heard_and_not_waited_for_when_it
     assert_eq!(relieve(&mut node, 100), (true, vec![hand.clone()]));
     node.on_link_ended(THERE, &mut NodeActions::new());
     assert_eq!(relieve(&mut node, 100), (true, vec![hand]));
-    let gone = WorkerGone { worker: FAR, ..WorkerGone::default() };
+    let gone = worker_gone(FAR, "");
     node.on_control(ToNode::Gone(Box::new(gone)), &mut NodeActions::new());
     assert_eq!(relieve(&mut node, 100), (false, vec![]));
 }
@@ -218,7 +217,7 @@ fn placed() -> ToControl {
 }
 
 fn gone(takeover: u32, worker: WorkerId) -> ToControl {
-    let gone = WorkerGone { worker, reason: "ended".to_owned(), ..WorkerGone::default() };
+    let gone = worker_gone(worker, "ended");
     ToControl::ActorProcessGone { actor: ACTOR, takeover, gone: Box::new(gone) }
 }
 

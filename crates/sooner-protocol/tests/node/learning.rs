@@ -11,7 +11,7 @@ use sooner_wire::message::{
 };
 use sooner_wire::{ActorId, Blob, NodeId, TaskId, WorkerId};
 
-use super::{NOW, cpus, create, told};
+use super::{NOW, cpus, create, told, worker_gone};
 
 const HERE: NodeId = NodeId(1 << 24);
 const THERE: NodeId = NodeId(2 << 24);
@@ -318,7 +318,7 @@ fn owners_keep_what_the_last_checkpoint_refers_to_and_nothing_else() {
     let kill = sooner_wire::message::KillActor { actor: ACTOR, may_restart: None };
     let from = DRIVER;
     say(&mut control, HERE, ToControl::Routed { from, message: Box::new(kill.into()) });
-    let gone = Box::new(WorkerGone { worker: taker, ..WorkerGone::default() });
+    let gone = Box::new(worker_gone(taker, ""));
     let ended = ToControl::ActorProcessGone { actor: ACTOR, takeover: 0, gone };
     let told = say(&mut control, HERE, ended);
     assert_eq!(kept(&told), [(owner, ACTOR, 0)]);
@@ -454,7 +454,7 @@ fn what_a_node_said_before_its_end_comes_before_its_end() {
     let mut control = control();
     control.on_node_joined(NodeCore::new(cpus(1.0), LOST.0, 0).row());
     let dead = process(LOST, 4);
-    let gone = Some(Box::new(WorkerGone { worker: dead, ..WorkerGone::default() }));
+    let gone = Some(Box::new(worker_gone(dead, "")));
     say(&mut control, LOST, here(Vec::new()));
     say(&mut control, LOST, ToControl::ProcessGone { process: dead, watchers: vec![HERE], gone });
     say(&mut control, LOST, collected(dead));
@@ -506,7 +506,7 @@ fn who_comes_too_late_to_be_waited_for_owes_its_answer_until_it_is_there_or_gone
         control.on_node_joined(NodeCore::new(cpus(1.0), HERE.0, 0).row());
         say(&mut control, HERE, here(Vec::new()));
         let dead = process(HERE, 4);
-        let gone = Some(Box::new(WorkerGone { worker: dead, ..WorkerGone::default() }));
+        let gone = Some(Box::new(worker_gone(dead, "")));
         say(&mut control, HERE, ToControl::ProcessGone { process: dead, watchers: vec![THERE], gone });
         say(&mut control, HERE, collected(dead));
         let told = hear(&mut control, |control, out| control.on_all_here(UNTIL, out));

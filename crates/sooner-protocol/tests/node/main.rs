@@ -27,19 +27,20 @@ mod values_on_disk;
 mod watches;
 
 use sooner_protocol::engine::Solo;
-use sooner_protocol::node::{NodeAction, NodeActions};
+use sooner_protocol::node::{NodeAction, NodeActions, NodeCore};
 use sooner_protocol::time::Instant;
 use sooner_wire::message::{CreateActor, Define, Message, Push, RequestLease, TaskKind, TaskSpec};
 use sooner_wire::{ActorId, Blob, FunctionId, Name, ResourceSet, ShapeId, Started, TaskId, WorkerId};
+
+#[path = "../kit/mod.rs"]
+mod kit;
+
+use kit::{cpus, plain, worker_gone};
 
 const DRIVER: WorkerId = WorkerId(1);
 const OTHER: WorkerId = WorkerId(2);
 const NOW: Instant = Instant(5);
 const ACTOR: ActorId = TaskId { owner: DRIVER, number: 7 };
-
-fn cpus(count: f64) -> ResourceSet {
-    ResourceSet::from_amounts([("CPU".to_owned(), count)])
-}
 
 /// The driver is connected; two idle workers are kept. Ids of workers begin with 101.
 fn node(count: f64) -> Solo {
@@ -51,6 +52,15 @@ fn node(count: f64) -> Solo {
 fn say(node: &mut Solo, from: WorkerId, message: impl Into<Message>) -> NodeActions {
     let mut out = NodeActions::new();
     assert_eq!(node.on_message(from, message.into(), NOW, &mut out), None);
+    node.settle(NOW, &mut out);
+    node.check();
+    out
+}
+
+/// Something happens to a node among several.
+fn on(node: &mut NodeCore, event: impl FnOnce(&mut NodeCore, &mut NodeActions)) -> NodeActions {
+    let mut out = NodeActions::new();
+    event(node, &mut out);
     node.settle(NOW, &mut out);
     node.check();
     out

@@ -6,11 +6,11 @@ use sooner_protocol::node::{NodeAction, NodeActions, NodeCore, ServedCopy};
 use sooner_protocol::uplink::ToNode;
 use sooner_wire::message::{
     CopyGone, DropCopy, FreeBlocks, Located, Location, LostAt, Message, NodeGone, Priority, Promote,
-    Promoted, Pull, Pulled, Relinquish, Relinquished, Relinquishing, Remote, SPILLED, WorkerGone,
+    Promoted, Pull, Pulled, Relinquish, Relinquished, Relinquishing, Remote, SPILLED,
 };
 use sooner_wire::{NodeId, ObjectId, TaskId, WorkerId};
 
-use super::{NOW, cpus, told};
+use super::{NOW, cpus, on, told, worker_gone};
 
 const HERE: NodeId = NodeId(1 << 24);
 const THERE: NodeId = NodeId(2 << 24);
@@ -23,14 +23,6 @@ const GENERATION: u64 = 5;
 /// Of a process at the other node.
 fn object() -> ObjectId {
     TaskId { owner: FAR, number: 1 }.object(0)
-}
-
-fn on(node: &mut NodeCore, event: impl FnOnce(&mut NodeCore, &mut NodeActions)) -> NodeActions {
-    let mut out = NodeActions::new();
-    event(node, &mut out);
-    node.settle(NOW, &mut out);
-    node.check();
-    out
 }
 
 /// The owner says something.
@@ -172,7 +164,7 @@ fn the_same_is_answered_to_a_question_that_is_said_again() {
 
 #[test]
 fn nobody_is_answered_who_is_gone_and_what_one_held_goes_with_it() {
-    let gone = || ToNode::Gone(Box::new(WorkerGone { worker: FAR, ..WorkerGone::default() }));
+    let gone = || ToNode::Gone(Box::new(worker_gone(FAR, "")));
     let (mut node, process) = with_copy();
     on(&mut node, |node, out| node.on_control(gone(), out));
     assert_eq!(hear(&mut node, promote()), []);

@@ -14,12 +14,11 @@ use sooner_wire::limits::{CONTROL_AWAY_NANOS, STORE_RETRY_NANOS};
 use sooner_wire::message::{
     ActorHere, ActorReady, ActorsHere, Answer, Bundle, BundleStep, CreateGroup, FindName, GroupPhase,
     GroupStrategy, Job, JobConfig, JobState, KillActor, Message, PlaceActor, Prepared, ReserveName,
-    WorkerGone,
 };
 use sooner_wire::record::{ACTORS, ActorRecord};
 use sooner_wire::{ActorId, Blob, NodeId, TaskId, WorkerId};
 
-use super::{cpus, create};
+use super::{cpus, create, worker_gone};
 
 const NODES: u64 = 3;
 /// Where whoever asks for actors is. It never ends.
@@ -197,7 +196,7 @@ impl World {
         };
         let (place, worker) =
             self.nodes.get_mut(&node).and_then(|actors| actors.remove(&id)).expect("listed");
-        let gone = Box::new(WorkerGone { worker, reason: "was killed".into(), ..WorkerGone::default() });
+        let gone = Box::new(worker_gone(worker, "was killed"));
         self.say(node, ToControl::ActorProcessGone { actor: id, takeover: place.takeover, gone });
     }
 
@@ -269,7 +268,7 @@ impl World {
                     return;
                 }
                 let (_, worker) = actors.remove(&actor).expect("looked at above");
-                let gone = Box::new(WorkerGone { worker, ..WorkerGone::default() });
+                let gone = Box::new(worker_gone(worker, ""));
                 self.say(node, ToControl::ActorProcessGone { actor, takeover, gone });
             }
             ToNode::Started(started) => self.creations.retain(|actor| *actor != started.actor),

@@ -9,12 +9,11 @@ use sooner_protocol::uplink::{End, ToControl, ToNode};
 use sooner_wire::message::{
     ActorDead, ActorHere, ActorOutOfScope, ActorReady, ActorStarted, ActorsHere, AlsoHere, Checkpoint,
     CreateActor, Failure, FailureCode, Job, JobState, Location, Message, Outcome, PlaceActor, Return,
-    WorkerGone,
 };
 use sooner_wire::record::ActorRecord;
 use sooner_wire::{ActorId, Blob, NodeId, TaskId, WorkerId};
 
-use super::{NOW, cpus, create};
+use super::{NOW, cpus, create, plain, worker_gone};
 
 const HERE: NodeId = NodeId(1 << 24);
 const THERE: NodeId = NodeId(2 << 24);
@@ -37,7 +36,7 @@ fn state(what: &'static [u8]) -> Return {
 
 /// The first process of the actor, which has ended at the other node.
 fn first_ended(checkpoint: Option<Return>) -> ActorHere {
-    let gone = WorkerGone { worker: FIRST, reason: "was killed".to_owned(), ..WorkerGone::default() };
+    let gone = worker_gone(FIRST, "was killed");
     ActorHere {
         actor: ACTOR,
         takeover: 0,
@@ -221,7 +220,7 @@ fn the_node_of_an_earlier_process_is_told_when_a_later_one_has_its_state() {
 #[test]
 fn a_checkpoint_of_which_only_callers_were_told_stands() {
     let outcome = Outcome::Stored(Location { offset: 64, length: 8 });
-    let taken = Return { outcome, contained: Vec::new() };
+    let taken = plain(outcome);
     let taken = Checkpoint { actor: ACTOR, state: taken, calls: Vec::new() };
     let first = ActorsHere {
         also: Some(Box::new(AlsoHere { checkpoints: vec![(FIRST, taken.clone())], ..AlsoHere::default() })),

@@ -7,11 +7,11 @@ use sooner_wire::limits::{PULL_AGAIN_NANOS, PULL_ROOM_NANOS};
 use sooner_wire::message::{
     BlocksLost, CopyGone, CopyMade, Dependency, DropCopy, FailureCode, FreeAt, FreeBlocks, GiveBlock,
     GivenBlocks, Locate, Located, Location, LostAt, Message, NodeGone, Outcome, Priority, Pull, Pulled,
-    Remote, Settled, UnknownBlocks, Watch, WorkerGone,
+    Remote, Settled, UnknownBlocks, Watch,
 };
 use sooner_wire::{NodeId, ObjectId, TaskId, WorkerId};
 
-use super::{NOW, cpus, create, told};
+use super::{NOW, cpus, create, on, told, worker_gone};
 
 const HERE: NodeId = NodeId(1 << 24);
 const THERE: NodeId = NodeId(2 << 24);
@@ -33,14 +33,6 @@ fn object() -> ObjectId {
 fn pull() -> Pull {
     let location = Location { offset: 4096, length: LENGTH };
     Pull { object: object(), remote: Remote { node: THERE, location }, priority: Priority::Get }
-}
-
-fn on(node: &mut NodeCore, event: impl FnOnce(&mut NodeCore, &mut NodeActions)) -> NodeActions {
-    let mut out = NodeActions::new();
-    event(node, &mut out);
-    node.settle(NOW, &mut out);
-    node.check();
-    out
 }
 
 /// Something comes over the link of another node.
@@ -272,7 +264,7 @@ fn what_is_said_of_blocks_of_another_node_goes_there() {
 #[test]
 fn a_block_whose_owner_at_another_node_is_gone_is_free_when_nobody_reads_it() {
     let (mut node, maker) = given_in_a_cluster();
-    let gone = WorkerGone { worker: FAR, reason: "was killed".to_owned(), ..WorkerGone::default() };
+    let gone = worker_gone(FAR, "was killed");
     on(&mut node, |node, out| node.on_control(ToNode::Gone(Box::new(gone)), out));
     assert!(node.holders().of(64).is_empty(), "whoever reads it is asked");
     // One that comes after that is nobody's, too.
@@ -470,7 +462,7 @@ fn a_copy_is_found_again_by_where_it_lies_too() {
 #[test]
 fn a_copy_that_nobody_needs_goes_when_its_owner_is_gone_or_may_have_said_so() {
     let (mut node, ..) = with_copy();
-    let gone = WorkerGone { worker: FAR, ..WorkerGone::default() };
+    let gone = worker_gone(FAR, "");
     let ended = on(&mut node, |node, out| node.on_control(ToNode::Gone(Box::new(gone)), out));
     assert!(ended.contains(&NodeAction::FreeBlock(64)), "{ended:?}");
     assert!(node.holders().is_empty());
@@ -505,7 +497,7 @@ fn what_the_owner_directs_ends_with_it() {
     node.ask_owners();
     say(&mut node, first, pull());
     on(&mut node, |node, out| node.on_block(object(), 64, out));
-    let gone = WorkerGone { worker: FAR, ..WorkerGone::default() };
+    let gone = worker_gone(FAR, "");
     let ended = on(&mut node, |node, out| node.on_control(ToNode::Gone(Box::new(gone)), out));
     let not_there = told(first, Pulled { object: object(), location: None, failure: None, tried: None });
     assert!(ended.contains(&not_there) && ended.contains(&NodeAction::FreeBlock(64)), "{ended:?}");

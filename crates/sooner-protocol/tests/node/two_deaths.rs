@@ -10,11 +10,11 @@ use sooner_protocol::uplink::{ToControl, ToNode};
 use sooner_wire::limits::CONTROL_AWAY_NANOS;
 use sooner_wire::message::{
     ActorDead, ActorStarted, CreateActor, Failure, FailureCode, Job, JobConfig, JobState, KillActor, LeaseAt,
-    Message, NodeGone, Settled, Watch, WorkerGone,
+    Message, NodeGone, Settled, Watch,
 };
 use sooner_wire::{ActorId, NodeId, ShapeId, TaskId, WorkerId};
 
-use super::{cpus, create};
+use super::{cpus, create, worker_gone};
 
 const HERE: NodeId = NodeId(1 << 24);
 const THERE: NodeId = NodeId(2 << 24);
@@ -171,7 +171,7 @@ fn nothing_of_a_node_that_is_held_for_gone_is_heard_until_it_is_gone_and_then_al
     assert_eq!(out, [], "it asks for nothing here");
     world.at(BEGIN, |member, out| member.on_control_up(false, BEGIN, out));
     world.at(BEGIN, |member, out| member.on_node_gone(THERE, out));
-    let gone = WorkerGone { worker: there, reason: "it was silent".to_owned(), ..WorkerGone::default() };
+    let gone = worker_gone(there, "it was silent");
     let out = world.control(ToNode::Gone(Box::new(gone)));
     let said = told(&out, world.driver);
     assert!(

@@ -7,11 +7,11 @@ use sooner_protocol::node::{NodeAction, NodeActions, NodeCore};
 use sooner_protocol::uplink::{ToControl, ToNode};
 use sooner_wire::message::{
     ActorStarted, Answer, Checkpoint, CreateActor, Dependency, ExitActor, Infeasible, Job, JobConfig,
-    JobState, Location, Message, Outcome, ReserveName, Return, SubscribeActor, WorkerGone,
+    JobState, Location, Message, Outcome, ReserveName, SubscribeActor,
 };
 use sooner_wire::{ActorId, Blob, NodeId, TaskId, WorkerId};
 
-use super::{BEGUN, NOW, cpus, create, told};
+use super::{BEGUN, NOW, cpus, create, plain, told, worker_gone};
 
 const HERE: NodeId = NodeId(1 << 24);
 const THERE: NodeId = NodeId(2 << 24);
@@ -155,15 +155,7 @@ fn what_an_earlier_process_did_changes_nothing() {
     cluster.end(first);
     let second = cluster.home(actor).expect("another process");
     assert_ne!(first, second);
-    let gone = Box::new(WorkerGone {
-        worker: first,
-        reason: String::new(),
-        last_started: None,
-        what: None,
-        all_begun: None,
-        unreachable: None,
-        memory: None,
-    });
+    let gone = Box::new(worker_gone(first, ""));
     cluster.notify_control(THERE, ToControl::ActorProcessGone { actor, takeover: 0, gone });
     cluster.notify_control(THERE, ToControl::ActorPlaced { actor, takeover: 0, worker: first });
     assert_eq!((cluster.run(), cluster.home(actor)), (vec![], Some(second)));
@@ -235,7 +227,7 @@ fn blocks_are_kept_where_they_are_until_the_actor_is_gone() {
     let worker = cluster.home(actor).expect("a process");
     for block in [128, 256] {
         cluster.with(THERE, |node, _| node.on_allocated(block, worker));
-        let state = Return { outcome: stored(block), contained: Vec::new() };
+        let state = plain(stored(block));
         let did = cluster.say(worker, Checkpoint { actor, state, calls: Vec::new() });
         let is_free = did.contains(&(THERE, NodeAction::FreeBlock(128)));
         assert_eq!(is_free, block == 256, "the earlier state goes with the next one: {did:?}");

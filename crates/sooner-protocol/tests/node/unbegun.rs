@@ -6,11 +6,11 @@ use sooner_protocol::control::{Directory, DirectoryAction, DirectoryActions};
 use sooner_protocol::node::{NodeAction, NodeActions, NodeCore};
 use sooner_protocol::scheduling::policy::NodeRow;
 use sooner_protocol::uplink::{End, PlaceActor, ToControl, ToNode};
-use sooner_wire::message::{ActorOutOfScope, CreateActor, KillActor, Message, WorkerGone};
+use sooner_wire::message::{ActorOutOfScope, CreateActor, KillActor, Message};
 use sooner_wire::{ActorId, NodeId, TaskId, WorkerId};
 
 use super::draining::{placed_on, say};
-use super::{NOW, cpus, create};
+use super::{NOW, cpus, create, worker_gone};
 
 const HOME: NodeId = NodeId(1 << 24);
 const THERE: NodeId = NodeId(2 << 24);
@@ -85,7 +85,7 @@ fn a_process_that_it_has_got_meanwhile_ends_first() {
         assert_eq!((is_ended(&out), told_dead(&out)), (true, vec![]));
         let is_news = |action: &DirectoryAction| matches!(action, DirectoryAction::Send(_, word) if matches!(**word, ToNode::Started(_)));
         assert!(!out.iter().any(is_news), "nobody calls it: {out:?}");
-        let gone = Box::new(WorkerGone { worker: PROCESS, ..WorkerGone::default() });
+        let gone = Box::new(worker_gone(PROCESS, ""));
         let out = say(&mut control, THERE, ToControl::ActorProcessGone { actor: ACTOR, takeover: 0, gone });
         assert!(told_dead(&out).contains(&HOME), "{out:?}");
         assert_eq!(placed_on(&out), [], "it does not start again");

@@ -6,7 +6,7 @@ use sooner_protocol::uplink::{ToControl, ToNode};
 use sooner_wire::message::{Held, HeldFrom, Message, Settled, Sever, Watch, WorkerGone};
 use sooner_wire::{NodeId, ObjectId, TaskId, WorkerId};
 
-use super::{NOW, cpus, told};
+use super::{NOW, cpus, told, worker_gone};
 
 const HERE: NodeId = NodeId(1 << 24);
 const THERE: NodeId = NodeId(2 << 24);
@@ -49,7 +49,7 @@ fn end(node: &mut NodeCore, process: WorkerId) -> NodeActions {
 }
 
 fn gone(worker: WorkerId) -> WorkerGone {
-    WorkerGone { worker, reason: "was killed".to_owned(), ..WorkerGone::default() }
+    worker_gone(worker, "was killed")
 }
 
 fn process_gone(worker: WorkerId, watchers: &[NodeId]) -> NodeAction {
