@@ -24,7 +24,7 @@ use std::collections::VecDeque;
 
 use crate::probes::bug;
 use sooner_wire::message::{
-    DropCopy, FIRST_CONTROL_ROUND, FindNodes, JobConfig, Located, Message, Promote, WorkerGone,
+    DropCopy, FIRST_CONTROL_ROUND, FindNodes, JobConfig, Located, Message, Promote, SpillId, WorkerGone,
 };
 use sooner_wire::strategy::Labels;
 use sooner_wire::{ActorId, LeaseId, NodeId, ObjectId, ResourceSet, ShapeId, Started, WorkerId};
@@ -81,12 +81,12 @@ pub enum NodeAction {
     /// [`Self::Fetch`] asks for of this node itself are such values: they are read behind it.
     Spill {
         /// The value.
-        spilled: u64,
+        spilled: SpillId,
         /// The block.
         block: u64,
     },
     /// Nobody needs what was written of a value.
-    DropSpilled(u64),
+    DropSpilled(SpillId),
     /// Close it. Nothing may be written to its block from now on.
     StopFetching {
         /// The object.

@@ -67,7 +67,7 @@ pub use session::{
     Connect, EndIdle, Exited, Fork, Forked, Hello, LinkRole, MemoryEnd, Needed, NodeLives, PeerConnected,
     Refused, Retired, Shutdown, Welcome, WorkerGone, role,
 };
-pub use spilling::{Recompute, Relinquish, Relinquished, Relinquishing, SPILLED, is_spilled};
+pub use spilling::{Place, Recompute, Relinquish, Relinquished, Relinquishing, SpillId};
 pub use task::{
     CancelTask, Define, Dependency, Failure, FailureCode, Item, ItemsTaken, Location, Missing, Outcome, Push,
     PushRef, Remote, Reply, Return, Streaming, TaskKind, TaskSpec, TasksReturned,

@@ -6,7 +6,7 @@ use sooner_wire::message::{
     ActorDead, ActorHere, ActorRestarting, ActorStarted, ActorsHere, AddBorrow, AlsoHere, Answer, Checkpoint,
     Commit, Define, FIRST_CONTROL_ROUND, Failure, FailureCode, FindGroup, FindName, ForgetLost, Held, Job,
     JobConfig, JobState, KillActor, Location, PlaceActor, Prepare, Prepared, Push, Query, Release, Remote,
-    Return, SPILLED, Settled, StillRead, SubscribeActor, TaskKind, TaskSpec, WorkerGone,
+    Return, Settled, SpillId, StillRead, SubscribeActor, TaskKind, TaskSpec, WorkerGone,
 };
 use sooner_wire::message::{BundleStep, Outcome, QueryKind};
 use sooner_wire::{ActorId, Blob, FunctionId, Name, ResourceSet, TaskId};
@@ -292,7 +292,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_value_is_said_with_its_node(offset in 0..SPILLED, length in any::<u64>()) {
+    fn a_value_is_said_with_its_node(offset in 0..SpillId(0).offset(), length in any::<u64>()) {
         let location = Location { offset, length };
         let (stored, remote) = (Outcome::Stored(location), |node| Outcome::Remote(Box::new(Remote { node, location })));
         prop_assert_eq!(arrives(PROCESS, PROCESS, stored.clone(), HERE), stored.clone());
