@@ -9,7 +9,7 @@ use sooner_wire::message::{
     ActorStarted, Answer, Checkpoint, CreateActor, Dependency, ExitActor, Infeasible, Job, JobConfig,
     JobState, Location, Message, Outcome, ReserveName, Return, SubscribeActor, WorkerGone,
 };
-use sooner_wire::{ActorId, Blob, NodeId, TaskId, WorkerId};
+use sooner_wire::{ActorId, Blob, NodeId, Takeover, TaskId, WorkerId};
 
 use super::{BEGUN, NOW, cpus, create, told};
 
@@ -164,10 +164,14 @@ fn what_an_earlier_process_did_changes_nothing() {
         unreachable: None,
         memory: None,
     });
-    cluster.notify_control(THERE, ToControl::ActorProcessGone { actor, takeover: 0, gone });
-    cluster.notify_control(THERE, ToControl::ActorPlaced { actor, takeover: 0, worker: first });
+    cluster.notify_control(THERE, ToControl::ActorProcessGone { actor, takeover: Takeover(0), gone });
+    cluster.notify_control(THERE, ToControl::ActorPlaced { actor, takeover: Takeover(0), worker: first });
     assert_eq!((cluster.run(), cluster.home(actor)), (vec![], Some(second)));
-    let end = |takeover| ToNode::EndActor { actor, takeover, end: sooner_protocol::uplink::End::Finished };
+    let end = |takeover| ToNode::EndActor {
+        actor,
+        takeover: Takeover(takeover),
+        end: sooner_protocol::uplink::End::Finished,
+    };
     cluster.with(THERE, |node, out| node.on_control(end(0), out));
     assert_eq!(cluster.run(), []);
     cluster.with(THERE, |node, out| node.on_control(end(1), out));

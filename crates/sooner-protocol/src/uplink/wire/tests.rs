@@ -9,7 +9,7 @@ use sooner_wire::message::{
     Return, Settled, SpillId, StillRead, SubscribeActor, TaskKind, TaskSpec, WorkerGone,
 };
 use sooner_wire::message::{BundleStep, Outcome, QueryKind};
-use sooner_wire::{ActorId, Blob, FunctionId, Name, ResourceSet, TaskId};
+use sooner_wire::{ActorId, Blob, FunctionId, Name, ResourceSet, Takeover, TaskId};
 
 use super::*;
 
@@ -64,7 +64,7 @@ fn job(state: JobState) -> Box<Job> {
 fn here() -> ActorsHere {
     let row = ActorHere {
         actor: ACTOR,
-        takeover: 2,
+        takeover: Takeover(2),
         worker: Some(PROCESS),
         is_ready: true,
         job: FAR,
@@ -107,7 +107,7 @@ fn refused(no_workers: bool) -> ToControl {
     let reason = "why".to_owned();
     ToControl::PlaceRefused {
         actor: ACTOR,
-        takeover: 1,
+        takeover: Takeover(1),
         reason,
         create: None,
         no_workers,
@@ -124,10 +124,10 @@ fn to_control() -> Vec<ToControl> {
         said(PROCESS, KillActor { actor: ACTOR, may_restart: None }),
         said(PROCESS, StillRead { round: FIRST_CONTROL_ROUND, offsets: Vec::new(), lent: None }),
         said(PROCESS, Query { request: 3, what: QueryKind::TotalResources }),
-        ToControl::ActorPlaced { actor: ACTOR, takeover: 1, worker: PROCESS },
+        ToControl::ActorPlaced { actor: ACTOR, takeover: Takeover(1), worker: PROCESS },
         refused(false),
         refused(true),
-        ToControl::ActorProcessGone { actor: ACTOR, takeover: 1, gone: gone(PROCESS) },
+        ToControl::ActorProcessGone { actor: ACTOR, takeover: Takeover(1), gone: gone(PROCESS) },
         ToControl::Bundles(Box::new(BundleAnswer::Prepared(prepared))),
         ToControl::Bundles(Box::new(BundleAnswer::Asks(asks))),
         ToControl::ProcessLeaves { process: PROCESS },
@@ -156,7 +156,7 @@ fn to_node() -> Vec<ToNode> {
     };
     let dead = ActorDead { actor: ACTOR, failure: Failure::new(FailureCode::ActorDied, "why") };
     let place = PlaceActor {
-        takeover: 1,
+        takeover: Takeover(1),
         turn: 2,
         name: Some(("space".to_owned(), "it".to_owned())),
         restores: true,
@@ -174,11 +174,11 @@ fn to_node() -> Vec<ToNode> {
         told(PROCESS, ForgetLost { round: FIRST_CONTROL_ROUND, offsets: Vec::new() }),
         told(PROCESS, dead.clone()),
         ToNode::PlaceActor(Box::new(place)),
-        ToNode::Restore { takeover: 1, restore: Box::new(restore) },
-        ToNode::EndActor { actor: ACTOR, takeover: 1, end: End::Killed },
-        ToNode::EndActor { actor: ACTOR, takeover: 1, end: End::Finished },
-        ToNode::EndActor { actor: ACTOR, takeover: 1, end: End::Recalled },
-        ToNode::EndActor { actor: ACTOR, takeover: 1, end: End::Succeeded },
+        ToNode::Restore { takeover: Takeover(1), restore: Box::new(restore) },
+        ToNode::EndActor { actor: ACTOR, takeover: Takeover(1), end: End::Killed },
+        ToNode::EndActor { actor: ACTOR, takeover: Takeover(1), end: End::Finished },
+        ToNode::EndActor { actor: ACTOR, takeover: Takeover(1), end: End::Recalled },
+        ToNode::EndActor { actor: ACTOR, takeover: Takeover(1), end: End::Succeeded },
         subscribed(None),
         subscribed(Some(Box::new(started.clone()))),
         ToNode::Started(Box::new(started)),
@@ -262,7 +262,7 @@ fn placed(creator: WorkerId, owner: WorkerId, outcome: Outcome) -> ToNode {
     let create = Box::new(create(actor, vec![(owner, outcome)]));
     let (name, restores, restarts, description) = (None, false, None, None);
     ToNode::PlaceActor(Box::new(PlaceActor {
-        takeover: 0,
+        takeover: Takeover(0),
         turn: 0,
         name,
         restores,
@@ -310,7 +310,7 @@ proptest! {
         };
         let Message::Checkpoint(checkpoint) = *message else { panic!("{message:?}") };
         let restore = Restore { actor: ACTOR, state: Some(checkpoint.state), callers: Vec::new(), takeover: None };
-        let word = ToNode::Restore { takeover: 1, restore: Box::new(restore) };
+        let word = ToNode::Restore { takeover: Takeover(1), restore: Box::new(restore) };
         for (at, expected) in [(HERE, stored.clone()), (THERE, remote(HERE))] {
             let Ok(ToNode::Restore { restore, .. }) = ToNode::parse(through(word.clone().into_message()), at) else {
                 panic!("a word of control")
