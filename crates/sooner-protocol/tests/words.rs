@@ -11,7 +11,7 @@ use sooner_wire::message::{
     ActorDead, ActorHere, ActorOutOfScope, ActorReady, ActorRestarting, ActorStarted, ActorsHere, AlsoHere,
     Answer, BundleStep, Checkpoint, Commit, CreateActor, Define, Failure, FailureCode, FindName, Job,
     JobConfig, JobState, KillActor, Location, Message, Outcome, PlaceActor, Prepare, Prepared, Push, Release,
-    Remote, ReserveName, Restore, Return, StillRead, SubscribeActor, TaskKind, TaskSpec, WorkerGone,
+    Remote, ReserveName, Restore, Return, Round, StillRead, SubscribeActor, TaskKind, TaskSpec, WorkerGone,
 };
 use sooner_wire::{ActorId, Blob, FunctionId, Name, NodeId, ResourceSet, Takeover, TaskId, WorkerId};
 
@@ -96,7 +96,7 @@ fn said() -> impl Strategy<Value = Message> {
             FindName { request: 1, namespace: "space".to_owned(), name: name.to_string() }.into()
         }),
         1 => (0..4u64).prop_map(|round| {
-            StillRead { round: (1 << 63) + round, offsets: Vec::new(), lent: None }.into()
+            StillRead { round: Round::of_control(round), offsets: Vec::new(), lent: None }.into()
         }),
     ]
 }

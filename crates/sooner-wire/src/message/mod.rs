@@ -51,9 +51,9 @@ pub use lease::{
 pub use lending::{LeaseAt, LeaseGrantedAt, LeaseRefused, ReclaimLeaseAt, ReturnLeaseAt};
 pub use link::{Ack, Credentials, SessionEnded};
 pub use object::{
-    AddBorrow, Allocate, Allocated, BlockHolder, BlocksLost, FIRST_CONTROL_ROUND, Fetch, ForgetLost,
-    FreeBlocks, GiveBlock, GivenBlocks, Held, HeldFrom, LoseBlocks, ReadersOf, RemoveBorrow, Settled,
-    StillRead, TrimBlocks, UnknownBlocks, Value,
+    AddBorrow, Allocate, Allocated, BlockHolder, BlocksLost, Fetch, ForgetLost, FreeBlocks, GiveBlock,
+    GivenBlocks, Held, HeldFrom, LoseBlocks, ReadersOf, RemoveBorrow, Round, Settled, StillRead, TrimBlocks,
+    UnknownBlocks, Value,
 };
 pub use peer::{PeerHello, PeerWelcome};
 pub use place_actor::{

@@ -405,6 +405,8 @@ impl Holders {
 
 #[cfg(test)]
 mod tests {
+    use sooner_wire::message::Round;
+
     use super::*;
 
     const OWNER: WorkerId = WorkerId(1);
@@ -415,7 +417,7 @@ mod tests {
         false
     }
 
-    fn answer(round: u64, offsets: &[u64]) -> StillRead {
+    fn answer(round: Round, offsets: &[u64]) -> StillRead {
         StillRead { round, offsets: offsets.to_vec(), lent: Some(0) }
     }
 

@@ -1,7 +1,7 @@
 //! Blocks of the node's shared memory that become free, and those whose contents are lost.
 
 use sooner_wire::WorkerId;
-use sooner_wire::message::{BlocksLost, ForgetLost, Place};
+use sooner_wire::message::{BlocksLost, ForgetLost, Place, Round};
 
 use super::transfers::address;
 use crate::node::{NodeAction, NodeActions, NodeCore};
@@ -94,7 +94,7 @@ impl NodeCore {
         }
     }
 
-    pub(in crate::node) fn on_forgotten(&mut self, round: u64, from: WorkerId, out: &mut NodeActions) {
+    pub(in crate::node) fn on_forgotten(&mut self, round: Round, from: WorkerId, out: &mut NodeActions) {
         out.extend(self.lost.on_answer(round, from).map(NodeAction::FreeBlock));
     }
 

@@ -4,9 +4,9 @@ use proptest::prelude::*;
 use sooner_wire::frame::HEAD_BYTES;
 use sooner_wire::message::{
     ActorDead, ActorHere, ActorRestarting, ActorStarted, ActorsHere, AddBorrow, AlsoHere, Answer, Checkpoint,
-    Commit, Define, FIRST_CONTROL_ROUND, Failure, FailureCode, FindGroup, FindName, ForgetLost, Held, Job,
-    JobConfig, JobState, KillActor, Location, PlaceActor, Prepare, Prepared, Push, Query, Release, Remote,
-    Return, Settled, SpillId, StillRead, SubscribeActor, TaskKind, TaskSpec, WorkerGone,
+    Commit, Define, Failure, FailureCode, FindGroup, FindName, ForgetLost, Held, Job, JobConfig, JobState,
+    KillActor, Location, PlaceActor, Prepare, Prepared, Push, Query, Release, Remote, Return, Round, Settled,
+    SpillId, StillRead, SubscribeActor, TaskKind, TaskSpec, WorkerGone,
 };
 use sooner_wire::message::{BundleStep, Outcome, QueryKind};
 use sooner_wire::{ActorId, Blob, FunctionId, Name, ResourceSet, Takeover, TaskId};
@@ -122,7 +122,7 @@ fn to_control() -> Vec<ToControl> {
         said(PROCESS, create(ACTOR, Vec::new())),
         said(PROCESS, SubscribeActor { actor: ACTOR }),
         said(PROCESS, KillActor { actor: ACTOR, may_restart: None }),
-        said(PROCESS, StillRead { round: FIRST_CONTROL_ROUND, offsets: Vec::new(), lent: None }),
+        said(PROCESS, StillRead { round: Round::of_control(0), offsets: Vec::new(), lent: None }),
         said(PROCESS, Query { request: 3, what: QueryKind::TotalResources }),
         ToControl::ActorPlaced { actor: ACTOR, takeover: Takeover(1), worker: PROCESS },
         refused(false),
@@ -171,7 +171,7 @@ fn to_node() -> Vec<ToNode> {
     vec![
         told(PROCESS, Answer { request: 3, ..Answer::default() }),
         told(PROCESS, AddBorrow { object: ACTOR.object(0), borrower: FAR }),
-        told(PROCESS, ForgetLost { round: FIRST_CONTROL_ROUND, offsets: Vec::new() }),
+        told(PROCESS, ForgetLost { round: Round::of_control(0), offsets: Vec::new() }),
         told(PROCESS, dead.clone()),
         ToNode::PlaceActor(Box::new(place)),
         ToNode::Restore { takeover: Takeover(1), restore: Box::new(restore) },
@@ -239,7 +239,7 @@ fn what_is_no_word_is_refused() {
     let routed = |from, to, message: Message| Message::from(Routed { from, to, message: Box::new(message) });
     let released = Message::from(Release { group: ACTOR, attempt: None });
     let to_other = routed(PROCESS, FAR, find.clone().into());
-    let low = StillRead { round: 0, offsets: Vec::new(), lent: None };
+    let low = StillRead { round: Round::of_readers(0), offsets: Vec::new(), lent: None };
     let ended = Job { job: PROCESS, state: JobState::Ended, config: None };
     let unstarted = Job { job: PROCESS, state: JobState::Started, config: None };
     for message in [to_other, routed(PROCESS, CONTROL, low.into()), released, ended.into(), unstarted.into()]
@@ -249,7 +249,7 @@ fn what_is_no_word_is_refused() {
     let prepared = Message::from(Prepared { group: ACTOR, attempt: 3, step: BundleStep::Prepared });
     let foreign = routed(FAR, PROCESS, Answer::default().into());
     let elsewhere = routed(CONTROL, FAR, Answer::default().into());
-    let blocks = routed(CONTROL, PROCESS, ForgetLost { round: 3, offsets: vec![64] }.into());
+    let blocks = routed(CONTROL, PROCESS, ForgetLost { round: Round::of_lost(3), offsets: vec![64] }.into());
     let asked = routed(CONTROL, PROCESS, find.into());
     let timeless = Restore { actor: ACTOR, state: None, callers: Vec::new(), takeover: None }.into();
     for message in [prepared, foreign, elsewhere, blocks, asked, timeless] {

@@ -80,9 +80,9 @@ fn blocks(add: &mut impl FnMut(Message)) {
     add(FreeBlocks { offsets: offsets.clone() }.into());
     add(LoseBlocks { offsets: offsets.clone() }.into());
     add(BlocksLost { offsets: offsets.clone() }.into());
-    add(ForgetLost { round: 1, offsets: offsets.clone() }.into());
-    add(ReadersOf { round: 1, offsets: offsets.clone() }.into());
-    add(StillRead { round: 1, offsets: offsets.clone(), lent: Some(2) }.into());
+    add(ForgetLost { round: Round::of_readers(1), offsets: offsets.clone() }.into());
+    add(ReadersOf { round: Round::of_readers(1), offsets: offsets.clone() }.into());
+    add(StillRead { round: Round::of_readers(1), offsets: offsets.clone(), lent: Some(2) }.into());
     add(GivenBlocks { giver: WORKER, offsets: offsets.clone() }.into());
     add(UnknownBlocks { giver: WORKER, offsets }.into());
     add(Allocate { request: 4, bytes: 5, is_last: Some(true), ahead: Some(vec![6, 7]) }.into());
