@@ -2,6 +2,7 @@
 
 use sooner_protocol::node::objects::{Fetching, Serves, StreamEnd};
 use sooner_protocol::node::{NodeAction, NodeActions, ServedCopy};
+use sooner_store::NoBlock;
 use sooner_wire::ObjectId;
 use sooner_wire::message::Place;
 use sooner_wire::message::state::{MemoryRow, MetricKind, Series};
@@ -16,9 +17,9 @@ impl Service {
     /// Finds a block for a value of another node.
     pub(super) fn allocate_for(&mut self, object: ObjectId, bytes: u64, out: &mut NodeActions) {
         match self.arena.allocate(bytes) {
-            Some(block) => self.core.on_block(object, block, out),
-            None => {
-                let moves = self.arena.is_reserving() || self.make_room(bytes, Some(object), out);
+            Ok(block) => self.core.on_block(object, block, out),
+            Err(why) => {
+                let moves = why == NoBlock::Reserving || self.make_room(bytes, Some(object), out);
                 let block = self.fall_back(bytes, moves, false);
                 if let Some(block) = block.or_else(|| self.spare_for_reading(bytes, moves)) {
                     return self.core.on_block(object, block, out);
