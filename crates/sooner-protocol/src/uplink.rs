@@ -10,7 +10,7 @@ use sooner_wire::message::{
     ActorDead, ActorHere, ActorRestarting, ActorStarted, ActorsHere, Commit, CreateActor, FindGroup, Held,
     Job, Message, Prepare, Prepared, Release, Restore, Settled, WorkerGone,
 };
-use sooner_wire::{ActorId, NodeId, WorkerId};
+use sooner_wire::{ActorId, NodeId, Takeover, WorkerId};
 
 pub mod wire;
 
@@ -29,7 +29,7 @@ pub enum ToControl {
         /// The actor.
         actor: ActorId,
         /// The takeover that the node was asked for.
-        takeover: u32,
+        takeover: Takeover,
         /// The process.
         worker: WorkerId,
     },
@@ -38,7 +38,7 @@ pub enum ToControl {
         /// The actor.
         actor: ActorId,
         /// The takeover that the node was asked for.
-        takeover: u32,
+        takeover: Takeover,
         /// For people.
         reason: String,
         /// Nothing of the actor has begun, and this is what another node is to be told: the node leaves, or
@@ -54,7 +54,7 @@ pub enum ToControl {
         /// The actor.
         actor: ActorId,
         /// The takeover that this process was.
-        takeover: u32,
+        takeover: Takeover,
         /// What the processes of its node are told.
         gone: Box<WorkerGone>,
     },
@@ -110,7 +110,7 @@ pub enum ToNode {
     /// What the process of an actor begins with, before its constructor.
     Restore {
         /// The takeover that this is for.
-        takeover: u32,
+        takeover: Takeover,
         /// For its process.
         restore: Box<Restore>,
     },
@@ -119,7 +119,7 @@ pub enum ToNode {
         /// The actor.
         actor: ActorId,
         /// The takeover that this is for.
-        takeover: u32,
+        takeover: Takeover,
         /// How.
         end: End,
     },

@@ -18,7 +18,7 @@ use sooner_wire::message::{
     GroupStrategy, Job, JobConfig, JobState, KillActor, ListNames, Location, Message, Outcome, Push, Query,
     QueryKind, RemoveGroup, ReserveName, SubscribeActor, TaskKind, TaskSpec,
 };
-use sooner_wire::{ActorId, Blob, FunctionId, GroupId, Name, NodeId, TaskId, WorkerId};
+use sooner_wire::{ActorId, Blob, FunctionId, GroupId, Name, NodeId, Takeover, TaskId, WorkerId};
 
 mod kit;
 
@@ -858,7 +858,7 @@ fn work_of_a_job_of_another_node_waits_until_it_is_known() {
     let actor = TaskId { owner: driver, number: 1 };
     let create = CreateActor { job: Some(driver), ..create(actor, 0, false, false) };
     let place = sooner_wire::message::PlaceActor {
-        takeover: 0,
+        takeover: Takeover(0),
         turn: 0,
         name: None,
         restores: false,

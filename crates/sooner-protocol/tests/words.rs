@@ -11,9 +11,9 @@ use sooner_wire::message::{
     ActorDead, ActorHere, ActorOutOfScope, ActorReady, ActorRestarting, ActorStarted, ActorsHere, AlsoHere,
     Answer, BundleStep, Checkpoint, Commit, CreateActor, Define, Failure, FailureCode, FindName, Job,
     JobConfig, JobState, KillActor, Location, Message, Outcome, PlaceActor, Prepare, Prepared, Push, Release,
-    Remote, ReserveName, Restore, Return, StillRead, SubscribeActor, TaskKind, TaskSpec, WorkerGone,
+    Remote, ReserveName, Restore, Return, Round, StillRead, SubscribeActor, TaskKind, TaskSpec, WorkerGone,
 };
-use sooner_wire::{ActorId, Blob, FunctionId, Name, NodeId, TaskId, WorkerId};
+use sooner_wire::{ActorId, Blob, FunctionId, Name, NodeId, Takeover, TaskId, WorkerId};
 
 mod kit;
 
@@ -96,7 +96,7 @@ fn said() -> impl Strategy<Value = Message> {
             FindName { request: 1, namespace: "space".to_owned(), name: name.to_string() }.into()
         }),
         1 => (0..4u64).prop_map(|round| {
-            StillRead { round: (1 << 63) + round, offsets: Vec::new(), lent: None }.into()
+            StillRead { round: Round::of_control(round), offsets: Vec::new(), lent: None }.into()
         }),
     ]
 }
@@ -110,8 +110,12 @@ fn job() -> impl Strategy<Value = Box<Job>> {
     })
 }
 
+fn takeover() -> impl Strategy<Value = Takeover> {
+    (0..3u32).prop_map(Takeover)
+}
+
 fn row() -> impl Strategy<Value = ActorHere> {
-    let about = (create(), 0..3u32, prop::option::of(process()), prop::option::of(gone()), name());
+    let about = (create(), takeover(), prop::option::of(process()), prop::option::of(gone()), name());
     (about, prop::option::of(state()), any::<bool>(), -1..2i32).prop_map(
         |((create, takeover, worker, gone, name), checkpoint, has_creation, restarts)| ActorHere {
             actor: create.actor,
@@ -137,13 +141,13 @@ fn row() -> impl Strategy<Value = ActorHere> {
 fn to_control() -> impl Strategy<Value = ToControl> {
     prop_oneof![
         6 => (process(), said()).prop_map(|(from, message)| ToControl::Routed { from, message: Box::new(message) }),
-        2 => (actor(), 0..3u32, process())
+        2 => (actor(), takeover(), process())
             .prop_map(|(actor, takeover, worker)| ToControl::ActorPlaced { actor, takeover, worker }),
-        1 => (create(), 0..3u32, any::<bool>(), any::<bool>()).prop_map(|(create, takeover, gives_back, no_workers)| {
+        1 => (create(), takeover(), any::<bool>(), any::<bool>()).prop_map(|(create, takeover, gives_back, no_workers)| {
             let (actor, reason, create) = (create.actor, String::new(), gives_back.then_some(create));
             ToControl::PlaceRefused { actor, takeover, reason, create, no_workers, for_now: no_workers }
         }),
-        2 => (actor(), 0..3u32, gone())
+        2 => (actor(), takeover(), gone())
             .prop_map(|(actor, takeover, gone)| ToControl::ActorProcessGone { actor, takeover, gone }),
         1 => process().prop_map(|process| ToControl::ProcessLeaves { process }),
         2 => (process(), any::<bool>()).prop_map(|(process, is_watched)| {
@@ -191,16 +195,16 @@ fn to_node() -> impl Strategy<Value = ToNode> {
         1 => process().prop_map(|to| {
             ToNode::Routed { to, message: Box::new(Answer { request: 1, ..Answer::default() }.into()) }
         }),
-        4 => (create(), 0..3u32, any::<bool>(), name()).prop_map(|(create, takeover, restores, name)| {
+        4 => (create(), takeover(), any::<bool>(), name()).prop_map(|(create, takeover, restores, name)| {
             let restarts = create.restarts;
             let place = PlaceActor { takeover, turn: 1, name, restores, create, restarts, description: None };
             ToNode::PlaceActor(Box::new(place))
         }),
-        1 => (actor(), 0..3u32, prop::option::of(state())).prop_map(|(actor, takeover, state)| {
+        1 => (actor(), takeover(), prop::option::of(state())).prop_map(|(actor, takeover, state)| {
             let restore = Box::new(Restore { actor, state, callers: Vec::new(), takeover: None });
             ToNode::Restore { takeover, restore }
         }),
-        2 => (actor(), 0..3u32, 0..3usize).prop_map(|(actor, takeover, end)| {
+        2 => (actor(), takeover(), 0..3usize).prop_map(|(actor, takeover, end)| {
             ToNode::EndActor { actor, takeover, end: [End::Killed, End::Finished, End::Succeeded][end] }
         }),
         1 => (actor(), process(), prop::option::of(started()))

@@ -14,7 +14,7 @@ use sooner_runtime::control::store::{Outcome, Store, StoreError};
 use sooner_wire::message::{
     CreateActor, Define, KillActor, Message, Push, ReserveName, TaskKind, TaskSpec, WorkerGone,
 };
-use sooner_wire::{ActorId, Blob, FunctionId, Name, NodeId, ResourceSet, TaskId, WorkerId};
+use sooner_wire::{ActorId, Blob, FunctionId, Name, NodeId, ResourceSet, Takeover, TaskId, WorkerId};
 
 use disk::{Disk, Step, apply};
 
@@ -27,7 +27,7 @@ const DRIVER: WorkerId = WorkerId(NODE.0 + 1);
 #[derive(Debug, Clone, Default)]
 struct Told {
     names: BTreeSet<String>,
-    takeovers: BTreeMap<ActorId, u32>,
+    takeovers: BTreeMap<ActorId, Takeover>,
     ended: BTreeSet<ActorId>,
 }
 
@@ -89,7 +89,7 @@ impl Head {
                 let (actor, takeover) = (place.create.actor, place.takeover);
                 self.told.takeovers.insert(actor, takeover);
                 self.note();
-                let worker = WorkerId(NODE.0 + 100 + u64::from(takeover));
+                let worker = WorkerId(NODE.0 + 100 + u64::from(takeover.0));
                 self.say(ToControl::ActorPlaced { actor, takeover, worker });
             }
             ToNode::Routed { message, .. } => {
@@ -189,7 +189,9 @@ fn what_the_directory_has_told_is_on_the_disk_after_any_crash() {
     }
     head.tell(KillActor { actor: TaskId { owner: DRIVER, number: 2 }, may_restart: None });
     assert_eq!((head.told.names.len(), head.told.takeovers.len()), (5, 5));
-    assert!(head.told.takeovers.values().any(|takeover| *takeover == 1) && head.told.ended.len() == 1);
+    assert!(
+        head.told.takeovers.values().any(|takeover| *takeover == Takeover(1)) && head.told.ended.len() == 1
+    );
 
     let steps = head.disk.steps();
     let (mut image, mut synced) = (Vec::new(), Vec::new());

@@ -13,6 +13,7 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use sooner_protocol::time::Instant;
 use sooner_protocol::worker::action::Actions;
+use sooner_wire::message::SpillId;
 
 use crate::oracle::Oracle;
 use crate::plan::Plan;
@@ -92,7 +93,7 @@ pub enum Wake {
     /// Bytes of a value that a node asked for are served, or come.
     Fetching(usize, u64),
     /// A value was written to a node's disk, or could not be.
-    Written(usize, u64),
+    Written(usize, SpillId),
     /// The timer of one end of a session is due.
     Session(usize, usize),
 }

@@ -25,4 +25,4 @@ pub use fallback::FallbackFile;
 pub use foreign::{ForeignMemory, Whereabouts};
 pub use mapping::{Begun, Mapping, MappingError, PrivateCopy};
 pub use progress::Progress;
-pub use room::{Available, Room};
+pub use room::{Available, NoBlock, Room};

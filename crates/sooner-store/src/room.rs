@@ -47,6 +47,27 @@ const SPARE_PART: u64 = 4;
 /// Says how many bytes the machine, or the control group, could still give.
 pub type Available = Box<dyn Fn() -> u64 + Send>;
 
+/// Why there is no block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoBlock {
+    /// No gap is large enough.
+    NoGap,
+    /// The machine has no memory for its pages. It had so much left (bytes).
+    Shortage(u64),
+    /// Some of its pages are there now: the next [`Room::allocate`] for as much goes on from there.
+    Reserving,
+}
+
+/// How many pages of a range are there after a round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Populated {
+    All,
+    /// As many as one round may add.
+    Part,
+    /// The machine refused.
+    Refused,
+}
+
 /// See the module.
 pub struct Room {
     arena: Arena,
@@ -57,8 +78,6 @@ pub struct Room {
     peaks: [u64; 2],
     /// When this period ends (nanoseconds), if it is to be looked at.
     ends: Option<u64>,
-    shortage: Option<u64>,
-    is_reserving: bool,
     huge: Willing,
     fallback: Option<Fallback>,
     spare: Option<Arena>,
@@ -82,8 +101,6 @@ impl Room {
             available,
             peaks: [0; 2],
             ends: None,
-            shortage: None,
-            is_reserving: false,
             huge: Willing::default(),
             fallback: None,
             spare: None,
@@ -141,22 +158,22 @@ impl Room {
         self.spare.is_some() && offset >= start && offset < self.mapping.total_bytes()
     }
 
-    /// Takes a block with all its pages, or `None` when no gap is large enough, the machine has no memory for
-    /// it ([`Self::shortage`]), or more of its pages are to be reserved ([`Self::is_reserving`]).
-    pub fn allocate(&mut self, bytes: u64) -> Option<u64> {
-        self.shortage = None;
-        self.is_reserving = false;
-        let offset = self.arena.allocate(bytes)?;
-        if !self.reserve(offset, offset + Arena::rounded(bytes)) {
-            self.peaks[0] = self.peaks[0].max(self.arena.used());
+    /// Takes a block with all its pages.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn allocate(&mut self, bytes: u64) -> Result<u64, NoBlock> {
+        let offset = self.arena.allocate(bytes).ok_or(NoBlock::NoGap)?;
+        let reserved = self.reserve(offset, offset + Arena::rounded(bytes));
+        self.peaks[0] = self.peaks[0].max(self.arena.used());
+        if let Err(why) = reserved {
             self.arena.free(offset);
-            if self.shortage.is_some() {
+            if matches!(why, NoBlock::Shortage(_)) {
                 self.release(STORE_RESERVE_BYTES);
             }
-            return None;
+            return Err(why);
         }
-        self.peaks[0] = self.peaks[0].max(self.arena.used());
-        Some(offset)
+        Ok(offset)
     }
 
     /// Takes a block in the file. `None` if there is no file.
@@ -203,18 +220,6 @@ impl Room {
             (_, Some(spare)) if self.is_spare(offset) => spare,
             _ => &self.arena,
         }
-    }
-
-    /// What the machine had left (bytes) when the last [`Self::allocate`] was refused for that reason.
-    #[must_use]
-    pub fn shortage(&self) -> Option<u64> {
-        self.shortage
-    }
-
-    /// The last [`Self::allocate`] has come some way: the next one for as much will go on from there.
-    #[must_use]
-    pub fn is_reserving(&self) -> bool {
-        self.is_reserving
     }
 
     /// See [`Arena::holds`].
@@ -275,27 +280,33 @@ impl Room {
         }
     }
 
-    /// Has all pages of a range there. False if the machine has no memory for them.
-    fn reserve(&mut self, start: u64, end: u64) -> bool {
+    /// Has all pages of a range there, or says why they are not.
+    fn reserve(&mut self, start: u64, end: u64) -> Result<(), NoBlock> {
         if self.pages.missing(start, end).is_empty() {
-            return true;
+            return Ok(());
         }
         let ahead = self.ahead(start, end);
         let available = (self.available)();
-        if self.fits(start, end + ahead, available) && self.populate(start, end + ahead) {
-            return true;
+        let mut populated = Populated::Refused;
+        if self.fits(start, end + ahead, available) {
+            populated = self.populate(start, end + ahead);
+        }
+        if populated == Populated::All {
+            return Ok(());
         }
         if !self.fits(start, end, available) {
             // What is given back now, the machine has for the next attempt.
-            self.is_reserving = self.release(STORE_RESERVE_BYTES) > 0;
-            self.shortage = Some(available).filter(|_| !self.is_reserving);
-            return false;
+            let gives_back = self.release(STORE_RESERVE_BYTES) > 0;
+            return Err(if gives_back { NoBlock::Reserving } else { NoBlock::Shortage(available) });
         }
-        if self.is_reserving || self.populate(start, end) {
-            return !self.is_reserving;
+        if populated == Populated::Refused {
+            populated = self.populate(start, end);
         }
-        self.shortage = Some(available).filter(|_| !self.is_reserving);
-        false
+        match populated {
+            Populated::All => Ok(()),
+            Populated::Part => Err(NoBlock::Reserving),
+            Populated::Refused => Err(NoBlock::Shortage(available)),
+        }
     }
 
     fn fits(&self, start: u64, end: u64, available: u64) -> bool {
@@ -311,29 +322,28 @@ impl Room {
         for_others.max(whole).min(self.arena.gap_at(end))
     }
 
-    /// Has pages of a range there, as many as one round may. False if some are missing still.
-    fn populate(&mut self, start: u64, end: u64) -> bool {
+    /// Has pages of a range there, as many as one round may.
+    fn populate(&mut self, start: u64, end: u64) -> Populated {
         let mut left = STORE_RESERVE_BYTES;
         for (from, until) in self.pages.missing(start, end) {
             let mut at = from;
             while at < until {
                 if left == 0 {
-                    self.is_reserving = true;
-                    return false;
+                    return Populated::Part;
                 }
                 // A part at a time: a signal makes the kernel begin anew with the call.
                 let length = up_to_huge_pages(at, STORE_RELEASE_BYTES.min(until - at).min(left));
                 if !self.make_huge(at, length) && self.fallocate(FallocateFlags::empty(), at, length).is_err()
                 {
                     self.punch(at, length);
-                    return false;
+                    return Populated::Refused;
                 }
                 self.pages.add(at, at + length);
                 at += length;
                 left -= length;
             }
         }
-        true
+        Populated::All
     }
 
     /// Has huge pages for a range there of which nothing is. False if there are none.
@@ -447,10 +457,7 @@ mod tests {
         assert_eq!(blocks_of(&mapping), 0);
         let small = [(); 4].map(|()| room.allocate_spare(MIB).expect("a quarter together"));
         assert_eq!(room.allocate_spare(MIB), None);
-        assert!(
-            room.allocate(16 * MIB).is_some_and(|block| block < small[0]),
-            "it takes nothing of the rest"
-        );
+        assert!(room.allocate(16 * MIB).is_ok_and(|block| block < small[0]), "it takes nothing of the rest");
         assert!(small.into_iter().all(|block| room.free(block)));
         left.store(0, Ordering::Relaxed);
         assert_eq!(room.allocate_spare(MIB), None, "the machine has none");
@@ -475,7 +482,7 @@ mod tests {
         assert_eq!(room.resident(), there, "the next ones are reserved with it");
         assert!(room.free(large) && room.free(small));
         assert_eq!((room.used(), blocks_of(&mapping)), (0, there));
-        assert_eq!(room.allocate(20 * MIB), Some(large), "warm");
+        assert_eq!(room.allocate(20 * MIB), Ok(large), "warm");
         assert_eq!(blocks_of(&mapping), there);
     }
 
@@ -519,12 +526,12 @@ mod tests {
     fn the_limit_is_met_to_the_byte() {
         let (mut room, _, _) = room(MIB);
         let first = room.allocate(MIB - 4096).expect("room");
-        assert!(room.allocate(4096).is_some());
-        assert_eq!((room.allocate(1), room.shortage()), (None, None));
+        assert!(room.allocate(4096).is_ok());
+        assert_eq!(room.allocate(1), Err(NoBlock::NoGap));
         assert_eq!(room.used(), MIB);
         assert!(room.free(first));
-        assert_eq!(room.allocate(MIB - 4095), None);
-        assert!(room.allocate(MIB - 4096).is_some());
+        assert_eq!(room.allocate(MIB - 4095), Err(NoBlock::NoGap));
+        assert!(room.allocate(MIB - 4096).is_ok());
     }
 
     #[test]
@@ -532,27 +539,23 @@ mod tests {
         let (mut room, mapping, left) = room(64 * MIB);
         let first = room.allocate(8 * MIB).expect("room");
         left.store(STORE_SPARE_BYTES + MIB, Ordering::Relaxed);
-        assert_eq!(room.allocate(8 * MIB), None);
-        assert_eq!(room.shortage(), Some(STORE_SPARE_BYTES + MIB));
+        assert_eq!(room.allocate(8 * MIB), Err(NoBlock::Shortage(STORE_SPARE_BYTES + MIB)));
         assert_eq!((room.used(), blocks_of(&mapping)), (8 * MIB, 8 * MIB), "nothing is left of the attempt");
-        assert!(room.allocate(MIB).is_some(), "what there is memory for");
-        assert_eq!(room.shortage(), None);
+        assert!(room.allocate(MIB).is_ok(), "what there is memory for");
         assert!(room.free(first));
-        assert_eq!(room.allocate(8 * MIB), Some(first), "warm pages cost the machine nothing");
+        assert_eq!(room.allocate(8 * MIB), Ok(first), "warm pages cost the machine nothing");
         assert!(room.free(first));
-        assert_eq!(room.allocate(9 * MIB), None);
+        assert!(room.allocate(9 * MIB).is_err());
         assert_eq!(blocks_of(&mapping), MIB, "the machine was given what nobody uses");
     }
 
     #[test]
     fn what_is_idle_goes_back_but_for_some() {
         let (mut room, mapping, left) = room(1024 * MIB);
-        assert_eq!(room.allocate(600 * MIB), None);
-        assert!(room.is_reserving() && room.shortage().is_none());
+        assert_eq!(room.allocate(600 * MIB), Err(NoBlock::Reserving));
         assert_eq!((room.used(), blocks_of(&mapping)), (0, STORE_RESERVE_BYTES), "a part in each round");
-        assert_eq!(room.allocate(600 * MIB), None);
+        assert_eq!(room.allocate(600 * MIB), Err(NoBlock::Reserving));
         let block = room.allocate(600 * MIB).expect("room");
-        assert!(!room.is_reserving());
         assert_eq!(room.deadline(5), None, "all of it is in use");
         assert!(room.free(block));
         let mut now = room.deadline(5).expect("too much");
@@ -568,12 +571,12 @@ mod tests {
         }
         assert_eq!((room.resident(), blocks_of(&mapping)), (STORE_WARM_BYTES, STORE_WARM_BYTES));
         assert!(rounds >= (600 * MIB - STORE_WARM_BYTES) / STORE_RELEASE_BYTES, "a part at a time");
-        assert_eq!(room.allocate(100 * MIB), Some(block), "the front is kept");
+        assert_eq!(room.allocate(100 * MIB), Ok(block), "the front is kept");
 
         left.store(STORE_SPARE_BYTES, Ordering::Relaxed);
         assert!(room.free(block));
-        assert!(room.allocate(1).is_some());
-        assert_eq!(room.allocate(900 * MIB), None);
+        assert!(room.allocate(1).is_ok());
+        assert!(room.allocate(900 * MIB).is_err());
         assert_eq!(blocks_of(&mapping), 4096, "a machine that is short gets all of it");
     }
 }

@@ -6,6 +6,8 @@
 //! the lower 24 count the node's processes. Ids are minted by the owner alone; nothing here draws random
 //! numbers.
 
+use std::fmt;
+
 use minicbor::{Decode, Encode};
 
 macro_rules! number_id {
@@ -35,9 +37,30 @@ number_id!(
     ShapeId, u32
 );
 number_id!(
+    /// Which of an actor's processes: how often another one had taken over from the one before.
+    Takeover, u32
+);
+number_id!(
     /// A function or class: a hash of its pickled form.
     FunctionId, u64
 );
+
+impl Takeover {
+    /// The first process took over from none.
+    pub const FIRST: Self = Self(0);
+
+    /// The process after this one.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
+impl fmt::Display for Takeover {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
 
 /// The bits of a process's id that count the processes of its node.
 const PROCESS_BITS: u64 = 0xff_ffff;

@@ -18,7 +18,9 @@ pub mod value;
 pub mod version;
 
 pub use blob::{Blob, Name};
-pub use id::{ActorId, FunctionId, GroupId, LeaseId, NodeId, ObjectId, ShapeId, Started, TaskId, WorkerId};
+pub use id::{
+    ActorId, FunctionId, GroupId, LeaseId, NodeId, ObjectId, ShapeId, Started, Takeover, TaskId, WorkerId,
+};
 pub use message::Message;
 pub use resources::{ResourceSet, size};
 pub use strategy::Strategy;

@@ -10,7 +10,7 @@
 
 use crate::message::{
     ActorsHere, Change, Checkpoint, CreateActor, Item, Message, Outcome, PlaceActor, PlaceRefused, Push,
-    Remote, Reply, Restore, Routed, Value, is_spilled,
+    Remote, Reply, Restore, Routed, Value,
 };
 use crate::{NodeId, WorkerId};
 
@@ -27,7 +27,7 @@ impl Outcome {
     pub fn localise(&mut self, me: NodeId) {
         if let Self::Remote(remote) = self
             && remote.node == me
-            && !is_spilled(remote.location.offset)
+            && !remote.location.place().is_disk()
         {
             *self = Self::Stored(remote.location);
         }

@@ -9,7 +9,7 @@ use minicbor::{Decode, Encode};
 
 use crate::limits::{CREATION_PIECES_MAX, STORE_VALUE_BYTES_MAX};
 use crate::message::{Bundle, CreateActor, GroupStrategy, JobConfig};
-use crate::{ActorId, Blob, GroupId, NodeId, WorkerId};
+use crate::{ActorId, Blob, GroupId, NodeId, Takeover, WorkerId};
 
 /// Version of keys and records together. Raised when an older sooner could misread what is written.
 ///
@@ -189,7 +189,7 @@ pub struct ActorRecord {
     pub actor: ActorId,
     /// How many processes took over so far.
     #[n(1)]
-    pub takeover: u32,
+    pub takeover: Takeover,
     /// The node that was asked for this process; `None` while it waits for one.
     #[n(2)]
     pub node: Option<NodeId>,
@@ -302,7 +302,7 @@ mod tests {
         let name = Some(("space".to_owned(), "it".to_owned()));
         ActorRecord {
             actor: ACTOR,
-            takeover: 3,
+            takeover: Takeover(3),
             node: None,
             restarts: -1,
             job: DRIVER,

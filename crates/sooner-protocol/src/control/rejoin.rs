@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 
 use sooner_wire::message::{ActorDead, ActorHere, ActorsHere, AlsoHere, Checkpoint, WorkerGone};
-use sooner_wire::{ActorId, NodeId, TaskId, WorkerId};
+use sooner_wire::{ActorId, NodeId, Takeover, TaskId, WorkerId};
 
 use super::directory::actors::{Actor, Phase};
 use super::directory::checkpoints::Keeping;
@@ -330,10 +330,10 @@ fn taker(row: &ActorHere) -> WorkerId {
     row.worker.or(row.gone.as_ref().map(|gone| gone.worker)).unwrap_or_default()
 }
 
-fn end(node: NodeId, actor: ActorId, takeover: u32, end: End, out: &mut DirectoryActions) {
+fn end(node: NodeId, actor: ActorId, takeover: Takeover, end: End, out: &mut DirectoryActions) {
     let end = ToNode::EndActor { actor, takeover, end };
     out.push(DirectoryAction::Send(node, Box::new(end)));
 }
 
 /// An end of which the control service may not have heard: of which process of which actor, and how.
-pub(super) type UnheardEnd = (ActorId, u32, WorkerGone);
+pub(super) type UnheardEnd = (ActorId, Takeover, WorkerGone);

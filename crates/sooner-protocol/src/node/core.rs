@@ -23,9 +23,7 @@
 use std::collections::VecDeque;
 
 use crate::probes::bug;
-use sooner_wire::message::{
-    DropCopy, FIRST_CONTROL_ROUND, FindNodes, JobConfig, Located, Message, Promote, WorkerGone,
-};
+use sooner_wire::message::{DropCopy, FindNodes, JobConfig, Located, Message, Promote, SpillId, WorkerGone};
 use sooner_wire::strategy::Labels;
 use sooner_wire::{ActorId, LeaseId, NodeId, ObjectId, ResourceSet, ShapeId, Started, WorkerId};
 
@@ -81,12 +79,12 @@ pub enum NodeAction {
     /// [`Self::Fetch`] asks for of this node itself are such values: they are read behind it.
     Spill {
         /// The value.
-        spilled: u64,
+        spilled: SpillId,
         /// The block.
         block: u64,
     },
     /// Nobody needs what was written of a value.
-    DropSpilled(u64),
+    DropSpilled(SpillId),
     /// Close it. Nothing may be written to its block from now on.
     StopFetching {
         /// The object.
@@ -516,9 +514,7 @@ impl NodeCore {
             Message::Watch(watch) => self.on_client_watch(from, watch.worker, out),
             Message::Sever(sever) => self.on_sever(from, sever, out),
             Message::UnknownBlocks(answer) => self.on_unknown_blocks(from, answer, out),
-            Message::StillRead(answer) if answer.round >= FIRST_CONTROL_ROUND => {
-                self.route(from, answer, out)
-            }
+            Message::StillRead(answer) if answer.round.is_of_control() => self.route(from, answer, out),
             Message::StillRead(answer) => {
                 self.on_forgotten(answer.round, from, out);
                 let free = self.holders.on_answer(from, &answer);

@@ -3,7 +3,7 @@
 
 use sooner_wire::limits::BUNDLES_REPORTED_MAX;
 use sooner_wire::message::state::{DemandRow, MemoryRow, NodeReport, WorkerRow};
-use sooner_wire::message::{Answer, Query, QueryKind, ShapeDemand, is_spilled};
+use sooner_wire::message::{self as wire, Answer, Query, QueryKind, ShapeDemand};
 use sooner_wire::{ResourceSet, WorkerId};
 
 use super::core::{Worker, WorkerState, send};
@@ -19,7 +19,7 @@ impl NodeCore {
         NodeReport {
             total: self.resources.total().clone(),
             free: self.resources.free().clone(),
-            blocks: self.holders.all().filter(|block| !is_spilled(*block)).count() as u64,
+            blocks: self.holders.all().filter(|block| !wire::Place::of(*block).is_disk()).count() as u64,
             workers: self.workers.iter().map(|(id, worker)| self.worker_row(*id, worker)).collect(),
             demands: self.demand_rows(),
             leases: self.leases.len() as u64,
@@ -35,7 +35,9 @@ impl NodeCore {
         let mut row = MemoryRow::default();
         let arriving: Set<u64> = self.pulls.arriving().collect();
         row.incoming = arriving.iter().map(|block| length_of(*block)).sum();
-        for block in self.holders.all().filter(|block| !is_spilled(*block) && !arriving.contains(block)) {
+        for block in
+            self.holders.all().filter(|block| !wire::Place::of(*block).is_disk() && !arriving.contains(block))
+        {
             let bytes = length_of(block);
             if self.residency.is_written_from(block) {
                 row.outgoing += bytes;

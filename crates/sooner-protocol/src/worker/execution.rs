@@ -29,7 +29,7 @@ mod executing;
 mod instance;
 pub(super) mod suspending;
 
-pub use instance::{Instance, Restored, Takeover};
+pub use instance::{Instance, Restored, TakingOver};
 
 /// An object with its slot, to make handles and views from.
 pub type Met = (ObjectId, Arc<Slot>);
@@ -166,7 +166,7 @@ pub struct Execution {
     /// Calls that wait until those are through that are made again after a takeover. As many as may be in
     /// flight.
     held: VecDeque<Incoming>,
-    takeover: Takeover,
+    takeover: TakingOver,
     running: Map<TaskId, Running>,
     /// Streaming tasks, queued or running.
     taken: Map<TaskId, Taken>,
@@ -241,7 +241,7 @@ impl Execution {
                 self.groups = Groups::new(incoming.push.spec.concurrency, groups);
             }
             self.queue.push_front(incoming);
-        } else if recovers(&incoming) && !matches!(self.takeover, Takeover::None) {
+        } else if recovers(&incoming) && !matches!(self.takeover, TakingOver::None) {
             self.let_through(incoming);
         } else if matches!(incoming.from, Peer::Worker(caller) if self.takeover.holds(caller)) {
             self.held.push_back(incoming);
@@ -349,7 +349,7 @@ impl Execution {
     #[inline]
     #[must_use]
     pub fn lacks_call(&self) -> bool {
-        self.has_refused_again && !matches!(self.takeover, Takeover::None)
+        self.has_refused_again && !matches!(self.takeover, TakingOver::None)
     }
 
     fn next_at(&self, only: Option<usize>) -> Option<usize> {

@@ -5,7 +5,7 @@ use sooner_protocol::time::Instant;
 use sooner_wire::limits::{ENDED_MAX, RETRY_PAUSE_NANOS};
 use sooner_wire::message::{
     ActorDead, ActorOutOfScope, ActorReady, ActorStarted, CreateActor, Failure, FailureCode, ForgetLost,
-    KillActor, Message, Resumed, ReturnLease, StillRead, SubscribeActor, Suspended,
+    KillActor, Message, Resumed, ReturnLease, Round, StillRead, SubscribeActor, Suspended,
 };
 use sooner_wire::{LeaseId, Started, TaskId, WorkerId};
 
@@ -269,7 +269,7 @@ fn an_actor_is_looked_up_behind_what_its_owner_said() {
     node.on_connected(OTHER, 3, NOW);
     let actor = TaskId { owner: DRIVER, number: 1 };
     let asked = |round| vec![told(DRIVER, ForgetLost { round, offsets: Vec::new() })];
-    let (first, second) = (1 << 63, (1 << 63) + 1);
+    let (first, second) = (Round::of_control(0), Round::of_control(1));
     // The owner's word comes over another connection, after the question of a process that has the handle.
     assert_eq!(say(&mut node, OTHER, SubscribeActor { actor }), asked(first));
     assert_eq!(say(&mut node, DRIVER, SubscribeActor { actor }), []);

@@ -5,7 +5,7 @@ use sooner_protocol::node::objects::Serves;
 use sooner_protocol::node::{NodeAction, NodeActions, NodeCore, ServedSpill};
 use sooner_wire::message::{
     AboutNode, FreeBlocks, GiveBlock, HandOver, HeldFrom, Location, Message, NodeRow, Priority, Pull,
-    Relinquish, Relinquished, Relinquishing, Remote, SPILLED, kind, node_state,
+    Relinquish, Relinquished, Relinquishing, Remote, SpillId, kind, node_state,
 };
 use sooner_wire::{NodeId, ObjectId, TaskId, WorkerId};
 
@@ -14,7 +14,7 @@ use super::{NOW, cpus, worker_gone};
 const HERE: NodeId = NodeId(1 << 24);
 const THERE: NodeId = NodeId(2 << 24);
 const FAR: WorkerId = WorkerId((2 << 24) + 1);
-const FIRST: u64 = SPILLED + 1;
+const FIRST: SpillId = SpillId(1);
 
 fn object(number: u64) -> ObjectId {
     TaskId { owner: FAR, number }.object(0)
@@ -57,7 +57,7 @@ fn relieve(node: &mut NodeCore, bytes: u64) -> (bool, NodeActions) {
     (moves, out)
 }
 
-fn asked(block: u64, spilled: u64) -> NodeAction {
+fn asked(block: u64, spilled: SpillId) -> NodeAction {
     let blocks = vec![Relinquishing { offset: block, spilled: Some(spilled) }];
     let message = Box::new(Relinquish { blocks, gives_way: None, node: Some(HERE), recomputes: None }.into());
     NodeAction::Route { from: WorkerId(HERE.0), to: FAR, message }
@@ -71,7 +71,7 @@ fn hear(node: &mut NodeCore, message: impl Into<Message>) -> NodeActions {
     out
 }
 
-fn moved(block: u64, spilled: u64) -> Relinquished {
+fn moved(block: u64, spilled: SpillId) -> Relinquished {
     let moved = vec![Relinquishing { offset: block, spilled: Some(spilled) }];
     Relinquished { moved, others: Vec::new(), node: Some(HERE) }
 }
@@ -94,7 +94,10 @@ fn a_value_of_an_owner_elsewhere_goes_to_disk_and_is_read_there() {
     assert_eq!(node.begin_serving_spilled(FIRST, object(1)), ServedSpill::Disk);
     let stranger = TaskId { owner: WorkerId(FAR.0 + 1), number: 1 }.object(0);
     assert_ne!(node.begin_serving_spilled(FIRST, stranger), ServedSpill::Disk, "of another owner");
-    assert_eq!(hear(&mut node, FreeBlocks { offsets: vec![FIRST] }), [NodeAction::DropSpilled(FIRST)]);
+    assert_eq!(
+        hear(&mut node, FreeBlocks { offsets: vec![FIRST.offset()] }),
+        [NodeAction::DropSpilled(FIRST)]
+    );
     assert_eq!(node.begin_serving_spilled(FIRST, object(1)), ServedSpill::No);
     assert_eq!(node.spilled(), 0);
 }
@@ -111,7 +114,7 @@ fn what_has_moved_is_not_waited_for_where_it_was() {
     node.on_allocated(64, giver);
     assert_eq!(node.begin_serving(64, object(1)), Serves::No);
     assert_eq!(node.begin_serving(64, object(2)), Serves::NotYet, "its giver may say so");
-    hear(&mut node, FreeBlocks { offsets: vec![FIRST] });
+    hear(&mut node, FreeBlocks { offsets: vec![FIRST.offset()] });
     assert_eq!(node.begin_serving(64, object(1)), Serves::NotYet, "nothing is kept of what is gone");
 }
 
@@ -142,7 +145,7 @@ fn what_is_in_use_stays_and_is_asked_for_again_without_hope() {
     assert_eq!(hear(&mut node, stays.clone()), []);
     assert_eq!(node.begin_serving(64, object(1)), Serves::Yes);
     node.end_serving(64, &mut NodeActions::new());
-    assert_eq!(relieve(&mut node, 100), (false, vec![asked(64, FIRST + 1)]));
+    assert_eq!(relieve(&mut node, 100), (false, vec![asked(64, FIRST.next())]));
     assert_eq!(hear(&mut node, stays), []);
 }
 
@@ -171,7 +174,7 @@ fn an_owner_that_is_gone_is_not_waited_for() {
     // Another one takes its place.
     node.on_allocated(128, giver);
     let own = Relinquish {
-        blocks: vec![Relinquishing { offset: 128, spilled: Some(FIRST + 1) }],
+        blocks: vec![Relinquishing { offset: 128, spilled: Some(FIRST.next()) }],
         gives_way: None,
         node: None,
         recomputes: None,
@@ -206,20 +209,20 @@ fn what_no_disk_takes_is_brought_to_where_its_owner_is() {
     give(&mut node, giver, 128, 2);
     assert!(relieve(&mut node, 200).0);
     hear(&mut node, moved(64, FIRST));
-    hear(&mut node, moved(128, FIRST + 1));
+    hear(&mut node, moved(128, FIRST.next()));
     let mut out = NodeActions::new();
     node.on_spilled(FIRST, true, &mut out);
     assert_eq!(relieve(&mut node, 100), (true, vec![]), "the other one is still on its way");
-    node.on_spilled(FIRST + 1, false, &mut out);
+    node.on_spilled(FIRST.next(), false, &mut out);
     assert_eq!(out, [NodeAction::FreeBlock(64)]);
-    let hand = Box::new(HandOver { node: HERE, offsets: vec![FIRST + 1] }.into());
+    let hand = Box::new(HandOver { node: HERE, offsets: vec![FIRST.next().offset()] }.into());
     let hand = NodeAction::Route { from: WorkerId(HERE.0), to: FAR, message: hand };
     assert_eq!(relieve(&mut node, 1_000), (true, vec![hand]), "what is on disk takes no room");
     assert_eq!(relieve(&mut node, 1_000), (true, vec![]), "it is on its way");
     // The owner pulls it, and gives it back.
-    assert_eq!(node.begin_serving_spilled(FIRST + 1, object(2)), ServedSpill::Here(128));
-    let mut out = hear(&mut node, FreeBlocks { offsets: vec![FIRST + 1] });
+    assert_eq!(node.begin_serving_spilled(FIRST.next(), object(2)), ServedSpill::Here(128));
+    let mut out = hear(&mut node, FreeBlocks { offsets: vec![FIRST.next().offset()] });
     node.end_serving(128, &mut out);
-    assert_eq!(out, [NodeAction::DropSpilled(FIRST + 1), NodeAction::FreeBlock(128)]);
+    assert_eq!(out, [NodeAction::DropSpilled(FIRST.next()), NodeAction::FreeBlock(128)]);
     assert_eq!(relieve(&mut node, 1_000), (false, vec![]));
 }

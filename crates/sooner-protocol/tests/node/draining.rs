@@ -7,7 +7,7 @@ use sooner_protocol::uplink::{End, PlaceActor, ToControl, ToNode};
 use sooner_wire::message::{
     AboutNode, CreateActor, FreeBlocks, GiveBlock, HandOver, HandedOver, Message, kind, node_state,
 };
-use sooner_wire::{ActorId, NodeId, TaskId, WorkerId, message};
+use sooner_wire::{ActorId, NodeId, Takeover, TaskId, WorkerId, message};
 
 use super::{NOW, cpus, create, worker_gone};
 
@@ -144,7 +144,7 @@ fn nothing_is_handed_over_to_a_node_that_leaves_too() {
 
 fn place(restarts: i32) -> PlaceActor {
     PlaceActor {
-        takeover: 0,
+        takeover: Takeover(0),
         turn: 0,
         name: None,
         restores: false,
@@ -195,7 +195,7 @@ pub(super) fn say(control: &mut Directory, node: NodeId, word: ToControl) -> Dir
 pub(super) fn placed_on(out: &DirectoryActions) -> Vec<(NodeId, u32)> {
     let placed = |action: &DirectoryAction| match action {
         DirectoryAction::Send(node, word) => match &**word {
-            ToNode::PlaceActor(place) => Some((*node, place.takeover)),
+            ToNode::PlaceActor(place) => Some((*node, place.takeover.0)),
             _ => None,
         },
         DirectoryAction::Warn(_) | DirectoryAction::Persist(..) => None,
@@ -213,26 +213,26 @@ fn drain(control: &mut Directory) -> DirectoryActions {
 const PROCESS: WorkerId = WorkerId((2 << 24) + 9);
 
 fn placed() -> ToControl {
-    ToControl::ActorPlaced { actor: ACTOR, takeover: 0, worker: PROCESS }
+    ToControl::ActorPlaced { actor: ACTOR, takeover: Takeover(0), worker: PROCESS }
 }
 
 fn gone(takeover: u32, worker: WorkerId) -> ToControl {
     let gone = worker_gone(worker, "ended");
-    ToControl::ActorProcessGone { actor: ACTOR, takeover, gone: Box::new(gone) }
+    ToControl::ActorProcessGone { actor: ACTOR, takeover: Takeover(takeover), gone: Box::new(gone) }
 }
 
 #[test]
 fn an_actor_moves_without_using_up_a_restart() {
     let mut control = directory(1);
     say(&mut control, THERE, placed());
-    let end = ToNode::EndActor { actor: ACTOR, takeover: 0, end: End::Finished };
+    let end = ToNode::EndActor { actor: ACTOR, takeover: Takeover(0), end: End::Finished };
     assert_eq!(drain(&mut control), [DirectoryAction::Send(THERE, Box::new(end))]);
     assert_eq!(placed_on(&say(&mut control, THERE, gone(0, PROCESS))), [(HERE, 1)]);
     let next = WorkerId(HERE.0 + 9);
-    say(&mut control, HERE, ToControl::ActorPlaced { actor: ACTOR, takeover: 1, worker: next });
+    say(&mut control, HERE, ToControl::ActorPlaced { actor: ACTOR, takeover: Takeover(1), worker: next });
     // Its restart is still there, and is the last one.
     assert_eq!(placed_on(&say(&mut control, HERE, gone(1, next))), [(HERE, 2)]);
-    say(&mut control, HERE, ToControl::ActorPlaced { actor: ACTOR, takeover: 2, worker: next });
+    say(&mut control, HERE, ToControl::ActorPlaced { actor: ACTOR, takeover: Takeover(2), worker: next });
     assert_eq!(placed_on(&say(&mut control, HERE, gone(2, next))), []);
 }
 
@@ -241,7 +241,7 @@ fn an_actor_whose_process_began_meanwhile_moves_too() {
     let mut control = directory(1);
     assert_eq!(drain(&mut control), [], "it has no process yet, as far as is known");
     let out = say(&mut control, THERE, placed());
-    let end = ToNode::EndActor { actor: ACTOR, takeover: 0, end: End::Finished };
+    let end = ToNode::EndActor { actor: ACTOR, takeover: Takeover(0), end: End::Finished };
     assert!(out.contains(&DirectoryAction::Send(THERE, Box::new(end))), "{out:?}");
     assert_eq!(placed_on(&say(&mut control, THERE, gone(0, PROCESS))), [(HERE, 1)]);
 }
@@ -259,7 +259,7 @@ fn an_actor_that_was_given_back_begins_elsewhere() {
     drain(&mut control);
     let refused = ToControl::PlaceRefused {
         actor: ACTOR,
-        takeover: 0,
+        takeover: Takeover(0),
         reason: "its node is about to end".to_owned(),
         create: Some(Box::new(owned(0))),
         no_workers: false,

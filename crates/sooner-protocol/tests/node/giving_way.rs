@@ -3,7 +3,7 @@
 use sooner_wire::ObjectId;
 use sooner_wire::limits::SPILL_RETRY_NANOS;
 use sooner_wire::message::{
-    FreeBlocks, Location, Priority, Pull, Relinquish, Relinquished, Relinquishing, Remote,
+    FreeBlocks, Location, Priority, Pull, Relinquish, Relinquished, Relinquishing, Remote, SpillId,
 };
 
 use super::*;
@@ -17,7 +17,7 @@ fn object(number: u64) -> ObjectId {
 }
 
 /// A value of the driver, in a block of its own, is to go to disk. Its number there.
-fn ask_for(node: &mut Solo, block: u64) -> u64 {
+fn ask_for(node: &mut Solo, block: u64) -> SpillId {
     node.on_allocated(block, DRIVER);
     let mut out = NodeActions::new();
     assert!(node.relieve(LENGTH, |_| LENGTH, &mut out));
@@ -32,7 +32,7 @@ fn ask_for(node: &mut Solo, block: u64) -> u64 {
 }
 
 /// ... and does.
-fn spill(node: &mut Solo, block: u64) -> u64 {
+fn spill(node: &mut Solo, block: u64) -> SpillId {
     let spilled = ask_for(node, block);
     let mut out = NodeActions::new();
     node.on_spilled(spilled, true, &mut out);
@@ -40,8 +40,8 @@ fn spill(node: &mut Solo, block: u64) -> u64 {
     spilled
 }
 
-fn pull(node: &mut Solo, worker: WorkerId, number: u64, spilled: u64) -> NodeActions {
-    let location = Location { offset: spilled, length: LENGTH };
+fn pull(node: &mut Solo, worker: WorkerId, number: u64, spilled: SpillId) -> NodeActions {
+    let location = Location { offset: spilled.offset(), length: LENGTH };
     let remote = Remote { node: DRIVER.node(), location };
     say(node, worker, Pull { object: object(number), remote, priority: Priority::Argument })
 }

@@ -9,7 +9,7 @@ use sooner_wire::message::{
     ActorHere, ActorReady, ActorStarted, ActorsHere, AlsoHere, FindName, KeepObjects, Location, Message,
     Outcome, PlaceActor, Restore, Return, SubscribeActor, Watch, WorkerGone,
 };
-use sooner_wire::{ActorId, Blob, NodeId, TaskId, WorkerId};
+use sooner_wire::{ActorId, Blob, NodeId, Takeover, TaskId, WorkerId};
 
 use super::{NOW, cpus, create, told, worker_gone};
 
@@ -27,7 +27,7 @@ fn name() -> (String, String) {
 fn row(takeover: u32, worker: WorkerId) -> ActorHere {
     ActorHere {
         actor: ACTOR,
-        takeover,
+        takeover: Takeover(takeover),
         worker: Some(worker),
         is_ready: true,
         job: DRIVER,
@@ -93,7 +93,7 @@ fn place(control: &Directory) -> (u8, Option<WorkerId>) {
 }
 
 fn kill(node: NodeId, takeover: u32) -> (NodeId, ToNode) {
-    (node, ToNode::EndActor { actor: ACTOR, takeover, end: End::Killed })
+    (node, ToNode::EndActor { actor: ACTOR, takeover: Takeover(takeover), end: End::Killed })
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn of_two_processes_of_one_actor_the_later_lives() {
     hear(&mut control, |control, out| control.on_all_here(NOW, out));
     assert_eq!(place(&control), (3, Some(second)));
     // A node that was asked before the restart, and has just found room.
-    let late = ToControl::ActorPlaced { actor: ACTOR, takeover: 2, worker: first };
+    let late = ToControl::ActorPlaced { actor: ACTOR, takeover: Takeover(2), worker: first };
     assert_eq!(say(&mut control, HERE, late), [kill(HERE, 2)]);
 }
 
@@ -164,7 +164,7 @@ fn an_end_that_was_not_heard_of_has_its_consequences() {
     say(&mut control, HERE, here(Vec::new()));
     let heard = hear(&mut control, |control, out| control.on_all_here(NOW, out));
     let places = |(to, word): &(NodeId, ToNode)| match word {
-        ToNode::PlaceActor(place) => Some((*to, place.takeover, place.restarts, place.name.clone())),
+        ToNode::PlaceActor(place) => Some((*to, place.takeover.0, place.restarts, place.name.clone())),
         _ => None,
     };
     let placed: Vec<_> = heard.iter().filter_map(places).collect();
@@ -186,7 +186,7 @@ fn what_is_owned_by_a_node_that_does_not_come_back_ends() {
     let orphan = ActorHere { actor, create: None, name: None, ..row(0, process(THERE, 5)) };
     say(&mut control, THERE, here(vec![orphan]));
     let heard = hear(&mut control, |control, out| control.on_all_here(NOW, out));
-    assert_eq!(heard, [(THERE, ToNode::EndActor { actor, takeover: 0, end: End::Killed })]);
+    assert_eq!(heard, [(THERE, ToNode::EndActor { actor, takeover: Takeover(0), end: End::Killed })]);
 }
 
 #[test]
@@ -243,11 +243,11 @@ fn a_process_that_waits_for_its_state_gets_that_of_the_one_before() {
         for (node, row) in order.map(|at: usize| words[at].clone()) {
             say(&mut control, node, here(vec![row]));
         }
-        let placed = ToControl::ActorPlaced { actor: ACTOR, takeover: 1, worker: second };
+        let placed = ToControl::ActorPlaced { actor: ACTOR, takeover: Takeover(1), worker: second };
         assert_eq!(say(&mut control, HERE, placed), []);
         let heard = hear(&mut control, |control, out| control.on_all_here(NOW, out));
         let restored = heard.iter().find_map(|(to, word)| match word {
-            ToNode::Restore { takeover, restore } => Some((*to, *takeover, restore.state.clone())),
+            ToNode::Restore { takeover, restore } => Some((*to, takeover.0, restore.state.clone())),
             _ => None,
         });
         assert_eq!(restored, Some((HERE, 1, Some(state.clone()))), "{heard:?}");
@@ -319,7 +319,7 @@ fn owners_keep_what_the_last_checkpoint_refers_to_and_nothing_else() {
     let from = DRIVER;
     say(&mut control, HERE, ToControl::Routed { from, message: Box::new(kill.into()) });
     let gone = Box::new(worker_gone(taker, ""));
-    let ended = ToControl::ActorProcessGone { actor: ACTOR, takeover: 0, gone };
+    let ended = ToControl::ActorProcessGone { actor: ACTOR, takeover: Takeover(0), gone };
     let told = say(&mut control, HERE, ended);
     assert_eq!(kept(&told), [(owner, ACTOR, 0)]);
     assert!(!told.contains(&(HERE, ToNode::LetGo { block: 32 })), "it may be in use again");
@@ -366,7 +366,7 @@ fn taking_over() -> (Member, WorkerId, ActorId, WorkerId) {
     let mut create = Box::new(create(actor));
     create.constructor.spec.checkpoint_every = Some(1);
     let place = PlaceActor {
-        takeover: 1,
+        takeover: Takeover(1),
         turn: 0,
         name: None,
         restores: true,
@@ -409,8 +409,8 @@ fn an_actor_that_takes_over_waits_for_callers_of_whose_end_it_will_hear() {
         order(&mut node, ToNode::Gone(Box::new(gone)));
     }
     let callers = vec![driver, here, there, dead, lost];
-    let restore = Restore { actor, state: None, callers, takeover: Some(1) };
-    let out = order(&mut node, ToNode::Restore { takeover: 1, restore: Box::new(restore) });
+    let restore = Restore { actor, state: None, callers, takeover: Some(Takeover(1)) };
+    let out = order(&mut node, ToNode::Restore { takeover: Takeover(1), restore: Box::new(restore) });
     let told = out.iter().find_map(|action| match action {
         NodeAction::Send(to, message) if *to == worker => match &**message {
             Message::Restore(restore) => Some(restore.callers.clone()),
@@ -429,10 +429,11 @@ fn a_state_that_came_after_the_end_of_its_process_is_for_the_next_one() {
     let (mut node, _, actor, worker) = taking_over();
     node.on_gone(worker, "was killed", None, &mut NodeActions::new());
     let state = Return { outcome: Outcome::Inline(Blob::from(&b"state"[..])), contained: Vec::new() };
-    let restore = Restore { actor, state: Some(state.clone()), callers: Vec::new(), takeover: Some(1) };
-    order(&mut node, ToNode::Restore { takeover: 1, restore: Box::new(restore) });
+    let restore =
+        Restore { actor, state: Some(state.clone()), callers: Vec::new(), takeover: Some(Takeover(1)) };
+    order(&mut node, ToNode::Restore { takeover: Takeover(1), restore: Box::new(restore) });
     let here = told_of_actor(&mut node);
-    assert_eq!((here.takeover, &here.checkpoint), (1, &Some(state)));
+    assert_eq!((here.takeover.0, &here.checkpoint), (1, &Some(state)));
 }
 
 fn nodes_asked(told: &[(NodeId, ToNode)], about: WorkerId) -> Vec<NodeId> {
@@ -545,11 +546,16 @@ fn an_end_before_the_beginning_is_none_of_its_lives_after_a_restart_of_the_contr
         say(&mut control, THERE, here(vec![ActorHere { gone: in_row, ..last_life(is_ready) }]));
         let mut out = hear(&mut control, |control, out| control.on_all_here(NOW, out));
         if is_told_later {
-            let ends =
-                ToControl::ActorProcessGone { actor: ACTOR, takeover: 1, gone: Box::new(gone.clone()) };
+            let ends = ToControl::ActorProcessGone {
+                actor: ACTOR,
+                takeover: Takeover(1),
+                gone: Box::new(gone.clone()),
+            };
             out.extend(say(&mut control, THERE, ends));
         }
-        let placed = out.iter().any(|(_, to)| matches!(to, ToNode::PlaceActor(place) if place.takeover == 2));
+        let placed = out
+            .iter()
+            .any(|(_, to)| matches!(to, ToNode::PlaceActor(place) if place.takeover == Takeover(2)));
         assert_eq!(placed, !is_ready, "ready: {is_ready}, told later: {is_told_later}: {out:?}");
     }
 }
@@ -562,7 +568,7 @@ fn a_node_tells_how_an_actor_began_until_its_constructor_has_returned() {
     node.on_job(driver, Box::default(), &mut NodeActions::new());
     let actor = TaskId { owner: driver, number: 7 };
     let place = PlaceActor {
-        takeover: 1,
+        takeover: Takeover(1),
         turn: 0,
         name: None,
         restores: false,

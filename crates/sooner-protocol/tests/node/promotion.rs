@@ -6,7 +6,7 @@ use sooner_protocol::node::{NodeAction, NodeActions, NodeCore, ServedCopy};
 use sooner_protocol::uplink::ToNode;
 use sooner_wire::message::{
     CopyGone, DropCopy, FreeBlocks, Located, Location, LostAt, Message, NodeGone, Priority, Promote,
-    Promoted, Pull, Pulled, Relinquish, Relinquished, Relinquishing, Remote, SPILLED,
+    Promoted, Pull, Pulled, Relinquish, Relinquished, Relinquishing, Remote, SpillId,
 };
 use sooner_wire::{NodeId, ObjectId, TaskId, WorkerId};
 
@@ -181,7 +181,7 @@ fn what_has_become_the_value_goes_to_disk_like_any_other() {
     let (mut node, process) = with_copy();
     hear(&mut node, promote());
     say(&mut node, process, free(BLOCK));
-    let number = SPILLED + 1;
+    let number = SpillId(1);
     let blocks = vec![Relinquishing { offset: BLOCK, spilled: Some(number) }];
     let question = Relinquish { blocks: blocks.clone(), gives_way: None, node: Some(HERE), recomputes: None };
     assert_eq!(on(&mut node, |node, out| assert!(node.relieve(1, |_| LENGTH, out))), [to_owner(question)]);
@@ -190,7 +190,7 @@ fn what_has_become_the_value_goes_to_disk_like_any_other() {
     let written = on(&mut node, |node, out| node.on_spilled(number, true, out));
     assert_eq!(written, [NodeAction::FreeBlock(BLOCK)]);
     assert_eq!(node.begin_serving_copy(object(), GENERATION, LENGTH), ServedCopy::No);
-    assert_eq!(hear(&mut node, free(number)), [NodeAction::DropSpilled(number)]);
+    assert_eq!(hear(&mut node, free(number.offset())), [NodeAction::DropSpilled(number)]);
     assert!(node.holders().is_empty());
 }
 

@@ -9,7 +9,7 @@ use sooner_protocol::time::Instant;
 use sooner_protocol::uplink::{End, PlaceActor, ToControl, ToNode};
 use sooner_wire::limits::REFUSAL_NANOS;
 use sooner_wire::message::{CreateActor, Dependency, Location, Outcome, Remote};
-use sooner_wire::{ActorId, NodeId, ResourceSet, Strategy, TaskId, WorkerId};
+use sooner_wire::{ActorId, NodeId, ResourceSet, Strategy, Takeover, TaskId, WorkerId};
 
 use super::draining::{placed_on, say};
 use super::{NOW, cpus, create};
@@ -50,7 +50,7 @@ fn ask(control: &mut Directory, create: &CreateActor) -> Vec<NodeId> {
 
 fn begins(control: &mut Directory, number: u64, node: NodeId) {
     let worker = WorkerId(node.0 + 100 + number);
-    say(control, node, ToControl::ActorPlaced { actor: actor(number), takeover: 0, worker });
+    say(control, node, ToControl::ActorPlaced { actor: actor(number), takeover: Takeover(0), worker });
 }
 
 fn reports(control: &mut Directory, node: NodeId, total: f64, free: f64, now: Instant) -> DirectoryActions {
@@ -78,7 +78,14 @@ fn given_back(control: &mut Directory, node: NodeId, create: CreateActor) -> Dir
     say(
         control,
         node,
-        ToControl::PlaceRefused { actor, takeover: 0, reason, create, no_workers: false, for_now: false },
+        ToControl::PlaceRefused {
+            actor,
+            takeover: Takeover(0),
+            reason,
+            create,
+            no_workers: false,
+            for_now: false,
+        },
     )
 }
 
@@ -158,7 +165,11 @@ fn actors_that_hold_nothing_are_counted() {
     };
     for number in 0..16 {
         let gone = Box::new(gone.clone());
-        say(&mut control, HOME, ToControl::ActorProcessGone { actor: actor(number), takeover: 0, gone });
+        say(
+            &mut control,
+            HOME,
+            ToControl::ActorProcessGone { actor: actor(number), takeover: Takeover(0), gone },
+        );
     }
     assert_eq!(ask(&mut control, &rests(20)), [HOME]);
 }
@@ -227,7 +238,8 @@ fn an_answer_for_an_actor_that_is_gone_says_nothing_of_its_node() {
     assert_eq!(recalled(&reports(&mut control, HOME, 1.0, 1.0, NOW)), []);
     let next = CreateActor { restarts, ..holds(4) };
     assert_eq!(ask(&mut control, &next), [HOME]);
-    let placed = ToControl::ActorPlaced { actor: actor(4), takeover: 0, worker: WorkerId(HOME.0 + 104) };
+    let placed =
+        ToControl::ActorPlaced { actor: actor(4), takeover: Takeover(0), worker: WorkerId(HOME.0 + 104) };
     let out = say(&mut control, HOME, placed);
     let ends = |action: &DirectoryAction| matches!(action, DirectoryAction::Send(_, word) if matches!(**word, ToNode::EndActor { .. }));
     assert!(!out.iter().any(ends), "{out:?}");
@@ -261,7 +273,7 @@ fn place(number: u64, turn: u64) -> ToNode {
     let restarts = Some(0);
     let (name, description) = (None, None);
     ToNode::PlaceActor(Box::new(PlaceActor {
-        takeover: 0,
+        takeover: Takeover(0),
         turn,
         name,
         restores: false,
@@ -282,7 +294,7 @@ fn a_node_gives_back_what_waits_and_nothing_that_has_its_room() {
     let mut recall = |number| {
         let mut out = NodeActions::new();
         let end = End::Recalled;
-        node.on_control(ToNode::EndActor { actor: actor(number), takeover: 0, end }, &mut out);
+        node.on_control(ToNode::EndActor { actor: actor(number), takeover: Takeover(0), end }, &mut out);
         out.into_iter().filter(|action| matches!(action, NodeAction::Control(_))).collect::<Vec<_>>()
     };
     assert_eq!(recall(1), [], "its worker is on its way");
@@ -303,8 +315,14 @@ fn a_node_that_could_start_no_worker_for_an_actor_may_have_it_when_none_has_refu
     assert_eq!(ask(&mut control, &holds(2)), [SECOND]);
     let (actor, reason) = (actor(2), "too many processes".to_owned());
     let create = Some(Box::new(holds(2)));
-    let refused =
-        ToControl::PlaceRefused { actor, takeover: 0, reason, create, no_workers: false, for_now: true };
+    let refused = ToControl::PlaceRefused {
+        actor,
+        takeover: Takeover(0),
+        reason,
+        create,
+        no_workers: false,
+        for_now: true,
+    };
     assert_eq!(placed_on(&say(&mut control, SECOND, refused)).len(), 1, "it waits where its creator is");
     let early = reports(&mut control, SECOND, 1.0, 1.0, NOW.plus(REFUSAL_NANOS - 1));
     assert_eq!(recalled(&early), [], "the other node may have no workers yet");

@@ -16,7 +16,7 @@ use sooner_wire::message::{
     GroupStrategy, Job, JobConfig, JobState, KillActor, Message, PlaceActor, Prepared, ReserveName,
 };
 use sooner_wire::record::{ACTORS, ActorRecord};
-use sooner_wire::{ActorId, Blob, NodeId, TaskId, WorkerId};
+use sooner_wire::{ActorId, Blob, NodeId, Takeover, TaskId, WorkerId};
 
 use super::{cpus, create, worker_gone};
 
@@ -53,7 +53,7 @@ struct World {
     creations: Vec<ActorId>,
     found: Option<(u64, Option<ActorId>)>,
     /// The node that was asked for each takeover.
-    placed: BTreeMap<(ActorId, u32), NodeId>,
+    placed: BTreeMap<(ActorId, Takeover), NodeId>,
 }
 
 fn name_of(actor: ActorId) -> String {
@@ -387,7 +387,7 @@ impl World {
 
     /// It had its name; then the disk was full when the actor itself was to be written.
     fn refused_later(&self, actor: ActorId) -> bool {
-        !self.placed.contains_key(&(actor, 0))
+        !self.placed.contains_key(&(actor, Takeover(0)))
     }
 }
 
@@ -449,7 +449,7 @@ fn with_an_actor() -> (World, ActorId) {
         world.write();
     }
     let actor = *world.given.values().next().expect("its name was given");
-    assert!(world.placed.contains_key(&(actor, 0)));
+    assert!(world.placed.contains_key(&(actor, Takeover(0))));
     (world, actor)
 }
 
@@ -478,11 +478,11 @@ fn a_full_disk_refuses_what_is_new_and_nothing_else() {
         world.pass(STORE_RETRY_NANOS);
         world.write();
     }
-    assert!(!world.placed.contains_key(&(actor, 1)) && world.dead.is_empty());
+    assert!(!world.placed.contains_key(&(actor, Takeover(1))) && world.dead.is_empty());
     world.is_full = false;
     world.pass(STORE_RETRY_NANOS);
     world.write();
-    assert!(world.placed.contains_key(&(actor, 1)), "tried again");
+    assert!(world.placed.contains_key(&(actor, Takeover(1))), "tried again");
     world.check();
 }
 
@@ -507,11 +507,11 @@ fn a_disk_that_never_answers_refuses_what_is_new_after_a_while() {
 #[test]
 fn an_actor_whose_node_ended_with_the_head_starts_elsewhere() {
     let (mut world, actor) = with_an_actor();
-    let node = world.placed[&(actor, 0)];
+    let node = world.placed[&(actor, Takeover(0))];
     world.kill_head(0);
     world.nodes.remove(&node);
     world.come_to_rest();
-    assert!(world.placed.contains_key(&(actor, 1)), "{:?}", world.placed);
+    assert!(world.placed.contains_key(&(actor, Takeover(1))), "{:?}", world.placed);
     world.check();
 }
 

@@ -11,7 +11,7 @@ use sooner_wire::message::{
     CreateActor, Failure, FailureCode, Job, JobState, Location, Message, Outcome, PlaceActor, Return,
 };
 use sooner_wire::record::ActorRecord;
-use sooner_wire::{ActorId, Blob, NodeId, TaskId, WorkerId};
+use sooner_wire::{ActorId, Blob, NodeId, Takeover, TaskId, WorkerId};
 
 use super::{NOW, cpus, create, plain, worker_gone};
 
@@ -39,7 +39,7 @@ fn first_ended(checkpoint: Option<Return>) -> ActorHere {
     let gone = worker_gone(FIRST, "was killed");
     ActorHere {
         actor: ACTOR,
-        takeover: 0,
+        takeover: Takeover(0),
         worker: Some(FIRST),
         is_ready: true,
         job: DRIVER,
@@ -59,7 +59,14 @@ fn first_ended(checkpoint: Option<Return>) -> ActorHere {
 
 /// Its second process here, which waits for its state.
 fn second_waits() -> ActorHere {
-    ActorHere { takeover: 1, worker: None, gone: None, is_ready: false, restarts: 2, ..first_ended(None) }
+    ActorHere {
+        takeover: Takeover(1),
+        worker: None,
+        gone: None,
+        is_ready: false,
+        restarts: 2,
+        ..first_ended(None)
+    }
 }
 
 fn here(actors: Vec<ActorHere>) -> ActorsHere {
@@ -81,7 +88,7 @@ fn control(record: Option<ActorRecord>) -> Directory {
 fn record(takeover: u32, node: Option<NodeId>) -> ActorRecord {
     ActorRecord {
         actor: ACTOR,
-        takeover,
+        takeover: Takeover(takeover),
         node,
         detached: true,
         restarts: 2,
@@ -128,7 +135,7 @@ fn all_here(control: &mut Directory) -> Vec<(NodeId, ToNode)> {
 }
 
 fn placed() -> ToControl {
-    ToControl::ActorPlaced { actor: ACTOR, takeover: 1, worker: SECOND }
+    ToControl::ActorPlaced { actor: ACTOR, takeover: Takeover(1), worker: SECOND }
 }
 
 fn routed(from: WorkerId, message: impl Into<Message>) -> ToControl {
@@ -143,11 +150,11 @@ fn restored(words: &[(NodeId, ToNode)]) -> Option<Option<Return>> {
 }
 
 fn is_over(takeover: u32) -> ToNode {
-    ToNode::EndActor { actor: ACTOR, takeover, end: End::Succeeded }
+    ToNode::EndActor { actor: ACTOR, takeover: Takeover(takeover), end: End::Succeeded }
 }
 
 fn is_placed(words: &[(NodeId, ToNode)], takeover: u32) -> bool {
-    let is_it = |place: &PlaceActor| place.takeover == takeover && place.restores == (takeover > 0);
+    let is_it = |place: &PlaceActor| place.takeover == Takeover(takeover) && place.restores == (takeover > 0);
     words.iter().any(|(_, word)| matches!(word, ToNode::PlaceActor(place) if is_it(place)))
 }
 
@@ -165,8 +172,15 @@ fn a_node_tells_of_a_checkpoint_until_a_later_process_has_it() {
     };
     let create = Box::new(CreateActor { job: Some(driver), ..*creation() });
     let (restarts, restores) = (Some(3), false);
-    let place =
-        PlaceActor { takeover: 0, turn: 0, name: None, restores, create, restarts, description: None };
+    let place = PlaceActor {
+        takeover: Takeover(0),
+        turn: 0,
+        name: None,
+        restores,
+        create,
+        restarts,
+        description: None,
+    };
     let begun = order(&mut node, ToNode::PlaceActor(Box::new(place)));
     let starts = |action: &NodeAction| match action {
         NodeAction::StartWorker(worker) => Some(*worker),
@@ -183,7 +197,7 @@ fn a_node_tells_of_a_checkpoint_until_a_later_process_has_it() {
             NodeAction::Control(ToControl::Here(here)) => Some(here.actors),
             _ => None,
         });
-        here.expect("it says what is here").iter().map(|row| (row.takeover, row.worker)).collect::<Vec<_>>()
+        here.expect("it says what is here").iter().map(|row| (row.takeover.0, row.worker)).collect::<Vec<_>>()
     };
     assert_eq!(ends(&mut node), [(0, Some(worker))]);
     // A later process is there, and does not have the state yet.
@@ -191,7 +205,7 @@ fn a_node_tells_of_a_checkpoint_until_a_later_process_has_it() {
     order(&mut node, ToNode::Started(Box::new(started)));
     assert_eq!(ends(&mut node), [(0, Some(worker))]);
     // It was told to end, and had ended.
-    order(&mut node, ToNode::EndActor { actor: ACTOR, takeover: 0, end: End::Killed });
+    order(&mut node, ToNode::EndActor { actor: ACTOR, takeover: Takeover(0), end: End::Killed });
     assert_eq!(ends(&mut node), [(0, Some(worker))]);
     order(&mut node, is_over(0));
     assert_eq!(ends(&mut node), []);
@@ -277,7 +291,7 @@ fn the_node_of_an_earlier_process_hears_that_an_actor_is_dead_which_waits_elsewh
     let (reason, create) = (String::new(), Some(creation()));
     let refused = ToControl::PlaceRefused {
         actor: ACTOR,
-        takeover: 1,
+        takeover: Takeover(1),
         reason,
         create,
         no_workers: false,
@@ -292,8 +306,15 @@ fn the_node_of_an_earlier_process_hears_that_an_actor_is_dead_which_waits_elsewh
 fn an_actor_that_waits_for_its_job_is_the_next_control_services_to_place() {
     let mut node = Member::new(cpus(1.0), THERE.0, 0);
     let (create, restarts, restores) = (creation(), Some(3), false);
-    let place =
-        PlaceActor { takeover: 0, turn: 0, name: None, restores, create, restarts, description: None };
+    let place = PlaceActor {
+        takeover: Takeover(0),
+        turn: 0,
+        name: None,
+        restores,
+        create,
+        restarts,
+        description: None,
+    };
     for is_new in [false, true] {
         let mut out = NodeActions::new();
         node.on_control(ToNode::PlaceActor(Box::new(place.clone())), NOW, &mut out);

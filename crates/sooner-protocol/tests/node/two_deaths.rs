@@ -273,7 +273,7 @@ fn a_new_head_starts_an_actor_again_whose_node_ended_with_the_one_before() {
     let mut control = control();
     let sent = give(&mut control, world.said_again());
     let placed = sent.iter().find_map(|(to, word)| match word {
-        ToNode::PlaceActor(place) => Some((*to, place.takeover, place.create.constructor.spec.retries)),
+        ToNode::PlaceActor(place) => Some((*to, place.takeover.0, place.create.constructor.spec.retries)),
         _ => None,
     });
     assert_eq!(placed, Some((HERE, 1, 1)), "the second process: {sent:?}");

@@ -9,7 +9,7 @@ use sooner_wire::message::{
     ActorStarted, Answer, Checkpoint, CreateActor, Dependency, ExitActor, Infeasible, Job, JobConfig,
     JobState, Location, Message, Outcome, ReserveName, SubscribeActor,
 };
-use sooner_wire::{ActorId, Blob, NodeId, TaskId, WorkerId};
+use sooner_wire::{ActorId, Blob, NodeId, Takeover, TaskId, WorkerId};
 
 use super::{BEGUN, NOW, cpus, create, plain, told, worker_gone};
 
@@ -156,10 +156,14 @@ fn what_an_earlier_process_did_changes_nothing() {
     let second = cluster.home(actor).expect("another process");
     assert_ne!(first, second);
     let gone = Box::new(worker_gone(first, ""));
-    cluster.notify_control(THERE, ToControl::ActorProcessGone { actor, takeover: 0, gone });
-    cluster.notify_control(THERE, ToControl::ActorPlaced { actor, takeover: 0, worker: first });
+    cluster.notify_control(THERE, ToControl::ActorProcessGone { actor, takeover: Takeover(0), gone });
+    cluster.notify_control(THERE, ToControl::ActorPlaced { actor, takeover: Takeover(0), worker: first });
     assert_eq!((cluster.run(), cluster.home(actor)), (vec![], Some(second)));
-    let end = |takeover| ToNode::EndActor { actor, takeover, end: sooner_protocol::uplink::End::Finished };
+    let end = |takeover| ToNode::EndActor {
+        actor,
+        takeover: Takeover(takeover),
+        end: sooner_protocol::uplink::End::Finished,
+    };
     cluster.with(THERE, |node, out| node.on_control(end(0), out));
     assert_eq!(cluster.run(), []);
     cluster.with(THERE, |node, out| node.on_control(end(1), out));

@@ -8,7 +8,7 @@ use sooner_protocol::scheduling::policy::NodeRow;
 use sooner_protocol::uplink::{ToControl, ToNode};
 use sooner_wire::message::{CreateActor, FailureCode, Job, JobConfig, JobState};
 use sooner_wire::strategy::NodeAffinity;
-use sooner_wire::{ActorId, NodeId, Strategy, TaskId, WorkerId};
+use sooner_wire::{ActorId, NodeId, Strategy, Takeover, TaskId, WorkerId};
 
 use super::draining::{placed_on, say};
 use super::{cpus, create};
@@ -66,7 +66,14 @@ fn refuse(control: &mut Directory, node: NodeId, create: &CreateActor) -> Direct
     say(
         control,
         node,
-        ToControl::PlaceRefused { actor, takeover: 0, reason, create, no_workers: true, for_now: false },
+        ToControl::PlaceRefused {
+            actor,
+            takeover: Takeover(0),
+            reason,
+            create,
+            no_workers: true,
+            for_now: false,
+        },
     )
 }
 
@@ -157,7 +164,7 @@ fn a_refusal_that_comes_late_changes_nothing_but_where_others_begin() {
     let first = large(actor(1));
     ask(&mut control, &first);
     let process = WorkerId(SECOND.0 + 9);
-    let placed = ToControl::ActorPlaced { actor: actor(1), takeover: 0, worker: process };
+    let placed = ToControl::ActorPlaced { actor: actor(1), takeover: Takeover(0), worker: process };
     say(&mut control, SECOND, placed);
     let out = refuse(&mut control, SECOND, &first);
     assert_eq!((placed_on(&out), dead(&out)), (vec![], vec![]));

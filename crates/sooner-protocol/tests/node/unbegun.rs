@@ -7,7 +7,7 @@ use sooner_protocol::node::{NodeAction, NodeActions, NodeCore};
 use sooner_protocol::scheduling::policy::NodeRow;
 use sooner_protocol::uplink::{End, PlaceActor, ToControl, ToNode};
 use sooner_wire::message::{ActorOutOfScope, CreateActor, KillActor, Message};
-use sooner_wire::{ActorId, NodeId, TaskId, WorkerId};
+use sooner_wire::{ActorId, NodeId, Takeover, TaskId, WorkerId};
 
 use super::draining::{placed_on, say};
 use super::{NOW, cpus, create, worker_gone};
@@ -51,13 +51,20 @@ fn told_dead(out: &DirectoryActions) -> Vec<NodeId> {
 }
 
 fn is_ended(out: &DirectoryActions) -> bool {
-    let end = ToNode::EndActor { actor: ACTOR, takeover: 0, end: End::Killed };
+    let end = ToNode::EndActor { actor: ACTOR, takeover: Takeover(0), end: End::Killed };
     out.contains(&DirectoryAction::Send(THERE, Box::new(end)))
 }
 
 fn refused(for_now: bool) -> ToControl {
     let (reason, create) = ("it was ended there".to_owned(), Some(Box::new(restartable())));
-    ToControl::PlaceRefused { actor: ACTOR, takeover: 0, reason, create, no_workers: false, for_now }
+    ToControl::PlaceRefused {
+        actor: ACTOR,
+        takeover: Takeover(0),
+        reason,
+        create,
+        no_workers: false,
+        for_now,
+    }
 }
 
 #[test]
@@ -80,13 +87,17 @@ fn a_process_that_it_has_got_meanwhile_ends_first() {
     for end in ends() {
         let mut control = directory();
         asks(&mut control, end);
-        let placed = ToControl::ActorPlaced { actor: ACTOR, takeover: 0, worker: PROCESS };
+        let placed = ToControl::ActorPlaced { actor: ACTOR, takeover: Takeover(0), worker: PROCESS };
         let out = say(&mut control, THERE, placed);
         assert_eq!((is_ended(&out), told_dead(&out)), (true, vec![]));
         let is_news = |action: &DirectoryAction| matches!(action, DirectoryAction::Send(_, word) if matches!(**word, ToNode::Started(_)));
         assert!(!out.iter().any(is_news), "nobody calls it: {out:?}");
         let gone = Box::new(worker_gone(PROCESS, ""));
-        let out = say(&mut control, THERE, ToControl::ActorProcessGone { actor: ACTOR, takeover: 0, gone });
+        let out = say(
+            &mut control,
+            THERE,
+            ToControl::ActorProcessGone { actor: ACTOR, takeover: Takeover(0), gone },
+        );
         assert!(told_dead(&out).contains(&HOME), "{out:?}");
         assert_eq!(placed_on(&out), [], "it does not start again");
     }
@@ -108,7 +119,7 @@ fn a_node_says_that_what_was_ended_there_is_not_there() {
     let mut node = NodeCore::new(cpus(0.0), THERE.0, 2);
     node.join_cluster();
     let place = PlaceActor {
-        takeover: 0,
+        takeover: Takeover(0),
         turn: 1,
         name: None,
         restores: false,
@@ -118,7 +129,7 @@ fn a_node_says_that_what_was_ended_there_is_not_there() {
     };
     let end = |node: &mut NodeCore| {
         let mut out = NodeActions::new();
-        node.on_control(ToNode::EndActor { actor: ACTOR, takeover: 0, end: End::Killed }, &mut out);
+        node.on_control(ToNode::EndActor { actor: ACTOR, takeover: Takeover(0), end: End::Killed }, &mut out);
         out
     };
     node.on_control(ToNode::PlaceActor(Box::new(place)), &mut NodeActions::new());

@@ -6,7 +6,7 @@ use sooner_protocol::time::Instant;
 use sooner_wire::message::state::MemoryRow;
 use sooner_wire::message::{
     BlocksLost, ForgetLost, FreeAt, FreeBlocks, Location, Message, Priority, Pull, Pulled, Relinquish,
-    Relinquished, Relinquishing, Remote, StillRead,
+    Relinquished, Relinquishing, Remote, SpillId, StillRead,
 };
 use sooner_wire::{NodeId, TaskId};
 
@@ -15,13 +15,13 @@ use super::{DRIVER, NOW, OTHER, node, say, told};
 const BYTES: u64 = 10;
 
 /// The driver gives up each of these blocks. Gives the numbers of their values.
-fn give_up(node: &mut Solo, blocks: &[u64]) -> Vec<u64> {
+fn give_up(node: &mut Solo, blocks: &[u64]) -> Vec<SpillId> {
     let mut out = NodeActions::new();
     assert!(node.relieve(BYTES * blocks.len() as u64, |_| BYTES, &mut out));
     let [NodeAction::Send(DRIVER, message)] = &out[..] else { panic!("{out:?}") };
     let Message::Relinquish(Relinquish { blocks: asked, .. }) = &**message else { panic!("{message:?}") };
     assert_eq!(asked.iter().map(|one| one.offset).collect::<Vec<_>>(), blocks);
-    let numbers: Vec<u64> = asked.iter().map(|one| one.spilled.expect("no copy")).collect();
+    let numbers: Vec<SpillId> = asked.iter().map(|one| one.spilled.expect("no copy")).collect();
     let answer = Relinquished { moved: asked.clone(), others: Vec::new(), node: None };
     let writes = numbers.iter().zip(blocks).map(|(spilled, block)| (*spilled, *block));
     let writes: Vec<_> = writes.map(|(spilled, block)| NodeAction::Spill { spilled, block }).collect();
@@ -54,9 +54,9 @@ fn when_spilling_ends_what_is_on_disk_is_lost_and_what_is_in_memory_stays() {
     assert!(!node.relieve(BYTES, |_| BYTES, &mut out), "there is nowhere to put values");
     assert_eq!(out, []);
 
-    let pull = |number: u64, spilled: u64| {
+    let pull = |number: u64, spilled: SpillId| {
         let object = TaskId { owner: DRIVER, number }.object(0);
-        let location = Location { offset: spilled, length: BYTES };
+        let location = Location { offset: spilled.offset(), length: BYTES };
         Pull { object, remote: Remote { node: NodeId(0), location }, priority: Priority::Get }
     };
     let lost = pull(1, written);
@@ -75,7 +75,7 @@ fn when_spilling_ends_what_is_on_disk_is_lost_and_what_is_in_memory_stays() {
     node.on_spilled(spilled, false, &mut out);
     assert_eq!(out, []);
     let free = |offsets: Vec<u64>| FreeAt { node: NodeId(0), offsets };
-    let gone = say(&mut node, DRIVER, free(vec![written, spilled]));
+    let gone = say(&mut node, DRIVER, free(vec![written.offset(), spilled.offset()]));
     assert_eq!(gone, [NodeAction::DropSpilled(spilled), NodeAction::FreeBlock(192)]);
 }
 
@@ -100,11 +100,11 @@ fn what_was_lost_before_its_process_gave_it_up_is_not_on_disk() {
     };
     let Message::ForgetLost(ForgetLost { round, .. }) = **question else { panic!("{question:?}") };
     let object = TaskId { owner: DRIVER, number: 1 }.object(0);
-    let remote = Remote { node: NodeId(0), location: Location { offset: spilled, length: BYTES } };
+    let remote = Remote { node: NodeId(0), location: Location { offset: spilled.offset(), length: BYTES } };
     let answer = Pulled { object, location: None, failure: None, tried: Some(remote) };
     let pull = Pull { object, remote, priority: Priority::Get };
     assert_eq!(say(&mut node, DRIVER, pull), [told(DRIVER, answer)]);
-    assert_eq!(say(&mut node, DRIVER, FreeAt { node: NodeId(0), offsets: vec![spilled] }), []);
+    assert_eq!(say(&mut node, DRIVER, FreeAt { node: NodeId(0), offsets: vec![spilled.offset()] }), []);
     let forgotten = StillRead { round, offsets: Vec::new(), lent: None };
     assert_eq!(say(&mut node, DRIVER, forgotten), [NodeAction::FreeBlock(64)]);
 }
@@ -128,7 +128,8 @@ fn a_node_says_what_its_memory_is_used_for() {
     assert_eq!(node.report().blocks, 2, "a number of a value on disk is no block");
 
     let object = TaskId { owner: DRIVER, number: 1 }.object(0);
-    let remote = Remote { node: NodeId(0), location: Location { offset: numbers[0], length: BYTES } };
+    let remote =
+        Remote { node: NodeId(0), location: Location { offset: numbers[0].offset(), length: BYTES } };
     let out = say(&mut node, DRIVER, Pull { object, remote, priority: Priority::Get });
     assert_eq!(out, [NodeAction::AllocateFor { object, bytes: BYTES }]);
     let mut out = NodeActions::new();
@@ -149,7 +150,7 @@ fn a_copy_from_disk_is_found_again_and_goes_first_and_with_its_value() {
     let spilled = give_up(&mut node, &[64])[0];
     node.on_spilled(spilled, true, &mut NodeActions::new());
     let object = TaskId { owner: DRIVER, number: 1 }.object(0);
-    let remote = Remote { node: NodeId(0), location: Location { offset: spilled, length: BYTES } };
+    let remote = Remote { node: NodeId(0), location: Location { offset: spilled.offset(), length: BYTES } };
     let pull = Pull { object, remote, priority: Priority::Argument };
     let bring = |node: &mut Solo, block| {
         say(node, OTHER, pull.clone());
@@ -174,7 +175,7 @@ fn a_copy_from_disk_is_found_again_and_goes_first_and_with_its_value() {
     assert_eq!(out, [NodeAction::FreeBlock(128)]);
 
     bring(&mut node, 256);
-    let freed = say(&mut node, DRIVER, FreeAt { node: NodeId(0), offsets: vec![spilled] });
+    let freed = say(&mut node, DRIVER, FreeAt { node: NodeId(0), offsets: vec![spilled.offset()] });
     assert_eq!(freed, [NodeAction::FreeBlock(256), NodeAction::DropSpilled(spilled)]);
 }
 
@@ -187,12 +188,12 @@ fn a_copy_whose_value_goes_while_it_comes_from_disk_goes_with_who_asked_for_it()
     let spilled = give_up(&mut node, &[64])[0];
     node.on_spilled(spilled, true, &mut NodeActions::new());
     let object = TaskId { owner: DRIVER, number: 1 }.object(0);
-    let remote = Remote { node: NodeId(0), location: Location { offset: spilled, length: BYTES } };
+    let remote = Remote { node: NodeId(0), location: Location { offset: spilled.offset(), length: BYTES } };
     say(&mut node, OTHER, Pull { object, remote, priority: Priority::Argument });
     let mut out = NodeActions::new();
     node.on_block(object, 128, &mut out);
     let [NodeAction::Fetch(fetching)] = out[..] else { panic!("{out:?}") };
-    say(&mut node, DRIVER, FreeAt { node: NodeId(0), offsets: vec![spilled] });
+    say(&mut node, DRIVER, FreeAt { node: NodeId(0), offsets: vec![spilled.offset()] });
     node.on_bytes(object, fetching.attempt, BYTES, &mut out);
     assert_eq!(
         say(&mut node, OTHER, FreeBlocks { offsets: vec![128] }),
@@ -209,7 +210,7 @@ fn what_could_not_be_written_and_is_read_in_its_block_goes_to_disk_later() {
     let spilled = give_up(&mut node, &[64])[0];
     node.on_spilled(spilled, false, &mut NodeActions::new());
     let object = TaskId { owner: DRIVER, number: 1 }.object(0);
-    let remote = Remote { node: NodeId(0), location: Location { offset: spilled, length: BYTES } };
+    let remote = Remote { node: NodeId(0), location: Location { offset: spilled.offset(), length: BYTES } };
     let here = Some(Location { offset: 64, length: BYTES });
     let answer = Pulled { object, location: here, failure: None, tried: None };
     assert_eq!(

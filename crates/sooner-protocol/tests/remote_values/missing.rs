@@ -1,7 +1,7 @@
 //! Values that are not where somebody believes them to be: nodes that are gone, and borrowers who say so to
 //! the owner.
 
-use sooner_wire::message::{AddBorrow, Fetch, Locate, Recompute, Relinquish, Relinquishing, SPILLED};
+use sooner_wire::message::{AddBorrow, Fetch, Locate, Recompute, Relinquish, Relinquishing, SpillId};
 
 use super::*;
 
@@ -87,7 +87,7 @@ fn a_task_that_ran_at_a_node_that_is_gone_waits_for_its_arguments() {
 #[test]
 fn what_other_nodes_do_not_find_on_the_disk_of_this_one_is_made_again() {
     let (mut core, object, slot) = owner_of(NEIGHBOUR, Outcome::Stored(THE_COPY));
-    let block = Relinquishing { offset: THE_COPY.offset, spilled: Some(SPILLED + 1) };
+    let block = Relinquishing { offset: THE_COPY.offset, spilled: Some(SpillId(1)) };
     let recomputes = Some(Recompute::OrKeep);
     on(&mut core, Peer::Node, Relinquish { blocks: vec![block], gives_way: None, node: None, recomputes });
 
@@ -113,7 +113,7 @@ fn what_was_dropped_and_is_here_all_the_same_is_not_made_again() {
     let (mut core, object, slot) = owner();
     bring(&mut core, object);
     pulled(&mut core, object);
-    let block = Relinquishing { offset: THE_REMOTE.location.offset, spilled: Some(SPILLED + 1) };
+    let block = Relinquishing { offset: THE_REMOTE.location.offset, spilled: Some(SpillId(1)) };
     let recomputes = Some(Recompute::OrKeep);
     let question = Relinquish { blocks: vec![block], gives_way: None, node: Some(THERE), recomputes };
     on(&mut core, Peer::Node, question);
@@ -305,7 +305,7 @@ fn where_one_value_is_missing_another_one_may_be() {
 
 /// A value on the disk of this node, of an owner that ends while it is being read.
 fn on_disk_without_owner() -> (WorkerCore, ObjectId, Arc<Slot>, Remote) {
-    let place = Remote { node: HERE, location: Location { offset: SPILLED + 1, ..THE_COPY } };
+    let place = Remote { node: HERE, location: THE_COPY.on_disk(SpillId(1)) };
     let mut core = WorkerCore::new(ME);
     let object = task(NEIGHBOUR, 1).object(0);
     let slot = core.ownership_mut().received(object);

@@ -12,6 +12,7 @@ use sooner_protocol::node::objects::Fetching;
 use sooner_protocol::node::uplink::reporter::Reporter;
 use sooner_protocol::time::Instant;
 use sooner_wire::message::Message;
+use sooner_wire::message::SpillId;
 use sooner_wire::{NodeId, ObjectId, Started, WorkerId};
 
 use super::describe::Names;
@@ -80,7 +81,7 @@ pub struct Node {
     pub blocks: BTreeMap<u64, Option<ObjectId>>,
     pub blocks_made: u64,
     /// What was written to disk.
-    pub disk: BTreeMap<u64, ObjectId>,
+    pub disk: BTreeMap<SpillId, ObjectId>,
     pub reporter: Reporter,
     /// The control service knows it.
     pub is_linked: bool,

@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sooner_wire::message::{
-    Failure, Held, Message, Outcome, Push, Reply, Return, TaskKind, TaskSpec, is_spilled,
-};
+use sooner_wire::message::{Failure, Held, Message, Outcome, Place, Push, Reply, Return, TaskKind, TaskSpec};
 use sooner_wire::{NodeId, ObjectId, Strategy, TaskId, WorkerId};
 
 use super::cluster::{End, node_of};
@@ -79,7 +77,7 @@ impl Names {
         match outcome {
             Outcome::Inline(bytes) => format!("{:?}", String::from_utf8_lossy(bytes.as_slice())),
             Outcome::Stored(_) => format!("in memory of {}", self.machine(from)),
-            Outcome::Remote(remote) if is_spilled(remote.location.offset) => {
+            Outcome::Remote(remote) if matches!(remote.location.place(), Place::Disk(_)) => {
                 format!("on disk of {}", node(remote.node))
             }
             Outcome::Remote(remote) => format!("in memory of {}", node(remote.node)),

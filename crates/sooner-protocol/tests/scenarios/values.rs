@@ -5,7 +5,7 @@
 
 use sooner_protocol::node::objects::{Fetching, Serves, StreamEnd};
 use sooner_protocol::node::{ServedCopy, ServedSpill};
-use sooner_wire::message::{Location, Outcome, is_spilled};
+use sooner_wire::message::{Location, Outcome, Place, SpillId};
 use sooner_wire::{ObjectId, WorkerId};
 
 use super::cluster::{Cluster, End, Item, node_of};
@@ -56,14 +56,14 @@ impl Cluster {
         }
     }
 
-    pub fn spill(&mut self, at: usize, spilled: u64, block: u64) {
+    pub fn spill(&mut self, at: usize, spilled: SpillId, block: u64) {
         let object = self.nodes[at].blocks[&block].expect("a value lies there");
         self.tell(End::Node(at), &format!("writes {} to disk", self.names.object(object)));
         self.nodes[at].disk.insert(spilled, object);
         self.with_node(at, |node, out| node.on_spilled(spilled, true, out));
     }
 
-    pub fn drop_spilled(&mut self, at: usize, spilled: u64) {
+    pub fn drop_spilled(&mut self, at: usize, spilled: SpillId) {
         let object = self.nodes[at].disk.remove(&spilled).expect("it was written");
         self.tell(End::Node(at), &format!("deletes {} on disk", self.names.object(object)));
     }
@@ -96,7 +96,8 @@ impl Cluster {
     }
 
     fn restore(&mut self, at: usize, fetching: &Fetching) {
-        let object = self.nodes[at].disk[&fetching.remote.location.offset];
+        let Place::Disk(spilled) = fetching.remote.location.place() else { unreachable!("it is on disk") };
+        let object = self.nodes[at].disk[&spilled];
         assert_eq!(object, fetching.object, "what is read from disk is what was written");
         self.tell(End::Node(at), &format!("reads {} from disk", self.names.object(object)));
         let (attempt, length) = (fetching.attempt, fetching.remote.location.length);
@@ -146,27 +147,21 @@ impl Cluster {
     fn serve(&mut self, other: usize, at: usize, fetching: Fetching) {
         let (object, location) = (fetching.object, fetching.remote.location);
         let core = &mut self.nodes[at].core;
-        let block = match fetching.generation {
-            None if is_spilled(location.offset) => {
-                match core.begin_serving_spilled(location.offset, object) {
-                    ServedSpill::Here(block) => Some(block),
-                    ServedSpill::Disk => {
-                        self.tell(End::Node(at), &format!("reads {} from disk", self.names.object(object)));
-                        return self.send(
-                            End::Node(at),
-                            End::Node(other),
-                            Item::Bytes(fetching, object, LENGTH),
-                        );
-                    }
-                    ServedSpill::NotYet | ServedSpill::No => None,
+        let block = match (fetching.generation, location.place()) {
+            (None, Place::Disk(spilled)) => match core.begin_serving_spilled(spilled, object) {
+                ServedSpill::Here(block) => Some(block),
+                ServedSpill::Disk => {
+                    self.tell(End::Node(at), &format!("reads {} from disk", self.names.object(object)));
+                    return self.send(End::Node(at), End::Node(other), Item::Bytes(fetching, object, LENGTH));
                 }
-            }
-            None => match core.begin_serving(location.offset, object) {
-                Serves::Yes => Some(location.offset),
+                ServedSpill::NotYet | ServedSpill::No => None,
+            },
+            (None, Place::Memory(block)) => match core.begin_serving(block, object) {
+                Serves::Yes => Some(block),
                 Serves::NotYet => return self.nodes[at].asked_early.push((other, fetching)),
                 Serves::No => None,
             },
-            Some(generation) => match core.begin_serving_copy(object, generation, location.length) {
+            (Some(generation), _) => match core.begin_serving_copy(object, generation, location.length) {
                 ServedCopy::Here(block) | ServedCopy::Moving { block, .. } => Some(block),
                 ServedCopy::NotYet => return self.nodes[at].asked_early.push((other, fetching)),
                 ServedCopy::No => None,

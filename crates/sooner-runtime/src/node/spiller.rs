@@ -37,6 +37,7 @@ use sooner_protocol::node::objects::{Fetching, StreamEnd};
 use sooner_store::Mapping;
 use sooner_store::spill::{SpillFiles, SpillLimits, SpillPlace, SpillPulse, SpillSpace};
 use sooner_wire::ObjectId;
+use sooner_wire::message::{Place, SpillId};
 
 use self::disk::Disk;
 use self::reading::Reading;
@@ -74,7 +75,7 @@ pub enum SpillEvent {
     /// A value was written, or why not.
     Written {
         /// The value.
-        spilled: u64,
+        spilled: SpillId,
         /// Why it was not.
         error: Option<String>,
     },
@@ -113,7 +114,7 @@ pub enum SpillEvent {
         /// Its question.
         ticket: Ticket,
         /// The value.
-        spilled: u64,
+        spilled: SpillId,
         /// The bytes; or why they cannot be read, if they are still needed.
         read: Result<SendBuffer, Option<String>>,
     },
@@ -125,16 +126,16 @@ pub struct Wanted {
     /// Its question.
     pub ticket: Ticket,
     /// The value.
-    pub spilled: u64,
+    pub spilled: SpillId,
     /// Its bytes from there to there.
     pub part: Range<u64>,
 }
 
 enum Command {
-    Write { spilled: u64, block: u64, bytes: u64, others: u64 },
+    Write { spilled: SpillId, block: u64, bytes: u64, others: u64 },
     Read { fetching: Fetching, reading: Arc<Reading> },
     Send { wanted: Wanted, buffer: SendBuffer },
-    Drop { spilled: u64 },
+    Drop { spilled: SpillId },
 }
 
 /// Bytes on disk.
@@ -250,7 +251,7 @@ impl Spiller {
     }
 
     /// Has a block written. So many bytes beside the files count towards the most there may be.
-    pub fn write(&self, spilled: u64, block: u64, bytes: u64, others: u64) {
+    pub fn write(&self, spilled: SpillId, block: u64, bytes: u64, others: u64) {
         self.tell(Command::Write { spilled, block, bytes, others });
     }
 
@@ -282,7 +283,7 @@ impl Spiller {
     }
 
     /// A value is not needed any more.
-    pub fn forget(&self, spilled: u64) {
+    pub fn forget(&self, spilled: SpillId) {
         self.tell(Command::Drop { spilled });
     }
 
@@ -385,8 +386,8 @@ struct Worker {
     mapping: Arc<Mapping>,
     disk: Box<dyn Disk>,
     space: SpillSpace,
-    values: HashMap<u64, Where>,
-    by_place: BTreeMap<SpillPlace, u64>,
+    values: HashMap<SpillId, Where>,
+    by_place: BTreeMap<SpillPlace, SpillId>,
     directories: usize,
     buffers: Arc<SendBuffers>,
     /// What is still to move out of the file that is being rewritten.
@@ -489,16 +490,20 @@ impl Worker {
 
     fn read(&mut self, fetching: &Fetching, reading: &Reading) {
         let Fetching { object, attempt, remote, .. } = *fetching;
-        let (spilled, length) = (remote.location.offset, remote.location.length);
-        let result = match self.values.get(&spilled) {
+        let length = remote.location.length;
+        let known = match remote.location.place() {
+            Place::Disk(spilled) => self.values.get(&spilled).map(|at| (spilled, at)),
+            Place::Memory(_) => None,
+        };
+        let result = match known {
             None => Err("it is not on disk any more".to_owned()),
-            Some(Where::Block { block, bytes }) if length <= *bytes => {
+            Some((_, Where::Block { block, bytes })) if length <= *bytes => {
                 let from = self.mapping.bytes(*block, length);
                 let _ = reading.piece(0, length, |into| into.copy_from_slice(from));
                 Ok(())
             }
-            Some(Where::Block { .. }) => Err("it is shorter than it should be".to_owned()),
-            Some(Where::Disk(place)) => self.read_pieces(*place, spilled, length, reading),
+            Some((_, Where::Block { .. })) => Err("it is shorter than it should be".to_owned()),
+            Some((spilled, Where::Disk(place))) => self.read_pieces(*place, spilled, length, reading),
         };
         // Of a reading that was stopped nobody hears more than that it is over.
         self.say(match result {
@@ -510,7 +515,7 @@ impl Worker {
     fn read_pieces(
         &self,
         place: SpillPlace,
-        spilled: u64,
+        spilled: SpillId,
         length: u64,
         reading: &Reading,
     ) -> Result<(), String> {
@@ -544,7 +549,7 @@ impl Worker {
         self.say(SpillEvent::Part { ticket, spilled, read: read.map(|()| buffer) });
     }
 
-    fn forget(&mut self, spilled: u64) {
+    fn forget(&mut self, spilled: SpillId) {
         if let Some(Where::Disk(place)) = self.values.remove(&spilled) {
             self.by_place.remove(&place);
             self.release(place);
@@ -585,9 +590,9 @@ fn words_of(panic: &(dyn Any + Send)) -> String {
 const IDLE: Duration = Duration::from_secs(1);
 
 /// What stands in the file for a value.
-fn id_of(spilled: u64) -> [u8; 20] {
+fn id_of(spilled: SpillId) -> [u8; 20] {
     let mut id = [0; 20];
-    id[..8].copy_from_slice(&spilled.to_le_bytes());
+    id[..8].copy_from_slice(&spilled.offset().to_le_bytes());
     id
 }
 

@@ -4,7 +4,7 @@
 use sooner_protocol::node::objects::{Fetching, Serves, StreamEnd};
 use sooner_protocol::node::{ServedCopy, ServedSpill};
 use sooner_protocol::probes::hit;
-use sooner_wire::message::{Message, PeerConnected, Routed, is_spilled};
+use sooner_wire::message::{Message, PeerConnected, Place, Routed, SpillId};
 use sooner_wire::{ObjectId, WorkerId};
 
 use super::node::SEVERAL;
@@ -150,8 +150,8 @@ impl World {
         if there == at {
             return self.read_from_disk(at, fetch);
         }
-        if is_spilled(remote.location.offset) && fetch.fetching.generation.is_none() {
-            return self.serve_spilled(at, there, fetch);
+        if let (Place::Disk(spilled), None) = (remote.location.place(), fetch.fetching.generation) {
+            return self.serve_spilled(at, there, fetch, spilled);
         }
         let SimNode { core, blocks, out, .. } = &mut self.nodes[there];
         let (block, serves) = match fetch.fetching.generation {
@@ -192,9 +192,8 @@ impl World {
     }
 
     /// Another node has a value on disk, or on its way there.
-    fn serve_spilled(&mut self, at: usize, there: usize, fetch: Fetch) {
-        let Fetching { object, attempt, remote, .. } = fetch.fetching;
-        let spilled = remote.location.offset;
+    fn serve_spilled(&mut self, at: usize, there: usize, fetch: Fetch, spilled: SpillId) {
+        let Fetching { object, attempt, .. } = fetch.fetching;
         let node = &mut self.nodes[there];
         match node.core.begin_serving_spilled(spilled, object) {
             ServedSpill::Here(block) => match node.blocks.read(block) {
@@ -228,7 +227,8 @@ impl World {
     fn read_from_disk(&mut self, at: usize, fetch: Fetch) {
         let Fetching { object, attempt, remote, .. } = fetch.fetching;
         let number = fetch.number;
-        match self.nodes[at].value_on_disk(remote.location.offset) {
+        let found = |spilled| self.nodes[at].value_on_disk(spilled);
+        match remote.location.place().spilled().map_or(Found::Nothing, found) {
             Found::Value(bytes) => self.nodes[at].fetches.push(Fetch { bytes: Some(bytes), ..fetch }),
             // It is read behind what is being written.
             Found::NotYet => self.nodes[at].fetches.push(fetch),

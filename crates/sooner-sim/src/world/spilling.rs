@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use sooner_protocol::probes::hit;
+use sooner_wire::message::SpillId;
 
 use super::{SimNode, Wake, World};
 use crate::violation::fail;
@@ -14,10 +15,10 @@ const WRITE_NANOS: usize = 20_000_000;
 #[derive(Debug, Default)]
 pub struct Disk {
     /// What is being written, and from which block.
-    writing: BTreeMap<u64, u64>,
+    writing: BTreeMap<SpillId, u64>,
     /// What could not be written stays where it was.
-    unwritten: BTreeMap<u64, u64>,
-    values: BTreeMap<u64, u64>,
+    unwritten: BTreeMap<SpillId, u64>,
+    values: BTreeMap<SpillId, u64>,
 }
 
 impl Disk {
@@ -36,7 +37,7 @@ pub(super) enum Found {
 }
 
 impl SimNode {
-    pub(super) fn value_on_disk(&self, spilled: u64) -> Found {
+    pub(super) fn value_on_disk(&self, spilled: SpillId) -> Found {
         if self.disk.writing.contains_key(&spilled) {
             return Found::NotYet;
         }
@@ -47,7 +48,7 @@ impl SimNode {
 }
 
 impl World {
-    pub(super) fn spill(&mut self, at: usize, spilled: u64, block: u64) {
+    pub(super) fn spill(&mut self, at: usize, spilled: SpillId, block: u64) {
         self.trace.say(|| format!("node {at} writes block {block} as {spilled}"));
         let disk = &mut self.nodes[at].disk;
         // It may be tried again.
@@ -57,7 +58,7 @@ impl World {
         self.wake_in(nanos, Wake::Written(at, spilled));
     }
 
-    pub(super) fn on_written(&mut self, at: usize, spilled: u64) {
+    pub(super) fn on_written(&mut self, at: usize, spilled: SpillId) {
         let is_full = self.has_faults() && self.random.chance(1, 8);
         let SimNode { core, blocks, disk, out, .. } = &mut self.nodes[at];
         let Some(block) = disk.writing.remove(&spilled) else { return };
@@ -74,7 +75,7 @@ impl World {
         self.list_node_at(at);
     }
 
-    pub(super) fn drop_spilled(&mut self, at: usize, spilled: u64) {
+    pub(super) fn drop_spilled(&mut self, at: usize, spilled: SpillId) {
         let disk = &mut self.nodes[at].disk;
         if disk.values.remove(&spilled).or(disk.unwritten.remove(&spilled)).is_none() {
             fail("I5", format!("node {at} has never tried to write {spilled}, and drops it"));

@@ -4,7 +4,7 @@
 use minicbor::{Decode, Encode};
 
 use super::Return;
-use crate::{ActorId, ObjectId, TaskId, WorkerId};
+use crate::{ActorId, ObjectId, Takeover, TaskId, WorkerId};
 
 /// An actor's process to the node: its state after these calls. Their replies have left before.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
@@ -49,7 +49,7 @@ pub struct Restore {
     pub callers: Vec<WorkerId>,
     /// Control to node: the takeover that this is for. Its process is not told.
     #[n(3)]
-    pub takeover: Option<u32>,
+    pub takeover: Option<Takeover>,
 }
 
 row! { 82 Restore: [node -> process, directory -> node]; values; }

@@ -51,9 +51,9 @@ pub use lease::{
 pub use lending::{LeaseAt, LeaseGrantedAt, LeaseRefused, ReclaimLeaseAt, ReturnLeaseAt};
 pub use link::{Ack, Credentials, SessionEnded};
 pub use object::{
-    AddBorrow, Allocate, Allocated, BlockHolder, BlocksLost, FIRST_CONTROL_ROUND, Fetch, ForgetLost,
-    FreeBlocks, GiveBlock, GivenBlocks, Held, HeldFrom, LoseBlocks, ReadersOf, RemoveBorrow, Settled,
-    StillRead, TrimBlocks, UnknownBlocks, Value,
+    AddBorrow, Allocate, Allocated, BlockHolder, BlocksLost, Fetch, ForgetLost, FreeBlocks, GiveBlock,
+    GivenBlocks, Held, HeldFrom, LoseBlocks, ReadersOf, RemoveBorrow, Round, Settled, StillRead, TrimBlocks,
+    UnknownBlocks, Value,
 };
 pub use peer::{PeerHello, PeerWelcome};
 pub use place_actor::{
@@ -67,7 +67,7 @@ pub use session::{
     Connect, EndIdle, Exited, Fork, Forked, Hello, LinkRole, MemoryEnd, Needed, NodeLives, PeerConnected,
     Refused, Retired, Shutdown, Welcome, WorkerGone, role,
 };
-pub use spilling::{Recompute, Relinquish, Relinquished, Relinquishing, SPILLED, is_spilled};
+pub use spilling::{Place, Recompute, Relinquish, Relinquished, Relinquishing, SpillId};
 pub use task::{
     CancelTask, Define, Dependency, Failure, FailureCode, Item, ItemsTaken, Location, Missing, Outcome, Push,
     PushRef, Remote, Reply, Return, Streaming, TaskKind, TaskSpec, TasksReturned,

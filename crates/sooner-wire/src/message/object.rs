@@ -237,22 +237,57 @@ row! { 38 TrimBlocks: [node -> process]; no values; }
 #[cbor(array)]
 pub struct ReadersOf {
     #[n(0)]
-    pub round: u64,
+    pub round: Round,
     #[n(1)]
     pub offsets: Vec<u64>,
 }
 
 row! { 39 ReadersOf: [node -> process]; no values; }
 
-/// Rounds of questions from here on are numbered by the control service, those below by nodes.
-pub const FIRST_CONTROL_ROUND: u64 = 1 << 63;
+/// The number of a question that processes answer with [`StillRead`]. Each of the three kinds has numbers of
+/// its own, so that no answer is taken for one to another question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
+#[cbor(transparent)]
+#[repr(transparent)]
+pub struct Round(#[n(0)] u64);
+
+impl Round {
+    /// Numbers of nodes from here on ask processes to forget what was lost.
+    const LOST: u64 = 1 << 62;
+    /// Numbers from here on are given by the control service, those below by nodes.
+    const CONTROL: u64 = 1 << 63;
+
+    /// The node asks for this time who reads blocks ([`ReadersOf`]).
+    #[must_use]
+    pub const fn of_readers(time: u64) -> Self {
+        Self(time)
+    }
+
+    /// The node asks for this time that lost blocks are forgotten ([`ForgetLost`]).
+    #[must_use]
+    pub const fn of_lost(time: u64) -> Self {
+        Self(Self::LOST + time)
+    }
+
+    /// The control service asks for this time whether all that a process said has come.
+    #[must_use]
+    pub const fn of_control(time: u64) -> Self {
+        Self(Self::CONTROL + time)
+    }
+
+    /// Whether the control service asks.
+    #[must_use]
+    pub const fn is_of_control(self) -> bool {
+        self.0 >= Self::CONTROL
+    }
+}
 
 /// A client's answer: these blocks are its own until it frees them.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct StillRead {
     #[n(0)]
-    pub round: u64,
+    pub round: Round,
     #[n(1)]
     pub offsets: Vec<u64>,
     /// How often it was lent a value in a block that it had been asked about.
@@ -262,7 +297,7 @@ pub struct StillRead {
 
 row! {
     40 StillRead: [process -> node, process => directory]; no values;
-    only if |answer, _| answer.round >= FIRST_CONTROL_ROUND,
+    only if |answer, _| answer.round.is_of_control(),
         else "it answers what the control service has not asked";
 }
 
@@ -293,14 +328,14 @@ row! { 42 BlocksLost: [node -> process]; no values; }
 #[cbor(array)]
 pub struct ForgetLost {
     #[n(0)]
-    pub round: u64,
+    pub round: Round,
     #[n(1)]
     pub offsets: Vec<u64>,
 }
 
 row! {
     43 ForgetLost: [node -> process, directory => process]; no values;
-    only if |question, _| question.round >= FIRST_CONTROL_ROUND, else "it asks what only a node asks";
+    only if |question, _| question.round.is_of_control(), else "it asks what only a node asks";
 }
 
 /// Node to a client: these blocks were given to you by a process that is gone since. Which of them do you not

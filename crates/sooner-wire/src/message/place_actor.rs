@@ -7,7 +7,7 @@
 use minicbor::{Decode, Encode};
 
 use super::{ActorDead, ActorStarted, Checkpoint, CreateActor, Job, Return, WorkerGone};
-use crate::{ActorId, Blob, GroupId, NodeId, TaskId, WorkerId};
+use crate::{ActorId, Blob, GroupId, NodeId, Takeover, TaskId, WorkerId};
 
 /// Control to node: give an actor a process, when there is room.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
@@ -15,7 +15,7 @@ use crate::{ActorId, Blob, GroupId, NodeId, TaskId, WorkerId};
 pub struct PlaceActor {
     /// How many processes the actor had before.
     #[n(0)]
-    pub takeover: u32,
+    pub takeover: Takeover,
     /// Who began to wait earlier has a smaller number, and is served first.
     #[n(1)]
     pub turn: u64,
@@ -47,7 +47,7 @@ pub struct ActorPlaced {
     pub actor: ActorId,
     /// The takeover that the node was asked for.
     #[n(1)]
-    pub takeover: u32,
+    pub takeover: Takeover,
     #[n(2)]
     pub worker: WorkerId,
 }
@@ -65,7 +65,7 @@ pub struct PlaceRefused {
     pub actor: ActorId,
     /// The takeover that the node was asked for.
     #[n(1)]
-    pub takeover: u32,
+    pub takeover: Takeover,
     /// For people.
     #[n(2)]
     pub reason: String,
@@ -96,7 +96,7 @@ pub struct ActorProcessGone {
     pub actor: ActorId,
     /// The takeover that this process was.
     #[n(1)]
-    pub takeover: u32,
+    pub takeover: Takeover,
     /// What the processes of its node are told.
     #[n(2)]
     pub gone: Box<WorkerGone>,
@@ -116,7 +116,7 @@ pub struct EndActor {
     pub actor: ActorId,
     /// The takeover that this is for.
     #[n(1)]
-    pub takeover: u32,
+    pub takeover: Takeover,
     /// Its process finishes what it has and leaves; otherwise it is killed.
     #[n(2)]
     pub finishes: bool,
@@ -225,7 +225,7 @@ pub struct ActorHere {
     #[n(0)]
     pub actor: ActorId,
     #[n(1)]
-    pub takeover: u32,
+    pub takeover: Takeover,
     /// Its process; `None` while it waits for room, or for its state. Also one that has ended since.
     #[n(2)]
     pub worker: Option<WorkerId>,

@@ -1,20 +1,113 @@
 //! A node without room and the processes whose values lie there: which of them go to disk.
 //!
-//! A spilled value is at a place of its node like any other, with an offset that no block has ([`SPILLED`]).
+//! A spilled value is at a place of its node like any other, with an offset that no block has ([`SpillId`]).
 //! So whoever is told of it has it brought, frees it and hears of its loss as with a value of another node.
+//! Which offsets those are is known here alone: everybody else asks for the [`Place`].
 
-use minicbor::{Decode, Encode};
+use std::fmt;
+
+use minicbor::encode::Write;
+use minicbor::{Decode, Decoder, Encode, Encoder, decode, encode};
+
+use super::Location;
 
 use crate::NodeId;
 
-/// Offsets from here on are not in shared memory: each stands for one spilled value, and is never used again.
-pub const SPILLED: u64 = 1 << 63;
+/// Offsets from here on are not in shared memory.
+const SPILLED: u64 = 1 << 63;
 
-/// Whether an offset stands for a spilled value.
-#[inline]
-#[must_use]
-pub const fn is_spilled(offset: u64) -> bool {
-    offset >= SPILLED
+/// A spilled value, by a number of its node that is never used again. On the wire it is an offset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
+pub struct SpillId(pub u64);
+
+impl SpillId {
+    /// The offset that stands for the value.
+    #[inline]
+    #[must_use]
+    pub const fn offset(self) -> u64 {
+        SPILLED | self.0
+    }
+
+    /// The number after it.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+impl fmt::Display for SpillId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.offset())
+    }
+}
+
+impl<C> Encode<C> for SpillId {
+    fn encode<W: Write>(&self, e: &mut Encoder<W>, _: &mut C) -> Result<(), encode::Error<W::Error>> {
+        e.u64(self.offset())?.ok()
+    }
+}
+
+impl<'b, C> Decode<'b, C> for SpillId {
+    fn decode(d: &mut Decoder<'b>, _: &mut C) -> Result<Self, decode::Error> {
+        match Place::of(d.u64()?) {
+            Place::Disk(spilled) => Ok(spilled),
+            Place::Memory(_) => {
+                Err(decode::Error::message("the offset of a spilled value is that of a block"))
+            }
+        }
+    }
+}
+
+/// Where a value of a node is, as an offset says it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Place {
+    /// In this block of the shared memory.
+    Memory(u64),
+    /// On disk, or on its way there.
+    Disk(SpillId),
+}
+
+impl Place {
+    /// The place for which an offset stands.
+    #[inline]
+    #[must_use]
+    pub const fn of(offset: u64) -> Self {
+        if offset >= SPILLED { Self::Disk(SpillId(offset & !SPILLED)) } else { Self::Memory(offset) }
+    }
+
+    /// Whether it is not in memory.
+    #[inline]
+    #[must_use]
+    pub const fn is_disk(self) -> bool {
+        matches!(self, Self::Disk(_))
+    }
+
+    /// The value, if it is on disk.
+    #[inline]
+    #[must_use]
+    pub const fn spilled(self) -> Option<SpillId> {
+        match self {
+            Self::Disk(spilled) => Some(spilled),
+            Self::Memory(_) => None,
+        }
+    }
+}
+
+impl Location {
+    /// Where the value is.
+    #[inline]
+    #[must_use]
+    pub const fn place(self) -> Place {
+        Place::of(self.offset)
+    }
+
+    /// The same value on disk.
+    #[inline]
+    #[must_use]
+    pub const fn on_disk(self, spilled: SpillId) -> Self {
+        Self { offset: spilled.offset(), length: self.length }
+    }
 }
 
 /// A block that is to be given up.
@@ -26,7 +119,7 @@ pub struct Relinquishing {
     pub offset: u64,
     /// Where its value is to be from now on; `None`: it is a copy, and the value stays where it is.
     #[n(1)]
-    pub spilled: Option<u64>,
+    pub spilled: Option<SpillId>,
 }
 
 /// Node to a process that holds blocks: memory is short; give up those that nobody reads at the moment.

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::frame::{HEAD_BYTES, whole_frame};
-use crate::{Blob, FunctionId, Name, NodeId, ResourceSet, ShapeId, TaskId, WorkerId};
+use crate::{Blob, FunctionId, Name, NodeId, ResourceSet, ShapeId, Takeover, TaskId, WorkerId};
 
 fn round_trip(message: Message) {
     let mut bytes = Vec::new();
@@ -104,7 +104,8 @@ fn mixed(add: &mut impl FnMut(Message)) {
         Return { outcome: Outcome::Inline(Blob::from(&b"item"[..])), contained: vec![task.object(3)] };
     add(Item { task, index: 7, value: value.clone() }.into());
     add(Checkpoint { actor: task, state: value.clone(), calls: vec![task] }.into());
-    add(Restore { actor: task, state: Some(value), callers: vec![WorkerId(7)], takeover: Some(1) }.into());
+    add(Restore { actor: task, state: Some(value), callers: vec![WorkerId(7)], takeover: Some(Takeover(1)) }
+        .into());
     let kept = TaskSpec { kept: Some(true), checkpoint_every: Some(500), ..spec() };
     add(Push { spec: Box::new(kept), dependencies: vec![], gpus: vec![] }.into());
     let threaded = TaskSpec { threads: Some(4), ..spec() };

@@ -9,7 +9,7 @@ use crate::failures::title;
 use crate::probes::{bug, mark};
 use sooner_wire::limits::ENDED_MAX;
 use sooner_wire::message::{ActorDead, ActorRestarting, ActorStarted, CreateActor, Failure, WorkerGone};
-use sooner_wire::{ActorId, GroupId, NodeId, Strategy, WorkerId};
+use sooner_wire::{ActorId, GroupId, NodeId, Strategy, Takeover, WorkerId};
 
 use super::actor_died;
 use super::checkpoints::Checkpoints;
@@ -40,7 +40,7 @@ pub(in crate::control) struct Actor {
     /// Its constructor has returned.
     pub(in crate::control) is_ready: bool,
     /// How many processes took over so far.
-    pub(in crate::control) takeovers: u32,
+    pub(in crate::control) takeovers: Takeover,
     /// Why it is being ended, for the message its callers get.
     pub(in crate::control) ending: Option<Failure>,
     /// How often a new process may still take over; -1 for ever.
@@ -115,7 +115,7 @@ impl Directory {
         actor.class = create.class.name.as_str().to_owned();
         actor.restarts = create.restarts.unwrap_or(0);
         // More than zero if it had processes of which an earlier control service knew.
-        actor.takeovers = u32::try_from(create.constructor.spec.retries).unwrap_or(0);
+        actor.takeovers = Takeover(u32::try_from(create.constructor.spec.retries).unwrap_or(0));
         actor.detached = create.detached == Some(true);
         let strategy = create.constructor.spec.strategy.as_deref();
         actor.group = strategy.and_then(Strategy::group).map(|place| place.group);
@@ -211,7 +211,7 @@ impl Directory {
     pub(in crate::control) fn on_actor_placed(
         &mut self,
         id: ActorId,
-        takeover: u32,
+        takeover: Takeover,
         (node, worker): (NodeId, WorkerId),
         now: Instant,
         out: &mut DirectoryActions,
@@ -252,7 +252,7 @@ impl Directory {
         &mut self,
         node: NodeId,
         id: ActorId,
-        takeover: u32,
+        takeover: Takeover,
         reason: &str,
         out: &mut DirectoryActions,
     ) {
@@ -355,7 +355,7 @@ impl Directory {
         }
         let unknown = || Actor { is_dropped: true, ..Actor::new(id.owner) };
         let actor = self.actors.entry(id).or_insert_with(unknown);
-        if actor.is_waiting() && actor.takeovers > 0 {
+        if actor.is_waiting() && actor.takeovers > Takeover::FIRST {
             mark!("an actor was ended while it was starting again");
         }
         let failure = actor_died(format!("{} was ended by sooner.kill()", actor.title()));
@@ -394,7 +394,7 @@ impl Directory {
         &mut self,
         node: NodeId,
         id: ActorId,
-        takeover: u32,
+        takeover: Takeover,
         out: &mut DirectoryActions,
     ) -> bool {
         let is_it = self.is_placing(id, takeover, node);
@@ -429,7 +429,7 @@ impl Directory {
     pub(in crate::control) fn on_actor_process_gone(
         &mut self,
         id: ActorId,
-        takeover: u32,
+        takeover: Takeover,
         gone: WorkerGone,
         out: &mut DirectoryActions,
     ) {
@@ -481,7 +481,7 @@ impl Directory {
             checkpoints.note_earlier(gone.worker, actor.takeovers, checkpoints.has_begun());
             checkpoints.begins(false);
         }
-        actor.takeovers = actor.takeovers.saturating_add(1);
+        actor.takeovers = actor.takeovers.next();
         // The constructor learns that it is not the first one.
         creation.constructor.spec.retries += 1;
         self.wait(id, creation);
@@ -615,7 +615,7 @@ impl Actor {
             name: None,
             class: String::new(),
             is_ready: false,
-            takeovers: 0,
+            takeovers: Takeover(0),
             ending: None,
             restarts: 0,
             creation: None,
@@ -652,7 +652,7 @@ impl Actor {
 
     /// How often another process has taken over from one in which it had begun.
     pub(in crate::control) fn restarted(&self) -> u32 {
-        self.takeovers.saturating_sub(self.spared)
+        self.takeovers.0.saturating_sub(self.spared)
     }
 
     /// It has a process, and another one may take over.
@@ -674,7 +674,7 @@ impl Actor {
 
     /// Its next process begins with the state of the one before.
     pub(in crate::control) fn restores(&self) -> bool {
-        self.takeovers > 0 && self.checkpoints.is_some()
+        self.takeovers > Takeover::FIRST && self.checkpoints.is_some()
     }
 
     /// Where its process is, or is to be.

@@ -10,7 +10,7 @@
 use sooner_wire::message::{
     ActorDead, ActorsHere, AddBorrow, Checkpoint, Checkpointed, KeepObjects, Outcome, Restore, Return,
 };
-use sooner_wire::{ActorId, NodeId, ObjectId, TaskId, WorkerId};
+use sooner_wire::{ActorId, NodeId, ObjectId, Takeover, TaskId, WorkerId};
 
 use super::actors::{Actor, Phase};
 use crate::control::{Directory, DirectoryAction, DirectoryActions};
@@ -39,7 +39,7 @@ pub(in crate::control) struct Checkpoints {
 /// A process of an actor that has a later one.
 #[derive(Debug, Clone, Copy)]
 struct Earlier {
-    takeover: u32,
+    takeover: Takeover,
     /// It had what it began with, so its last checkpoint, or that, is the last one up to it.
     had_begun: bool,
 }
@@ -48,7 +48,7 @@ struct Earlier {
 struct Last {
     state: Return,
     /// The takeover of the process that took it, or has it.
-    takeover: u32,
+    takeover: Takeover,
     /// Where the block of the state is kept.
     node: NodeId,
     /// The process that took it: what it owns ends with it.
@@ -98,7 +98,13 @@ impl Last {
 impl Checkpoints {
     /// A node tells of the last one, which is there or on the node that it names. Whether all owners of
     /// references inside were told to keep the objects is not known: see [`Directory::keep_again`].
-    pub(in crate::control) fn learn(&mut self, state: Return, node: NodeId, taker: WorkerId, takeover: u32) {
+    pub(in crate::control) fn learn(
+        &mut self,
+        state: Return,
+        node: NodeId,
+        taker: WorkerId,
+        takeover: Takeover,
+    ) {
         if self.last.as_ref().is_some_and(|last| last.takeover > takeover) {
             return;
         }
@@ -108,7 +114,12 @@ impl Checkpoints {
     }
 
     /// A process is not the actor's latest. Its node tells of it until [`Directory::let_earlier_go`].
-    pub(in crate::control) fn note_earlier(&mut self, process: WorkerId, takeover: u32, had_begun: bool) {
+    pub(in crate::control) fn note_earlier(
+        &mut self,
+        process: WorkerId,
+        takeover: Takeover,
+        had_begun: bool,
+    ) {
         if process != WorkerId::default() {
             self.earlier.insert(process, Earlier { takeover, had_begun });
         }
@@ -131,15 +142,17 @@ impl Checkpoints {
 
     /// Whether the last checkpoint of all processes before the one with this number is known, or that there
     /// was none.
-    fn knows_all_before(&self, takeover: u32) -> bool {
+    fn knows_all_before(&self, takeover: Takeover) -> bool {
         let of = |takeover| self.earlier.values().find(move |earlier| earlier.takeover == takeover);
-        let known = (0..takeover).rev().map_while(of);
-        takeover == 0 || known.clone().any(|earlier| earlier.had_begun) || known.count() == takeover as usize
+        let known = (0..takeover.0).rev().map(Takeover).map_while(of);
+        takeover == Takeover::FIRST
+            || known.clone().any(|earlier| earlier.had_begun)
+            || known.count() == takeover.0 as usize
     }
 
     /// Whether a process that is not the latest may have taken the last checkpoint: none after it had what it
     /// begins with.
-    fn takes_from(&self, process: WorkerId) -> Option<u32> {
+    fn takes_from(&self, process: WorkerId) -> Option<Takeover> {
         let takeover = self.earlier.get(&process)?.takeover;
         let is_later = |earlier: &Earlier| earlier.takeover > takeover && earlier.had_begun;
         let is_over = self.has_begun || self.earlier.values().any(is_later);
@@ -173,7 +186,7 @@ impl Checkpoints {
 
 impl Actor {
     /// The takeover of a process whose checkpoint is the actor's last one.
-    fn takes_from(&self, process: WorkerId) -> Option<u32> {
+    fn takes_from(&self, process: WorkerId) -> Option<Takeover> {
         match self.phase {
             Phase::Placed { worker, .. } if worker == process => Some(self.takeovers),
             Phase::Dead(_) => None,
@@ -206,7 +219,7 @@ impl Directory {
         out: &mut DirectoryActions,
     ) {
         let Checkpoint { actor: id, state, calls } = checkpoint;
-        let mut last = Last { state, node: from.node(), taker: from, takeover: 0 };
+        let mut last = Last { state, node: from.node(), taker: from, takeover: Takeover(0) };
         let place = last.place();
         let actor = self.actors.get_mut(&id);
         let takeover = actor.as_deref().and_then(|actor| actor.takes_from(from));
@@ -274,7 +287,7 @@ impl Directory {
         &mut self,
         id: ActorId,
         process: WorkerId,
-        takeover: u32,
+        takeover: Takeover,
         out: &mut DirectoryActions,
     ) {
         let actor = self.actors.get_mut(&id).filter(|actor| !actor.has_ended());

@@ -5,7 +5,7 @@
 //! So do actors in placement groups, whose bundles stay, and those that no other node can have.
 
 use sooner_wire::message::CreateActor;
-use sooner_wire::{ActorId, NodeId};
+use sooner_wire::{ActorId, NodeId, Takeover};
 
 use super::actors::{Actor, Phase};
 use crate::control::{Directory, DirectoryActions};
@@ -52,7 +52,7 @@ impl Directory {
         &mut self,
         node: NodeId,
         id: ActorId,
-        takeover: u32,
+        takeover: Takeover,
         create: Box<CreateActor>,
     ) {
         if self.recalls.is_recalled(id) {
@@ -70,7 +70,7 @@ impl Directory {
     }
 
     /// An actor that was asked back is placed where there is room now, before those that began to wait later.
-    fn place_anew(&mut self, node: NodeId, id: ActorId, takeover: u32, create: Box<CreateActor>) {
+    fn place_anew(&mut self, node: NodeId, id: ActorId, takeover: Takeover, create: Box<CreateActor>) {
         let turn = self.actors.get(&id).map(|actor| actor.turn);
         self.place_elsewhere(node, id, takeover, create);
         let is_last = self.pending.back() == Some(&id);
@@ -85,7 +85,7 @@ impl Directory {
         &mut self,
         node: NodeId,
         id: ActorId,
-        takeover: u32,
+        takeover: Takeover,
         create: Box<CreateActor>,
     ) {
         if self.is_placing(id, takeover, node) {
@@ -96,7 +96,7 @@ impl Directory {
     }
 
     /// Whether this node was asked for this process of an actor, and has not answered.
-    pub(in crate::control) fn is_placing(&self, id: ActorId, takeover: u32, node: NodeId) -> bool {
+    pub(in crate::control) fn is_placing(&self, id: ActorId, takeover: Takeover, node: NodeId) -> bool {
         let is_asked = |phase: &Phase| matches!(phase, Phase::Placing { node: asked } if *asked == node);
         self.actors.get(&id).is_some_and(|actor| actor.takeovers == takeover && is_asked(&actor.phase))
     }

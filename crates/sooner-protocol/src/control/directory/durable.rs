@@ -21,7 +21,7 @@ use sooner_wire::record::{
     ActorRecord, JobRecord, NameRecord, actor_key, creation_key, creation_pieces, group_key, job_key,
     name_key,
 };
-use sooner_wire::{ActorId, GroupId, NodeId, WorkerId};
+use sooner_wire::{ActorId, GroupId, NodeId, Takeover, WorkerId};
 
 use super::actors::{Actor, Phase};
 use crate::control::persist::{BatchId, Write};
@@ -478,7 +478,7 @@ impl Directory {
 
     /// Whether an actor has never had a process, nor may have one.
     fn is_new(&self, id: ActorId, was_placed: bool) -> bool {
-        let actor = self.actors.get(&id).filter(|actor| actor.takeovers == 0);
+        let actor = self.actors.get(&id).filter(|actor| actor.takeovers == Takeover::FIRST);
         actor.is_some_and(|actor| match actor.phase {
             Phase::Pending(_) => true,
             Phase::Placing { .. } => was_placed,

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use sooner_wire::limits::{ENDED_MAX, REFUSAL_NANOS};
 use sooner_wire::message::{CreateActor, Job, JobConfig, JobState};
 use sooner_wire::record::JobRecord;
-use sooner_wire::{ActorId, NodeId, WorkerId};
+use sooner_wire::{ActorId, NodeId, Takeover, WorkerId};
 
 use super::actors::Phase;
 use super::durable::Subject;
@@ -162,7 +162,7 @@ impl Directory {
     pub(in crate::control) fn on_place_refused_for_now(
         &mut self,
         node: NodeId,
-        (id, takeover): (ActorId, u32),
+        (id, takeover): (ActorId, Takeover),
         why: String,
         create: Box<CreateActor>,
         now: Instant,

@@ -1,7 +1,7 @@
 //! Nodes that come and go, as far as the directory has to know.
 
 use sooner_wire::message::WorkerGone;
-use sooner_wire::{ActorId, NodeId, ResourceSet, WorkerId};
+use sooner_wire::{ActorId, NodeId, ResourceSet, Takeover, WorkerId};
 
 use super::actors::Phase;
 use crate::control::{Directory, DirectoryActions};
@@ -61,7 +61,7 @@ impl Directory {
             Phase::Reserved | Phase::Pending(_) | Phase::Dead(_) => None,
         };
         let actors = self.actors.iter();
-        let lost: Vec<(ActorId, u32, WorkerId)> =
+        let lost: Vec<(ActorId, Takeover, WorkerId)> =
             actors.filter_map(|(id, actor)| Some((*id, actor.takeovers, there(&actor.phase)?))).collect();
         for (id, takeover, worker) in lost {
             if let Some(actor) = self.actors.get_mut(&id) {

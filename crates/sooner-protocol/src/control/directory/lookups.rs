@@ -5,7 +5,7 @@
 //! so its answer to any later question comes behind that word. The question is that for lost blocks, and
 //! names none.
 
-use sooner_wire::message::{ActorDead, FIRST_CONTROL_ROUND, ForgetLost};
+use sooner_wire::message::{ActorDead, ForgetLost, Round};
 use sooner_wire::{ActorId, WorkerId};
 
 use crate::control::{Directory, DirectoryActions};
@@ -16,7 +16,7 @@ use crate::table::Map;
 #[derive(Debug, Default)]
 pub(in crate::control) struct Lookups {
     made: u64,
-    open: Map<u64, (ActorId, WorkerId)>,
+    open: Map<Round, (ActorId, WorkerId)>,
 }
 
 impl Lookups {
@@ -33,14 +33,14 @@ impl Directory {
         if from == owner || !self.nodes.contains_key(&owner.node()) {
             return self.notify_gone(actor, from, out);
         }
-        let round = FIRST_CONTROL_ROUND + self.lookups.made;
+        let round = Round::of_control(self.lookups.made);
         self.lookups.made += 1;
         self.lookups.open.insert(round, (actor, from));
         self.say(owner, ForgetLost { round, offsets: Vec::new() }, out);
     }
 
     /// The owner has answered: whatever it said before is known by now.
-    pub(in crate::control) fn on_looked_up(&mut self, round: u64, out: &mut DirectoryActions) {
+    pub(in crate::control) fn on_looked_up(&mut self, round: Round, out: &mut DirectoryActions) {
         let Some((actor, from)) = self.lookups.open.swap_remove(&round) else { return };
         if self.actors.contains_key(&actor) {
             self.on_subscribe(from, actor, out);

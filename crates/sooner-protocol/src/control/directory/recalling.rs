@@ -17,7 +17,7 @@ use std::cmp::Reverse;
 
 use sooner_wire::limits::{RECALL_AGAIN_NANOS, RECALL_NANOS};
 use sooner_wire::message::{CreateActor, Outcome};
-use sooner_wire::{ActorId, GroupId, NodeId, ResourceSet, Strategy};
+use sooner_wire::{ActorId, GroupId, NodeId, ResourceSet, Strategy, Takeover};
 
 use super::actors::Phase;
 use super::placing::Target;
@@ -267,7 +267,7 @@ impl Directory {
     }
 }
 
-fn recall(actor: ActorId, takeover: u32, node: NodeId) -> DirectoryAction {
+fn recall(actor: ActorId, takeover: Takeover, node: NodeId) -> DirectoryAction {
     let end = End::Recalled;
     DirectoryAction::Send(node, Box::new(ToNode::EndActor { actor, takeover, end }))
 }

@@ -21,7 +21,7 @@ use sooner_wire::record::{
     ACTORS, ActorRecord, CREATIONS, GROUPS, GroupRecord, HEAD, HeadRecord, JOBS, JobRecord, NAMES, NODES,
     NameRecord, NodeRecord, RecordError, creation_from, creation_key,
 };
-use sooner_wire::{ActorId, NodeId, Strategy, WorkerId};
+use sooner_wire::{ActorId, NodeId, Strategy, Takeover, WorkerId};
 
 use crate::control::directory::actor_died;
 use crate::control::directory::actors::{Actor, Phase};
@@ -135,7 +135,7 @@ impl Directory {
         }
         if let Some(mut create) = create {
             let spec = &mut create.constructor.spec;
-            spec.retries = spec.retries.saturating_add(i32::try_from(record.takeover).unwrap_or(i32::MAX));
+            spec.retries = spec.retries.saturating_add(i32::try_from(record.takeover.0).unwrap_or(i32::MAX));
             actor.concurrency = create.constructor.spec.concurrency;
             actor.class = create.class.name.as_str().to_owned();
             actor.group =
@@ -143,7 +143,7 @@ impl Directory {
             actor.checkpoints = create.constructor.spec.checkpoint_every.map(|_| Checkpoints::default());
             actor.creation = Some(create);
         }
-        let has_begun = record.node.is_some() || record.takeover > 0;
+        let has_begun = record.node.is_some() || record.takeover > Takeover::FIRST;
         if actor.checkpoints.is_some() && has_begun {
             // Until its node says more.
             actor.ending = Some(actor_died(format!(

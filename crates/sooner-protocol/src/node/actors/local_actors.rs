@@ -12,7 +12,7 @@ use sooner_wire::message::state::ActorRow;
 use sooner_wire::message::{
     ActorDead, ActorHere, Checkpoint, CreateActor, ExitActor, Outcome, Restore, WorkerGone,
 };
-use sooner_wire::{ActorId, ResourceSet, WorkerId};
+use sooner_wire::{ActorId, ResourceSet, Takeover, WorkerId};
 
 use super::snapshot::ActorSnapshot;
 use super::suspending::Suspended;
@@ -47,7 +47,7 @@ pub(in crate::node) struct LocalActors {
 
 #[derive(Debug)]
 pub(in crate::node) struct LocalActor {
-    pub(in crate::node) takeover: u32,
+    pub(in crate::node) takeover: Takeover,
     pub(in crate::node) name: Option<(String, String)>,
     pub(in crate::node) class: String,
     /// The driver whose workers may be its process.
@@ -101,20 +101,20 @@ impl LocalActors {
 
     /// Takes out those of a job that have no process: the numbers of their takeovers, and what their
     /// processes are told.
-    pub(in crate::node) fn take_waiting(&mut self, job: WorkerId) -> Vec<(u32, Box<CreateActor>)> {
+    pub(in crate::node) fn take_waiting(&mut self, job: WorkerId) -> Vec<(Takeover, Box<CreateActor>)> {
         let is_its = |_: &ActorId, local: &mut LocalActor| local.job == job && local.process.is_none();
         let taken = self.actors.extract_if(.., is_its);
         taken.filter_map(|(_, local)| Some((local.takeover, local.create?))).collect()
     }
 
     /// Takes one out that has no process: the number of its takeover, and what its process is told.
-    pub(in crate::node) fn take_unbegun(&mut self, id: ActorId) -> Option<(u32, Box<CreateActor>)> {
+    pub(in crate::node) fn take_unbegun(&mut self, id: ActorId) -> Option<(Takeover, Box<CreateActor>)> {
         self.wanted(id)?;
         let local = self.actors.swap_remove(&id)?;
         Some((local.takeover, local.create?))
     }
 
-    fn placed(&mut self, id: ActorId, takeover: u32) -> Option<&mut LocalActor> {
+    fn placed(&mut self, id: ActorId, takeover: Takeover) -> Option<&mut LocalActor> {
         self.actors.get_mut(&id).filter(|local| local.takeover == takeover)
     }
 
@@ -156,7 +156,7 @@ fn job_of(place: &PlaceActor) -> WorkerId {
 }
 
 /// An actor of which nothing has begun here: the control service finds it another node.
-pub(crate) fn given_back(takeover: u32, create: Box<CreateActor>, why: &str) -> NodeAction {
+pub(crate) fn given_back(takeover: Takeover, create: Box<CreateActor>, why: &str) -> NodeAction {
     let (actor, reason, create) = (create.actor, why.to_owned(), Some(create));
     let (no_workers, for_now) = (false, false);
     NodeAction::Control(ToControl::PlaceRefused { actor, takeover, reason, create, no_workers, for_now })
@@ -164,7 +164,7 @@ pub(crate) fn given_back(takeover: u32, create: Box<CreateActor>, why: &str) -> 
 
 /// An actor that was ended before it had a process. With what it is, in case it was another one for this
 /// control service.
-pub(crate) fn ended_unbegun(takeover: u32, create: Box<CreateActor>) -> NodeAction {
+pub(crate) fn ended_unbegun(takeover: Takeover, create: Box<CreateActor>) -> NodeAction {
     let (actor, reason, create) = (create.actor, "it was ended there".to_owned(), Some(create));
     let (no_workers, for_now) = (false, true);
     NodeAction::Control(ToControl::PlaceRefused { actor, takeover, reason, create, no_workers, for_now })
@@ -267,7 +267,12 @@ impl NodeCore {
     }
 
     /// What the new process of an actor begins with.
-    pub(in crate::node) fn on_restore(&mut self, takeover: u32, mut restore: Restore, out: &mut NodeActions) {
+    pub(in crate::node) fn on_restore(
+        &mut self,
+        takeover: Takeover,
+        mut restore: Restore,
+        out: &mut NodeActions,
+    ) {
         let id = restore.actor;
         let ends = self.ends_with_its_creator(id);
         restore.callers.retain(|caller| self.will_learn_of_end(*caller, out));
@@ -304,7 +309,7 @@ impl NodeCore {
 
     /// The control service has room for an actor elsewhere: it goes there, unless something was set aside for
     /// it here.
-    fn on_recall_actor(&mut self, actor: ActorId, takeover: u32, out: &mut NodeActions) {
+    fn on_recall_actor(&mut self, actor: ActorId, takeover: Takeover, out: &mut NodeActions) {
         if self.local_actors.placed(actor, takeover).is_none() {
             return;
         }
@@ -318,7 +323,7 @@ impl NodeCore {
     pub(in crate::node) fn on_end_actor(
         &mut self,
         id: ActorId,
-        takeover: u32,
+        takeover: Takeover,
         end: End,
         out: &mut NodeActions,
     ) {

@@ -5,7 +5,7 @@
 //! meanwhile would be told of a process that is gone.
 
 use sooner_wire::message::{
-    ActorDead, ActorRestarting, ActorStarted, CreateActor, Dependency, Message, Outcome, is_spilled,
+    ActorDead, ActorRestarting, ActorStarted, CreateActor, Dependency, Message, Outcome,
 };
 use sooner_wire::{ActorId, NodeId, ObjectId, WorkerId};
 
@@ -165,7 +165,7 @@ fn stored_arguments(create: &CreateActor, here: NodeId) -> Vec<(u64, ObjectId)> 
     let block = |dependency: &Dependency| match &dependency.outcome {
         Outcome::Stored(location) => Some((location.offset, dependency.object)),
         // Other nodes use the same numbers.
-        Outcome::Remote(remote) if remote.node == here && is_spilled(remote.location.offset) => {
+        Outcome::Remote(remote) if remote.node == here && remote.location.place().is_disk() => {
             Some((remote.location.offset, dependency.object))
         }
         Outcome::Inline(_) | Outcome::Failed(_) | Outcome::Remote(_) => None,

@@ -8,7 +8,7 @@ use sooner_wire::message::state::ActorRow;
 use sooner_wire::message::{
     ActorDead, ActorHere, Checkpoint, CreateActor, Failure, Outcome, PlaceActor, Return, WorkerGone,
 };
-use sooner_wire::{ActorId, Blob, GroupId, ResourceSet, Strategy, TaskId, WorkerId};
+use sooner_wire::{ActorId, Blob, GroupId, ResourceSet, Strategy, Takeover, TaskId, WorkerId};
 
 use super::local_actors::{LocalActor, LocalActors};
 use crate::node::{NodeAction, NodeActions, NodeCore};
@@ -116,7 +116,12 @@ impl LocalActors {
     }
 
     /// The state for a process that ended before it came: the next one begins with that, too.
-    pub(in crate::node) fn note_unread_state(&mut self, id: ActorId, takeover: u32, state: Option<Return>) {
+    pub(in crate::node) fn note_unread_state(
+        &mut self,
+        id: ActorId,
+        takeover: Takeover,
+        state: Option<Return>,
+    ) {
         let is_its = |here: &&mut ActorHere| here.actor == id && here.takeover == takeover;
         if let Some(here) = self.ended.iter_mut().find(is_its) {
             here.checkpoint = state;
@@ -140,7 +145,7 @@ impl LocalActors {
     }
 
     /// What followed from ends of an actor's processes is known, up to the one with this number.
-    pub(in crate::node) fn forget_ends_up_to(&mut self, id: ActorId, takeover: u32) {
+    pub(in crate::node) fn forget_ends_up_to(&mut self, id: ActorId, takeover: Takeover) {
         self.ended.retain(|here| here.actor != id || here.takeover > takeover);
     }
 
@@ -246,7 +251,7 @@ impl NodeCore {
 fn actor_row(here: ActorHere) -> ActorRow {
     let phase = match here.worker {
         Some(_) if here.is_ready => 3,
-        _ if here.takeover > 0 => 5,
+        _ if here.takeover > Takeover::FIRST => 5,
         Some(_) => 2,
         None => 1,
     };
@@ -261,7 +266,7 @@ fn actor_row(here: ActorHere) -> ActorRow {
         death: None,
         resources: ResourceSet::default(),
         detached: Some(here.detached),
-        restarts: Some(here.takeover),
+        restarts: Some(here.takeover.0),
         checkpoints: here.checkpoint.map(|_| 1),
         job: Some(here.job),
     }

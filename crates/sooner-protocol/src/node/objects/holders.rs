@@ -14,7 +14,7 @@
 
 use std::collections::BTreeMap;
 
-use sooner_wire::message::{ReadersOf, StillRead, is_spilled};
+use sooner_wire::message::{Place, ReadersOf, StillRead};
 use sooner_wire::{ObjectId, TaskId, WorkerId};
 
 use super::orphans::Orphans;
@@ -86,7 +86,7 @@ impl Holders {
     /// A block was allocated for `holder`.
     pub fn insert(&mut self, block: u64, holder: WorkerId) {
         self.blocks.insert(block, vec![holder]);
-        if !is_spilled(block) {
+        if !Place::of(block).is_disk() {
             self.ages.renew(block);
         }
         self.given.swap_remove(&block);
@@ -154,7 +154,7 @@ impl Holders {
     #[must_use]
     pub fn largest(&self, most: usize, length: impl Fn(u64) -> u64) -> Vec<(WorkerId, u64, u64)> {
         let sum = |(holder, blocks): (&WorkerId, &Set<u64>)| {
-            let here = || blocks.iter().copied().filter(|block| !is_spilled(*block));
+            let here = || blocks.iter().copied().filter(|block| !Place::of(*block).is_disk());
             (*holder, here().map(&length).sum::<u64>(), here().count() as u64)
         };
         let mut all: Vec<_> = self.by_holder.iter().map(sum).filter(|(_, _, blocks)| *blocks > 0).collect();
@@ -405,6 +405,8 @@ impl Holders {
 
 #[cfg(test)]
 mod tests {
+    use sooner_wire::message::Round;
+
     use super::*;
 
     const OWNER: WorkerId = WorkerId(1);
@@ -415,7 +417,7 @@ mod tests {
         false
     }
 
-    fn answer(round: u64, offsets: &[u64]) -> StillRead {
+    fn answer(round: Round, offsets: &[u64]) -> StillRead {
         StillRead { round, offsets: offsets.to_vec(), lent: Some(0) }
     }
 

@@ -7,18 +7,16 @@
 //! It never touches memory: it says which blocks are free.
 
 use sooner_wire::WorkerId;
+use sooner_wire::message::Round;
 
 use crate::table::{Map, Set};
-
-/// Numbers of the questions here start where those of the holders never come; those of lookups are above.
-const FIRST_ROUND: u64 = 1 << 62;
 
 /// See the module.
 #[derive(Debug, Clone, Default)]
 pub struct Lost {
     blocks: Set<u64>,
     /// Per question: its block, and who has not answered.
-    rounds: Map<u64, (u64, Set<WorkerId>)>,
+    rounds: Map<Round, (u64, Set<WorkerId>)>,
     asked: u64,
 }
 
@@ -49,26 +47,26 @@ impl Lost {
 
     /// Nobody holds a lost block any more. Gives the number of the question to ask `clients`, if there are
     /// any.
-    pub fn retire(&mut self, block: u64, clients: &[WorkerId]) -> Option<u64> {
+    pub fn retire(&mut self, block: u64, clients: &[WorkerId]) -> Option<Round> {
         self.asked += 1;
-        let round = FIRST_ROUND + self.asked;
+        let round = Round::of_lost(self.asked);
         self.rounds.insert(round, (block, clients.iter().copied().collect()));
         self.close(round).is_none().then_some(round)
     }
 
     /// A process has forgotten. Gives the block if it was the last one: it is free.
-    pub fn on_answer(&mut self, round: u64, from: WorkerId) -> Option<u64> {
+    pub fn on_answer(&mut self, round: Round, from: WorkerId) -> Option<u64> {
         self.rounds.get_mut(&round)?.1.swap_remove(&from);
         self.close(round)
     }
 
     /// A process is gone. Gives the blocks that are free now.
     pub fn on_gone(&mut self, client: WorkerId) -> Vec<u64> {
-        let rounds: Vec<u64> = self.rounds.keys().copied().collect();
+        let rounds: Vec<Round> = self.rounds.keys().copied().collect();
         rounds.into_iter().filter_map(|round| self.on_answer(round, client)).collect()
     }
 
-    fn close(&mut self, round: u64) -> Option<u64> {
+    fn close(&mut self, round: Round) -> Option<u64> {
         let (block, open) = self.rounds.get(&round)?;
         if !open.is_empty() {
             return None;

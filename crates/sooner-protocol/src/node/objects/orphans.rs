@@ -10,13 +10,13 @@
 //! It never touches memory: it says which blocks are free.
 
 use sooner_wire::WorkerId;
-use sooner_wire::message::ReadersOf;
+use sooner_wire::message::{ReadersOf, Round};
 
 use crate::table::{Map, Set};
 
 #[derive(Debug)]
-struct Round {
-    number: u64,
+struct OpenRound {
+    number: Round,
     /// Processes that have not answered.
     open: Set<WorkerId>,
     /// Blocks in question.
@@ -31,7 +31,7 @@ pub(super) struct Orphans {
     blocks: Set<u64>,
     /// Those that nobody is known to hold, and whether a whole round has found no reader.
     unheld: Map<u64, bool>,
-    round: Option<Round>,
+    round: Option<OpenRound>,
     asked: u64,
     /// How often each process had been lent a value in a block of the question before when it answered last.
     lent: Map<WorkerId, u64>,
@@ -70,8 +70,9 @@ impl Orphans {
         self.asked += 1;
         let blocks: Vec<u64> = self.unheld.keys().copied().collect();
         let offsets = blocks.clone();
-        self.round = Some(Round { number: self.asked, open, blocks, is_quiet: true });
-        Some(ReadersOf { round: self.asked, offsets })
+        let number = Round::of_readers(self.asked);
+        self.round = Some(OpenRound { number, open, blocks, is_quiet: true });
+        Some(ReadersOf { round: number, offsets })
     }
 
     /// There is no process that could read anything. Gives the blocks that are free.
@@ -84,7 +85,7 @@ impl Orphans {
     }
 
     /// Whether an answer is one that is waited for.
-    pub(super) fn expects(&self, round: u64, from: WorkerId) -> bool {
+    pub(super) fn expects(&self, round: Round, from: WorkerId) -> bool {
         self.round.as_ref().is_some_and(|open| open.number == round && open.open.contains(&from))
     }
 

@@ -25,7 +25,7 @@
 use std::collections::BTreeMap;
 
 use sooner_wire::limits::PULL_ROOM_NANOS;
-use sooner_wire::message::{Failure, FailureCode, Location, Priority, Pull, Remote, is_spilled};
+use sooner_wire::message::{Failure, FailureCode, Location, Priority, Pull, Remote, SpillId};
 use sooner_wire::{NodeId, ObjectId, WorkerId, size};
 
 use crate::table::Map;
@@ -190,7 +190,7 @@ struct Copy {
     location: Location,
     directed: Option<directed::Directed>,
     /// Where its value is on this node's disk, if it came from there and is there still.
-    restored: Option<u64>,
+    restored: Option<SpillId>,
     /// Since when nobody needs it, as a number that grows.
     cached: Option<u64>,
     /// It has become the value: its owner holds it here.
@@ -211,7 +211,7 @@ pub struct Pulls {
     /// Copies that nobody needs, by the time since when.
     cached: BTreeMap<u64, ObjectId>,
     /// Copies of values that are on this node's disk.
-    restored: Map<u64, ObjectId>,
+    restored: Map<SpillId, ObjectId>,
     made: u64,
     asks_owners: bool,
 }
@@ -343,7 +343,7 @@ impl Pulls {
         }
         let location = Location { offset: *block, length };
         let mut directed = directed.take();
-        let restored = is_restored.then_some(remote.location.offset);
+        let restored = remote.location.place().spilled().filter(|_| *is_restored);
         let askers = self.close(object);
         let mut is_held = false;
         if let Some(directed) = &mut directed {
@@ -579,7 +579,7 @@ impl Open {
 
 /// Where a value comes from, for people.
 fn origin(remote: &Remote) -> &'static str {
-    if is_spilled(remote.location.offset) { "from disk" } else { "from another node" }
+    if remote.location.place().is_disk() { "from disk" } else { "from another node" }
 }
 
 fn too_large(remote: &Remote, capacity: u64) -> Failure {

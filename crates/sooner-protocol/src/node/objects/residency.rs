@@ -2,7 +2,7 @@
 //!
 //! The node wants a block back: its process is *asked*; if nobody reads the value, the process gives the
 //! block up, and the value is *written*; then the block is free, and the value is *on disk* until its owner
-//! frees it. A value is known by a number that is never used again ([`sooner_wire::message::SPILLED`]), from
+//! frees it. A value is known by a number that is never used again ([`SpillId`]), from
 //! the question on. Whoever is told of it before the process has answered waits for that.
 //!
 //! No state waits for another value: a block that is being written needs no room, and what is brought back
@@ -18,7 +18,7 @@
 //! It moves nothing and holds no block: the node does.
 
 use sooner_wire::limits::{SPILL_RETRY_NANOS, SPILL_RETRY_NANOS_MAX};
-use sooner_wire::message::{Pull, Relinquishing, SPILLED};
+use sooner_wire::message::{Place, Pull, Relinquishing, SpillId};
 use sooner_wire::{NodeId, ObjectId, WorkerId};
 
 use crate::table::{Map, Set};
@@ -30,7 +30,7 @@ struct Asked {
     /// Who was asked.
     of: Vec<WorkerId>,
     /// Where its value will be; none for a copy.
-    spilled: Option<u64>,
+    spilled: Option<SpillId>,
     bytes: u64,
     /// It was in use when it was asked for before, and nothing has changed since.
     is_again: bool,
@@ -42,7 +42,7 @@ struct Asked {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AfterAnswer {
     /// This value will not be anywhere.
-    pub nowhere: Option<u64>,
+    pub nowhere: Option<SpillId>,
     /// This block is free.
     pub free: Option<u64>,
 }
@@ -81,26 +81,26 @@ pub struct AfterWrite {
 pub struct Residency {
     made: u64,
     asked: Map<u64, Asked>,
-    spilled: Map<u64, Spilled>,
-    writing: Map<u64, u64>,
+    spilled: Map<SpillId, Spilled>,
+    writing: Map<u64, SpillId>,
     /// Blocks that were in use when they were asked for, since any was given up.
     refused: Set<u64>,
     /// Questions for values whose processes have not answered yet.
     early: Vec<(WorkerId, Pull)>,
     /// Blocks whose values could not be written, and those.
-    unwritten: Map<u64, u64>,
+    unwritten: Map<u64, SpillId>,
     /// When these may be tried again, and how long after the failure before that is.
     retry: Option<(Instant, u64)>,
     /// Objects of owners elsewhere that have left their blocks: those, and by which numbers they are known.
-    moved: Map<ObjectId, (u64, u64)>,
+    moved: Map<ObjectId, (u64, SpillId)>,
     /// The same the other way round.
-    objects: Map<u64, ObjectId>,
+    objects: Map<SpillId, ObjectId>,
 }
 
 impl Residency {
     /// An object has left its block for good, as this value. Others may still ask for it there, where another
     /// one may be by then.
-    pub fn note_moved(&mut self, object: ObjectId, block: u64, spilled: u64) {
+    pub fn note_moved(&mut self, object: ObjectId, block: u64, spilled: SpillId) {
         self.moved.insert(object, (block, spilled));
         self.objects.insert(spilled, object);
     }
@@ -113,11 +113,11 @@ impl Residency {
     }
 
     /// A block is asked back from these processes. Gives the number of its value, unless it `is_copy`.
-    pub fn ask(&mut self, block: u64, of: &[WorkerId], bytes: u64, is_copy: bool) -> Option<u64> {
+    pub fn ask(&mut self, block: u64, of: &[WorkerId], bytes: u64, is_copy: bool) -> Option<SpillId> {
         assert!(!self.is_busy(block), "VD1: once at a time");
         let spilled = (!is_copy).then(|| {
             self.made += 1;
-            SPILLED + self.made
+            SpillId(self.made)
         });
         let is_again = self.refused.contains(&block);
         self.asked.insert(block, Asked { of: of.to_vec(), spilled, bytes, is_again, is_free: false });
@@ -180,9 +180,9 @@ impl Residency {
 
     /// Has values of so many bytes written that could not be before, if it is time: each, and its block. Not
     /// those that somebody reads in their blocks.
-    pub fn retry(&mut self, bytes: u64, now: Instant, is_read: impl Fn(u64) -> bool) -> Vec<(u64, u64)> {
+    pub fn retry(&mut self, bytes: u64, now: Instant, is_read: impl Fn(u64) -> bool) -> Vec<(SpillId, u64)> {
         let mut left = bytes;
-        let mut again: Vec<(u64, u64, u64)> = Vec::new();
+        let mut again: Vec<(SpillId, u64, u64)> = Vec::new();
         if self.unwritten.is_empty() || self.retry.is_some_and(|(due, _)| now < due) {
             return Vec::new();
         }
@@ -228,7 +228,7 @@ impl Residency {
 
     /// A process gives a block up: its value is to be written. False if it was not asked, or is another one's
     /// by now.
-    pub fn on_moved(&mut self, from: WorkerId, block: u64, spilled: Option<u64>) -> bool {
+    pub fn on_moved(&mut self, from: WorkerId, block: u64, spilled: Option<SpillId>) -> bool {
         let is_answer = |asked: &Asked| asked.spilled == spilled && spilled.is_some() && asked.of == [from];
         if !self.asked.get(&block).is_some_and(is_answer) {
             return false;
@@ -264,7 +264,7 @@ impl Residency {
     }
 
     /// The block was written, or could not be.
-    pub fn on_written(&mut self, spilled: u64, is_written: bool, now: Instant) -> AfterWrite {
+    pub fn on_written(&mut self, spilled: SpillId, is_written: bool, now: Instant) -> AfterWrite {
         let Some(Spilled::Writing { block, bytes, is_wanted }) = self.spilled.get(&spilled).copied() else {
             return AfterWrite { frees: None, is_dropped: true };
         };
@@ -295,15 +295,15 @@ impl Residency {
 
     /// The disk is gone for good: what was on it is nowhere, and what is being written stays in its block.
     /// What has to be done after the writes that have failed by that.
-    pub fn on_ended(&mut self, now: Instant) -> Vec<(u64, AfterWrite)> {
+    pub fn on_ended(&mut self, now: Instant) -> Vec<(SpillId, AfterWrite)> {
         self.spilled.retain(|_, value| !matches!(value, Spilled::Written));
-        let writing: Vec<u64> = self.writing.values().copied().collect();
+        let writing: Vec<SpillId> = self.writing.values().copied().collect();
         writing.into_iter().map(|spilled| (spilled, self.on_written(spilled, false, now))).collect()
     }
 
     /// The value is not needed any more. What to do at once: a value that is being written is dropped after
     /// that.
-    pub fn on_freed(&mut self, spilled: u64) -> AfterWrite {
+    pub fn on_freed(&mut self, spilled: SpillId) -> AfterWrite {
         if let Some(object) = self.objects.swap_remove(&spilled)
             && self.moved.get(&object).is_some_and(|(_, number)| *number == spilled)
         {
@@ -330,7 +330,7 @@ impl Residency {
 
     /// Whether the value is, or will be, on disk; `None`: its process has not answered.
     #[must_use]
-    pub fn has(&self, spilled: u64) -> Option<bool> {
+    pub fn has(&self, spilled: SpillId) -> Option<bool> {
         if self.spilled.contains_key(&spilled) {
             return Some(true);
         }
@@ -344,13 +344,13 @@ impl Residency {
     }
 
     /// Those who wait for this answer.
-    pub fn take_waiting(&mut self, spilled: u64) -> Vec<(WorkerId, Pull)> {
-        self.early.extract_if(.., |(_, pull)| pull.remote.location.offset == spilled).collect()
+    pub fn take_waiting(&mut self, spilled: SpillId) -> Vec<(WorkerId, Pull)> {
+        self.early.extract_if(.., |(_, pull)| pull.remote.location.place() == Place::Disk(spilled)).collect()
     }
 
     /// The block of a value that could not be written.
     #[must_use]
-    pub fn block_of(&self, spilled: u64) -> Option<u64> {
+    pub fn block_of(&self, spilled: SpillId) -> Option<u64> {
         match self.spilled.get(&spilled) {
             Some(Spilled::Here { block, .. }) => Some(*block),
             Some(Spilled::Writing { .. } | Spilled::Written) | None => None,
@@ -359,7 +359,7 @@ impl Residency {
 
     /// Where a value is read; `None`: it is none, or its process has not answered.
     #[must_use]
-    pub fn source_of(&self, spilled: u64) -> Option<SpillSource> {
+    pub fn source_of(&self, spilled: SpillId) -> Option<SpillSource> {
         match self.spilled.get(&spilled)? {
             Spilled::Writing { block, .. } | Spilled::Here { block, .. } => Some(SpillSource::Block(*block)),
             Spilled::Written => Some(SpillSource::Disk),
@@ -403,9 +403,9 @@ mod tests {
     const OTHER: WorkerId = WorkerId((1 << 24) + 2);
     const NOW: Instant = Instant(5);
 
-    fn pull(spilled: u64) -> Pull {
+    fn pull(spilled: SpillId) -> Pull {
         let object = TaskId { owner: OWNER, number: 1 }.object(0);
-        let location = Location { offset: spilled, length: 10 };
+        let location = Location { offset: spilled.offset(), length: 10 };
         Pull { object, remote: Remote { node: NodeId(1 << 24), location }, priority: Priority::Get }
     }
 
@@ -428,13 +428,13 @@ mod tests {
     fn an_object_has_left_its_block_until_the_value_on_disk_is_freed() {
         let object = |number| TaskId { owner: OWNER, number }.object(0);
         let mut all = Residency::default();
-        all.note_moved(object(1), 64, SPILLED + 1);
+        all.note_moved(object(1), 64, SpillId(1));
         assert!(all.has_moved(object(1), 64) && !all.has_moved(object(2), 64));
         assert!(!all.has_moved(object(1), 128), "it may be there again: it may have been lost and made anew");
-        all.note_moved(object(1), 128, SPILLED + 2);
-        all.on_freed(SPILLED + 1);
+        all.note_moved(object(1), 128, SpillId(2));
+        all.on_freed(SpillId(1));
         assert!(all.has_moved(object(1), 128), "that was the one before");
-        all.on_freed(SPILLED + 2);
+        all.on_freed(SpillId(2));
         assert!(!all.has_moved(object(1), 128));
         assert!(all.moved.is_empty() && all.objects.is_empty());
     }
@@ -460,7 +460,7 @@ mod tests {
     }
 
     /// A value of 10 bytes that could not be written, in block 64.
-    fn unwritten() -> (Residency, u64) {
+    fn unwritten() -> (Residency, SpillId) {
         let mut all = Residency::default();
         let spilled = all.ask(64, &[OWNER], 10, false).expect("it is no copy");
         assert!(all.on_moved(OWNER, 64, Some(spilled)));

@@ -1,7 +1,7 @@
 //! Blocks of the node's shared memory that become free, and those whose contents are lost.
 
 use sooner_wire::WorkerId;
-use sooner_wire::message::{BlocksLost, ForgetLost, is_spilled};
+use sooner_wire::message::{BlocksLost, ForgetLost, Place, Round};
 
 use super::transfers::address;
 use crate::node::{NodeAction, NodeActions, NodeCore};
@@ -10,8 +10,8 @@ impl NodeCore {
     /// Nobody holds a block any more: it is free, unless somebody may still believe that a lost value is
     /// there.
     pub(in crate::node) fn free_block(&mut self, block: u64, out: &mut NodeActions) {
-        if is_spilled(block) {
-            return self.free_spilled(block, out);
+        if let Place::Disk(spilled) = Place::of(block) {
+            return self.free_spilled(spilled, out);
         }
         if self.keeps_for_others(block, out) {
             return;
@@ -64,8 +64,9 @@ impl NodeCore {
         let mut lost = offsets.to_vec();
         let itself = [address(self.id())];
         lost.retain(|block| {
-            let is_held =
-                self.holders.is_held(*block) && self.holders.of(*block) != itself && !is_spilled(*block);
+            let is_held = self.holders.is_held(*block)
+                && self.holders.of(*block) != itself
+                && !Place::of(*block).is_disk();
             is_held && self.lost.insert(*block)
         });
         if lost.is_empty() {
@@ -93,7 +94,7 @@ impl NodeCore {
         }
     }
 
-    pub(in crate::node) fn on_forgotten(&mut self, round: u64, from: WorkerId, out: &mut NodeActions) {
+    pub(in crate::node) fn on_forgotten(&mut self, round: Round, from: WorkerId, out: &mut NodeActions) {
         out.extend(self.lost.on_answer(round, from).map(NodeAction::FreeBlock));
     }
 

@@ -10,7 +10,7 @@
 //! here: they are not told to others.
 
 use sooner_wire::WorkerId;
-use sooner_wire::message::is_spilled;
+use sooner_wire::message::Place;
 
 use crate::node::draining::ask_to_bring;
 use crate::node::{NodeActions, NodeCore};
@@ -65,7 +65,10 @@ impl NodeCore {
     /// The block that is free when an owner has brought home what it holds here. With a disk that is only
     /// what could not be written: anything else is in use, or may be written yet.
     fn block_to_gain(&self, held: u64) -> Option<u64> {
-        if is_spilled(held) { self.residency.block_of(held) } else { Some(held).filter(|_| !self.spills) }
+        match Place::of(held) {
+            Place::Disk(spilled) => self.residency.block_of(spilled),
+            Place::Memory(block) => Some(block).filter(|_| !self.spills),
+        }
     }
 
     /// What nobody holds but a process of a node that stays.

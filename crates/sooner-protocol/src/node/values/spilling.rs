@@ -11,7 +11,7 @@
 //!
 //! It never asks for what the node keeps for others, or for what dead processes left behind.
 
-use sooner_wire::message::{Pull, Recompute, Relinquish, Relinquished, Relinquishing, is_spilled};
+use sooner_wire::message::{Place, Pull, Recompute, Relinquish, Relinquished, Relinquishing, SpillId};
 use sooner_wire::{NodeId, ObjectId, WorkerId};
 
 use super::transfers::address;
@@ -181,7 +181,8 @@ impl NodeCore {
         };
         let may_be_asked = !holders.is_empty() && holders.iter().all(may_answer);
         let is_one = holders.len() == 1 || self.is_copy(block);
-        let is_ordinary = !is_spilled(block) && !self.lost.contains(block) && !self.residency.is_busy(block);
+        let is_ordinary =
+            !Place::of(block).is_disk() && !self.lost.contains(block) && !self.residency.is_busy(block);
         may_be_asked && is_one && is_ordinary && !self.residency.is_stuck(block, self.now)
     }
 
@@ -226,7 +227,7 @@ impl NodeCore {
             self.holders.keep(*block);
             let is_free = self.holders.release(*block, from);
             debug_assert!(!is_free, "the node keeps it");
-            self.holders.insert(*value, from);
+            self.holders.insert(value.offset(), from);
             out.push(NodeAction::Spill { spilled: *value, block: *block });
             for (from, pull) in self.residency.take_waiting(*value) {
                 self.on_pull(from, &pull, self.now, out);
@@ -273,14 +274,20 @@ impl NodeCore {
     }
 
     /// A client asks for a value that is on disk, or is to be.
-    pub(in crate::node) fn on_pull_of_spilled(&mut self, from: WorkerId, pull: &Pull, out: &mut NodeActions) {
+    pub(in crate::node) fn on_pull_of_spilled(
+        &mut self,
+        from: WorkerId,
+        pull: &Pull,
+        spilled: SpillId,
+        out: &mut NodeActions,
+    ) {
         let (object, location) = (pull.object, pull.remote.location);
-        if let Some(block) = self.residency.block_of(location.offset) {
+        if let Some(block) = self.residency.block_of(spilled) {
             mark!("a value that could not be written was read in its block");
             let location = sooner_wire::message::Location { offset: block, ..location };
             return self.perform(vec![PullAction::Here { to: from, object, location }], out);
         }
-        match self.residency.has(location.offset) {
+        match self.residency.has(spilled) {
             Some(true) => {
                 let mut wanted = Vec::new();
                 self.pulls.on_pull_from_disk(from, pull, &mut wanted);
@@ -295,10 +302,10 @@ impl NodeCore {
     }
 
     /// A value that is on disk, or on its way there, is about to be read for another node.
-    pub fn begin_serving_spilled(&mut self, spilled: u64, object: ObjectId) -> ServedSpill {
+    pub fn begin_serving_spilled(&mut self, spilled: SpillId, object: ObjectId) -> ServedSpill {
         match (self.residency.source_of(spilled), self.residency.has(spilled)) {
             (None, None) => ServedSpill::NotYet,
-            (Some(_), _) if self.holders.serves(spilled, object) != Serves::Yes => ServedSpill::No,
+            (Some(_), _) if self.holders.serves(spilled.offset(), object) != Serves::Yes => ServedSpill::No,
             (Some(SpillSource::Disk), _) => {
                 mark!("a value was read from disk for another node");
                 ServedSpill::Disk
@@ -314,7 +321,8 @@ impl NodeCore {
 
     /// There is a block for a value that is on disk: it is read, unless it is gone.
     pub(in crate::node) fn restore(&mut self, fetching: Fetching, out: &mut NodeActions) {
-        if self.residency.has(fetching.remote.location.offset) == Some(true) {
+        let spilled = fetching.remote.location.place().spilled();
+        if spilled.is_some_and(|spilled| self.residency.has(spilled) == Some(true)) {
             mark!("a value was brought back from disk");
             return out.push(NodeAction::Fetch(fetching));
         }
@@ -324,7 +332,7 @@ impl NodeCore {
     }
 
     /// A value was written, or could not be.
-    pub fn on_spilled(&mut self, spilled: u64, is_written: bool, out: &mut NodeActions) {
+    pub fn on_spilled(&mut self, spilled: SpillId, is_written: bool, out: &mut NodeActions) {
         let after = self.residency.on_written(spilled, is_written, self.now);
         if !is_written {
             mark!("a value could not be written");
@@ -342,7 +350,7 @@ impl NodeCore {
     }
 
     /// Nobody needs a spilled value any more.
-    pub(in crate::node) fn free_spilled(&mut self, spilled: u64, out: &mut NodeActions) {
+    pub(in crate::node) fn free_spilled(&mut self, spilled: SpillId, out: &mut NodeActions) {
         let mut wanted = Vec::new();
         self.pulls.on_unspilled(spilled, &mut wanted);
         self.perform(wanted, out);
@@ -354,7 +362,7 @@ impl NodeCore {
         self.after_write(spilled, after, out);
     }
 
-    fn after_write(&mut self, spilled: u64, after: AfterWrite, out: &mut NodeActions) {
+    fn after_write(&mut self, spilled: SpillId, after: AfterWrite, out: &mut NodeActions) {
         if after.is_dropped {
             out.push(NodeAction::DropSpilled(spilled));
         }

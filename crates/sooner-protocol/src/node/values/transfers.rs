@@ -7,7 +7,7 @@
 //! What moves bytes and knows other nodes is the shell: it is told what to allocate, fetch and pass on.
 
 use sooner_wire::message::{
-    FreeAt, FreeBlocks, GiveBlock, GivenBlocks, LostAt, Pull, Pulled, UnknownBlocks, is_spilled,
+    FreeAt, FreeBlocks, GiveBlock, GivenBlocks, LostAt, Place, Pull, Pulled, UnknownBlocks,
 };
 use sooner_wire::{NodeId, ObjectId, WorkerId};
 
@@ -36,8 +36,10 @@ impl NodeCore {
         now: Instant,
         out: &mut NodeActions,
     ) {
-        if pull.remote.node == self.id() && is_spilled(pull.remote.location.offset) {
-            return self.on_pull_of_spilled(from, pull, out);
+        if pull.remote.node == self.id()
+            && let Place::Disk(spilled) = pull.remote.location.place()
+        {
+            return self.on_pull_of_spilled(from, pull, spilled, out);
         }
         let is_copy = self.pulls.object_in(pull.remote.location.offset) == Some(pull.object);
         if pull.remote.node == self.id() && !is_copy {

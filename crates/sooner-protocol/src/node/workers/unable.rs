@@ -15,7 +15,7 @@
 use std::collections::VecDeque;
 
 use sooner_wire::message::CreateActor;
-use sooner_wire::{NodeId, WorkerId};
+use sooner_wire::{NodeId, Takeover, WorkerId};
 
 use super::bundles::Objection;
 use super::remote_leases::refuse_for_good;
@@ -128,7 +128,7 @@ impl NodeCore {
 }
 
 /// An actor gets no process here, and is given back: the control service chooses among the other nodes.
-pub(in crate::node) fn refused_place(takeover: u32, create: Box<CreateActor>, why: &str) -> NodeAction {
+pub(in crate::node) fn refused_place(takeover: Takeover, create: Box<CreateActor>, why: &str) -> NodeAction {
     let (actor, reason, create) = (create.actor, why.to_owned(), Some(create));
     let (no_workers, for_now) = (true, false);
     NodeAction::Control(ToControl::PlaceRefused { actor, takeover, reason, create, no_workers, for_now })

@@ -4,12 +4,12 @@ use proptest::prelude::*;
 use sooner_wire::frame::HEAD_BYTES;
 use sooner_wire::message::{
     ActorDead, ActorHere, ActorRestarting, ActorStarted, ActorsHere, AddBorrow, AlsoHere, Answer, Checkpoint,
-    Commit, Define, FIRST_CONTROL_ROUND, Failure, FailureCode, FindGroup, FindName, ForgetLost, Held, Job,
-    JobConfig, JobState, KillActor, Location, PlaceActor, Prepare, Prepared, Push, Query, Release, Remote,
-    Return, SPILLED, Settled, StillRead, SubscribeActor, TaskKind, TaskSpec, WorkerGone,
+    Commit, Define, Failure, FailureCode, FindGroup, FindName, ForgetLost, Held, Job, JobConfig, JobState,
+    KillActor, Location, PlaceActor, Prepare, Prepared, Push, Query, Release, Remote, Return, Round, Settled,
+    SpillId, StillRead, SubscribeActor, TaskKind, TaskSpec, WorkerGone,
 };
 use sooner_wire::message::{BundleStep, Outcome, QueryKind};
-use sooner_wire::{ActorId, Blob, FunctionId, Name, ResourceSet, TaskId};
+use sooner_wire::{ActorId, Blob, FunctionId, Name, ResourceSet, Takeover, TaskId};
 
 use super::*;
 
@@ -64,7 +64,7 @@ fn job(state: JobState) -> Box<Job> {
 fn here() -> ActorsHere {
     let row = ActorHere {
         actor: ACTOR,
-        takeover: 2,
+        takeover: Takeover(2),
         worker: Some(PROCESS),
         is_ready: true,
         job: FAR,
@@ -107,7 +107,7 @@ fn refused(no_workers: bool) -> ToControl {
     let reason = "why".to_owned();
     ToControl::PlaceRefused {
         actor: ACTOR,
-        takeover: 1,
+        takeover: Takeover(1),
         reason,
         create: None,
         no_workers,
@@ -122,12 +122,12 @@ fn to_control() -> Vec<ToControl> {
         said(PROCESS, create(ACTOR, Vec::new())),
         said(PROCESS, SubscribeActor { actor: ACTOR }),
         said(PROCESS, KillActor { actor: ACTOR, may_restart: None }),
-        said(PROCESS, StillRead { round: FIRST_CONTROL_ROUND, offsets: Vec::new(), lent: None }),
+        said(PROCESS, StillRead { round: Round::of_control(0), offsets: Vec::new(), lent: None }),
         said(PROCESS, Query { request: 3, what: QueryKind::TotalResources }),
-        ToControl::ActorPlaced { actor: ACTOR, takeover: 1, worker: PROCESS },
+        ToControl::ActorPlaced { actor: ACTOR, takeover: Takeover(1), worker: PROCESS },
         refused(false),
         refused(true),
-        ToControl::ActorProcessGone { actor: ACTOR, takeover: 1, gone: gone(PROCESS) },
+        ToControl::ActorProcessGone { actor: ACTOR, takeover: Takeover(1), gone: gone(PROCESS) },
         ToControl::Bundles(Box::new(BundleAnswer::Prepared(prepared))),
         ToControl::Bundles(Box::new(BundleAnswer::Asks(asks))),
         ToControl::ProcessLeaves { process: PROCESS },
@@ -156,7 +156,7 @@ fn to_node() -> Vec<ToNode> {
     };
     let dead = ActorDead { actor: ACTOR, failure: Failure::new(FailureCode::ActorDied, "why") };
     let place = PlaceActor {
-        takeover: 1,
+        takeover: Takeover(1),
         turn: 2,
         name: Some(("space".to_owned(), "it".to_owned())),
         restores: true,
@@ -171,14 +171,14 @@ fn to_node() -> Vec<ToNode> {
     vec![
         told(PROCESS, Answer { request: 3, ..Answer::default() }),
         told(PROCESS, AddBorrow { object: ACTOR.object(0), borrower: FAR }),
-        told(PROCESS, ForgetLost { round: FIRST_CONTROL_ROUND, offsets: Vec::new() }),
+        told(PROCESS, ForgetLost { round: Round::of_control(0), offsets: Vec::new() }),
         told(PROCESS, dead.clone()),
         ToNode::PlaceActor(Box::new(place)),
-        ToNode::Restore { takeover: 1, restore: Box::new(restore) },
-        ToNode::EndActor { actor: ACTOR, takeover: 1, end: End::Killed },
-        ToNode::EndActor { actor: ACTOR, takeover: 1, end: End::Finished },
-        ToNode::EndActor { actor: ACTOR, takeover: 1, end: End::Recalled },
-        ToNode::EndActor { actor: ACTOR, takeover: 1, end: End::Succeeded },
+        ToNode::Restore { takeover: Takeover(1), restore: Box::new(restore) },
+        ToNode::EndActor { actor: ACTOR, takeover: Takeover(1), end: End::Killed },
+        ToNode::EndActor { actor: ACTOR, takeover: Takeover(1), end: End::Finished },
+        ToNode::EndActor { actor: ACTOR, takeover: Takeover(1), end: End::Recalled },
+        ToNode::EndActor { actor: ACTOR, takeover: Takeover(1), end: End::Succeeded },
         subscribed(None),
         subscribed(Some(Box::new(started.clone()))),
         ToNode::Started(Box::new(started)),
@@ -239,7 +239,7 @@ fn what_is_no_word_is_refused() {
     let routed = |from, to, message: Message| Message::from(Routed { from, to, message: Box::new(message) });
     let released = Message::from(Release { group: ACTOR, attempt: None });
     let to_other = routed(PROCESS, FAR, find.clone().into());
-    let low = StillRead { round: 0, offsets: Vec::new(), lent: None };
+    let low = StillRead { round: Round::of_readers(0), offsets: Vec::new(), lent: None };
     let ended = Job { job: PROCESS, state: JobState::Ended, config: None };
     let unstarted = Job { job: PROCESS, state: JobState::Started, config: None };
     for message in [to_other, routed(PROCESS, CONTROL, low.into()), released, ended.into(), unstarted.into()]
@@ -249,7 +249,7 @@ fn what_is_no_word_is_refused() {
     let prepared = Message::from(Prepared { group: ACTOR, attempt: 3, step: BundleStep::Prepared });
     let foreign = routed(FAR, PROCESS, Answer::default().into());
     let elsewhere = routed(CONTROL, FAR, Answer::default().into());
-    let blocks = routed(CONTROL, PROCESS, ForgetLost { round: 3, offsets: vec![64] }.into());
+    let blocks = routed(CONTROL, PROCESS, ForgetLost { round: Round::of_lost(3), offsets: vec![64] }.into());
     let asked = routed(CONTROL, PROCESS, find.into());
     let timeless = Restore { actor: ACTOR, state: None, callers: Vec::new(), takeover: None }.into();
     for message in [prepared, foreign, elsewhere, blocks, asked, timeless] {
@@ -262,7 +262,7 @@ fn placed(creator: WorkerId, owner: WorkerId, outcome: Outcome) -> ToNode {
     let create = Box::new(create(actor, vec![(owner, outcome)]));
     let (name, restores, restarts, description) = (None, false, None, None);
     ToNode::PlaceActor(Box::new(PlaceActor {
-        takeover: 0,
+        takeover: Takeover(0),
         turn: 0,
         name,
         restores,
@@ -292,7 +292,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_value_is_said_with_its_node(offset in 0..SPILLED, length in any::<u64>()) {
+    fn a_value_is_said_with_its_node(offset in 0..SpillId(0).offset(), length in any::<u64>()) {
         let location = Location { offset, length };
         let (stored, remote) = (Outcome::Stored(location), |node| Outcome::Remote(Box::new(Remote { node, location })));
         prop_assert_eq!(arrives(PROCESS, PROCESS, stored.clone(), HERE), stored.clone());
@@ -310,7 +310,7 @@ proptest! {
         };
         let Message::Checkpoint(checkpoint) = *message else { panic!("{message:?}") };
         let restore = Restore { actor: ACTOR, state: Some(checkpoint.state), callers: Vec::new(), takeover: None };
-        let word = ToNode::Restore { takeover: 1, restore: Box::new(restore) };
+        let word = ToNode::Restore { takeover: Takeover(1), restore: Box::new(restore) };
         for (at, expected) in [(HERE, stored.clone()), (THERE, remote(HERE))] {
             let Ok(ToNode::Restore { restore, .. }) = ToNode::parse(through(word.clone().into_message()), at) else {
                 panic!("a word of control")

@@ -105,7 +105,7 @@ impl Instance {
 
 /// Whose calls are executed after a takeover.
 #[derive(Debug, Default)]
-pub enum Takeover {
+pub enum TakingOver {
     /// There was none, as far as this process knows: the constructor has not come.
     #[default]
     None,
@@ -121,7 +121,7 @@ pub enum Takeover {
     Over,
 }
 
-impl Takeover {
+impl TakingOver {
     /// Whether a call that comes now is a new one, and has to wait.
     #[must_use]
     pub fn holds(&self, from: WorkerId) -> bool {
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn new_calls_wait_for_every_caller() {
-        let mut takeover = Takeover::default();
+        let mut takeover = TakingOver::default();
         assert!(!takeover.holds(A));
         assert!(!takeover.begin(&[A, B]));
         assert!(!takeover.holds(A) && takeover.holds(LATE));
@@ -222,13 +222,13 @@ mod tests {
 
     #[test]
     fn callers_may_be_faster_than_the_node() {
-        let mut takeover = Takeover::default();
+        let mut takeover = TakingOver::default();
         assert!(!takeover.on_replayed(A));
         assert!(takeover.holds(A) && !takeover.holds(B));
         assert!(!takeover.on_gone(LATE));
         assert!(!takeover.begin(&[A, B]));
         assert!(takeover.on_replayed(B));
-        let mut takeover = Takeover::default();
+        let mut takeover = TakingOver::default();
         assert!(!takeover.on_replayed(A));
         assert!(takeover.begin(&[A]));
     }

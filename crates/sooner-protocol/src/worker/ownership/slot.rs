@@ -13,7 +13,7 @@ use std::borrow::Cow;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering, fence};
 
-use sooner_wire::message::{Outcome, is_spilled};
+use sooner_wire::message::Outcome;
 
 use moved::Moved;
 
@@ -257,7 +257,7 @@ impl Slot {
     /// Whether the value is on the disk of its node.
     #[must_use]
     pub fn is_on_disk(&self) -> bool {
-        matches!(self.outcome().as_deref(), Some(Outcome::Remote(remote)) if is_spilled(remote.location.offset))
+        matches!(self.outcome().as_deref(), Some(Outcome::Remote(remote)) if remote.location.place().is_disk())
     }
 
     /// The value is elsewhere, and nobody has asked for it (again).

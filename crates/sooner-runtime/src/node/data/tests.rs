@@ -14,7 +14,7 @@ use std::sync::Arc;
 use rustix::event::{PollFd, PollFlags};
 use sooner_protocol::node::objects::{Fetching, Serves, StreamEnd};
 use sooner_store::Mapping;
-use sooner_wire::message::{Location, Remote, is_spilled};
+use sooner_wire::message::{Location, Place, Remote};
 use sooner_wire::{NodeId, ObjectId, TaskId, WorkerId};
 
 use super::*;
@@ -216,12 +216,11 @@ impl Node {
                     self.holds_beginning = false;
                     self.held = Some((ticket, location.offset));
                 }
-                DataEvent::Asked { ticket, location, generation: None, part, .. }
-                    if is_spilled(location.offset) =>
-                {
-                    self.disk.want(ticket, location.offset, part);
-                }
-                DataEvent::Asked { ticket, object, location, generation: None, .. } => {
+                DataEvent::Asked { ticket, object, location, generation: None, part } => {
+                    if let Place::Disk(spilled) = location.place() {
+                        self.disk.want(ticket, spilled, part);
+                        continue;
+                    }
                     let is_there = self.objects.get(&location.offset) == Some(&object);
                     let serves = match (is_there, self.puts_off) {
                         (true, 1..) => Serves::NotYet,

@@ -1,6 +1,7 @@
 //! What the node's core wants done.
 
 use sooner_protocol::node::{NodeAction, NodeActions};
+use sooner_store::NoBlock;
 use sooner_wire::WorkerId;
 use sooner_wire::limits::{ALLOCATE_AHEAD_BYTES, ALLOCATE_AHEAD_MAX};
 use sooner_wire::message::{Allocate, Allocated};
@@ -28,8 +29,13 @@ impl Service {
         out: &mut NodeActions,
     ) -> bool {
         let Allocate { request, bytes, .. } = *ask;
-        let mut offset = self.arena.allocate(bytes);
-        let (machine_left, is_reserving) = (self.arena.shortage(), self.arena.is_reserving());
+        let allocated = self.arena.allocate(bytes);
+        let is_reserving = allocated == Err(NoBlock::Reserving);
+        let machine_left = match allocated {
+            Err(NoBlock::Shortage(left)) => Some(left),
+            Ok(_) | Err(NoBlock::NoGap | NoBlock::Reserving) => None,
+        };
+        let mut offset = allocated.ok();
         let mut moves = false;
         if offset.is_none() && !is_reserving {
             moves = self.make_room(bytes, None, out);
@@ -74,7 +80,7 @@ impl Service {
         let mut left = ALLOCATE_AHEAD_BYTES;
         for bytes in ask.ahead.iter().flatten().take(ALLOCATE_AHEAD_MAX) {
             let Some(rest) = left.checked_sub(*bytes) else { break };
-            let Some(offset) = self.arena.allocate(*bytes) else { break };
+            let Ok(offset) = self.arena.allocate(*bytes) else { break };
             left = rest;
             self.core.on_allocated(offset, from);
             found.push(offset);

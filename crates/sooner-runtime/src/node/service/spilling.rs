@@ -14,7 +14,7 @@ use sooner_store::spill::SpillFull;
 use sooner_store::{FallbackFile, Mapping};
 use sooner_wire::ObjectId;
 use sooner_wire::limits::LENT_BYTES;
-use sooner_wire::message::Location;
+use sooner_wire::message::SpillId;
 
 use super::Service;
 use crate::clock::now;
@@ -35,6 +35,20 @@ const LOW_PERCENT: u64 = 60;
 /// It is taken to become full again for so long (nanoseconds). A program that has ended its work with many
 /// values does not write those that fit.
 const PRESSURE_NANOS: u64 = 10_000_000_000;
+
+/// Another node asks for a part of a value that is on disk, or on its way there.
+pub(super) struct AskedOnDisk {
+    /// Its question.
+    pub ticket: Ticket,
+    /// What it asks for.
+    pub object: ObjectId,
+    /// The value.
+    pub spilled: SpillId,
+    /// The bytes that it should have.
+    pub length: u64,
+    /// Those that are wanted, from there to there.
+    pub part: Range<u64>,
+}
 
 /// See the module.
 #[derive(Default)]
@@ -148,7 +162,7 @@ impl Service {
         self.core.spill_ahead(bytes, |block| arena.length_in_memory(block), out);
     }
 
-    pub(super) fn spill(&mut self, spilled: u64, block: u64, out: &mut NodeActions) {
+    pub(super) fn spill(&mut self, spilled: SpillId, block: u64, out: &mut NodeActions) {
         match &self.spilling.spiller {
             Some(spiller) => {
                 spiller.write(spilled, block, self.arena.length(block), self.arena.used_in_file())
@@ -193,7 +207,7 @@ impl Service {
         (used.saturating_add(bytes) > max).then_some(SpillFull { asked: bytes, used, kept: 0, max })
     }
 
-    pub(super) fn drop_spilled(&self, spilled: u64) {
+    pub(super) fn drop_spilled(&self, spilled: SpillId) {
         if let Some(spiller) = &self.spilling.spiller {
             spiller.forget(spilled);
         }
@@ -229,13 +243,13 @@ impl Service {
     }
 
     /// Another node asks for a part of a value that is on disk, or on its way there.
-    pub(super) fn serve_spilled(&mut self, ticket: Ticket, object: ObjectId, at: Location, part: Range<u64>) {
+    pub(super) fn serve_spilled(&mut self, asked: AskedOnDisk) {
+        let AskedOnDisk { ticket, object, spilled, length, part } = asked;
         let Some(data) = &self.data else { return };
-        let spilled = at.offset;
         match self.core.begin_serving_spilled(spilled, object) {
             // Bytes of another value may stand behind it.
-            ServedSpill::Here(block) if !self.arena.holds(block, at.length) => {
-                data.answer(ticket, spilled, Serves::No);
+            ServedSpill::Here(block) if !self.arena.holds(block, length) => {
+                data.answer(ticket, spilled.offset(), Serves::No);
                 let mut out = NodeActions::new();
                 self.core.end_serving(block, &mut out);
                 debug_assert!(out.is_empty(), "it is kept for its value");
@@ -243,15 +257,15 @@ impl Service {
             ServedSpill::Here(block) => data.answer(ticket, block, Serves::Yes),
             // Nobody asks for more at a time who keeps to the protocol.
             ServedSpill::Disk if part.end - part.start > LENT_BYTES => {
-                data.answer(ticket, spilled, Serves::No);
+                data.answer(ticket, spilled.offset(), Serves::No);
             }
             ServedSpill::Disk => {
                 if let Some(spiller) = &self.spilling.spiller {
                     spiller.read_for(Wanted { ticket, spilled, part });
                 }
             }
-            ServedSpill::NotYet => data.answer(ticket, spilled, Serves::NotYet),
-            ServedSpill::No => data.answer(ticket, spilled, Serves::No),
+            ServedSpill::NotYet => data.answer(ticket, spilled.offset(), Serves::NotYet),
+            ServedSpill::No => data.answer(ticket, spilled.offset(), Serves::No),
         }
     }
 
@@ -279,7 +293,7 @@ impl Service {
                         ));
                     }
                     if let Some(data) = &self.data {
-                        data.answer(ticket, spilled, Serves::No);
+                        data.answer(ticket, spilled.offset(), Serves::No);
                     }
                 }
                 SpillEvent::Lost { object, attempt, end, error } => {

@@ -2,12 +2,13 @@
 
 use sooner_protocol::node::objects::{Fetching, Serves, StreamEnd};
 use sooner_protocol::node::{NodeAction, NodeActions, ServedCopy};
+use sooner_store::NoBlock;
 use sooner_wire::ObjectId;
-use sooner_wire::message::is_spilled;
+use sooner_wire::message::Place;
 use sooner_wire::message::state::{MemoryRow, MetricKind, Series};
 
 use super::Service;
-use super::spilling::batch;
+use super::spilling::{AskedOnDisk, batch};
 use crate::clock::now;
 use crate::node::data::{Data, DataEvent, Moved};
 use crate::node::spiller::OnDisk;
@@ -16,9 +17,9 @@ impl Service {
     /// Finds a block for a value of another node.
     pub(super) fn allocate_for(&mut self, object: ObjectId, bytes: u64, out: &mut NodeActions) {
         match self.arena.allocate(bytes) {
-            Some(block) => self.core.on_block(object, block, out),
-            None => {
-                let moves = self.arena.is_reserving() || self.make_room(bytes, Some(object), out);
+            Ok(block) => self.core.on_block(object, block, out),
+            Err(why) => {
+                let moves = why == NoBlock::Reserving || self.make_room(bytes, Some(object), out);
                 let block = self.fall_back(bytes, moves, false);
                 if let Some(block) = block.or_else(|| self.spare_for_reading(bytes, moves)) {
                     return self.core.on_block(object, block, out);
@@ -81,23 +82,24 @@ impl Service {
                         data.answer(ticket, location.offset, Serves::NotYet);
                     }
                 }
-                DataEvent::Asked { ticket, object, location, generation: None, part }
-                    if is_spilled(location.offset) =>
-                {
-                    on_disk.push((ticket, object, location, part));
-                }
-                DataEvent::Asked { ticket, object, location, generation: None, .. } => {
-                    let block = location.offset;
-                    let is_within = self.arena.holds(block, location.length);
-                    let serves = if is_within { self.core.begin_serving(block, object) } else { Serves::No };
-                    data.answer(ticket, block, serves);
+                DataEvent::Asked { ticket, object, location, generation: None, part } => {
+                    let length = location.length;
+                    match location.place() {
+                        Place::Disk(spilled) => {
+                            on_disk.push(AskedOnDisk { ticket, object, spilled, length, part });
+                        }
+                        Place::Memory(block) if self.arena.holds(block, length) => {
+                            data.answer(ticket, block, self.core.begin_serving(block, object));
+                        }
+                        Place::Memory(block) => data.answer(ticket, block, Serves::No),
+                    }
                 }
                 DataEvent::Served { block } => self.core.end_serving(block, out),
                 DataEvent::AskFor(node) => cluster.ask_for_values(node),
             }
         }
-        for (ticket, object, location, part) in on_disk {
-            self.serve_spilled(ticket, object, location, part);
+        for asked in on_disk {
+            self.serve_spilled(asked);
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
 use sooner_protocol::node::objects::Fetching;
 use sooner_store::spill::SpillPulse;
-use sooner_wire::message::{Location, Remote, SPILLED};
+use sooner_wire::message::{Location, Remote, SpillId};
 use sooner_wire::{NodeId, TaskId, WorkerId};
 
 use super::disk::{DiskError, Id, Move, READ_BYTES, SpillValue};
@@ -84,7 +84,7 @@ struct Stage {
     turns: Sender<Turn>,
 }
 
-const VALUE: u64 = SPILLED + 1;
+const VALUE: SpillId = SpillId(1);
 const LENGTH: u64 = 20 * MIB;
 
 impl Stage {
@@ -135,7 +135,7 @@ impl Stage {
 
     fn fetching() -> Fetching {
         let object = TaskId { owner: WorkerId((1 << 24) + 1), number: 1 }.object(0);
-        let location = Location { offset: VALUE, length: LENGTH };
+        let location = Location { offset: VALUE.offset(), length: LENGTH };
         let remote = Remote { node: NodeId(1 << 24), location };
         Fetching { object, attempt: 5, remote, block: Self::target(), at: 0, generation: None, after: None }
     }
@@ -190,12 +190,12 @@ fn who_stops_a_reading_does_not_wait_for_the_disk() {
 #[test]
 fn a_reading_that_has_not_begun_ends_at_once() {
     let mut stage = Stage::with_value();
-    stage.spiller.write(VALUE + 1, Stage::source(), LENGTH, 0);
+    stage.spiller.write(VALUE.next(), Stage::source(), LENGTH, 0);
     stage.expect("write");
     stage.spiller.read(&Stage::fetching());
     assert_eq!(stage.spiller.stop(5), None, "nothing is written to its block");
     stage.answer();
-    assert_eq!(stage.events(), [SpillEvent::Written { spilled: VALUE + 1, error: None }]);
+    assert_eq!(stage.events(), [SpillEvent::Written { spilled: VALUE.next(), error: None }]);
     // What comes next is the end: the value was not read.
     stage.answer();
     assert!(!stage.spiller.end_within(BRIEF, WATCHDOG), "two closes wait");

@@ -5,6 +5,7 @@
 //! that comes alone does not wait for others. A value counts as written when all of its file is there.
 
 use sooner_store::spill::{SpillFull, SpillPlace, record_bytes};
+use sooner_wire::message::SpillId;
 
 use super::disk::{Move, SpillValue};
 use super::{Command, SpillEvent, Where, Worker, id_of};
@@ -12,7 +13,7 @@ use super::{Command, SpillEvent, Where, Worker, id_of};
 /// A value to be written.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Writing {
-    pub spilled: u64,
+    pub spilled: SpillId,
     pub block: u64,
     pub bytes: u64,
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::message::MemoryEnd;
-use crate::{LeaseId, NodeId};
+use crate::{LeaseId, NodeId, Takeover};
 
 const NODE: NodeId = NodeId(1 << 24);
 const WORKER: WorkerId = WorkerId((1 << 24) | 5);
@@ -61,7 +61,7 @@ pub(super) fn samples(add: &mut impl FnMut(Message)) {
     };
     add(with_argument().into());
     add(PlaceActor {
-        takeover: 0,
+        takeover: Takeover(0),
         turn: 1,
         name: None,
         restores: false,
@@ -73,7 +73,7 @@ pub(super) fn samples(add: &mut impl FnMut(Message)) {
     add(ActorStarted { actor: actor(), worker: WORKER, concurrency: 3, replays: Some(true) }.into());
     add(PlaceRefused {
         actor: actor(),
-        takeover: 1,
+        takeover: Takeover(1),
         reason: "r".into(),
         create: Some(Box::new(with_argument())),
         no_workers: None,
@@ -104,7 +104,7 @@ fn value() -> Return {
 fn actor_here() -> ActorHere {
     ActorHere {
         actor: actor(),
-        takeover: 1,
+        takeover: Takeover(1),
         worker: Some(WORKER),
         is_ready: true,
         job: WorkerId(7),
@@ -146,7 +146,7 @@ fn job() -> Job {
 
 fn about_actors() -> Vec<(Message, &'static str)> {
     let place = PlaceActor {
-        takeover: 1,
+        takeover: Takeover(1),
         turn: 4,
         name: Some(("s".into(), "n".into())),
         restores: true,
@@ -169,13 +169,13 @@ fn about_actors() -> Vec<(Message, &'static str)> {
             "4d00000096000000870104826173616ef5898207098182634350551913888182634350551913888403614144636f646580838b8207098200810103616601436162638182820709008003f401808002f6f607204164",
         ),
         (
-            ActorPlaced { actor: actor(), takeover: 1, worker: WORKER }.into(),
+            ActorPlaced { actor: actor(), takeover: Takeover(1), worker: WORKER }.into(),
             "0a0000009700000083820709011a01000005",
         ),
         (
             PlaceRefused {
                 actor: actor(),
-                takeover: 1,
+                takeover: Takeover(1),
                 reason: "r".into(),
                 create: None,
                 no_workers: None,
@@ -187,7 +187,7 @@ fn about_actors() -> Vec<(Message, &'static str)> {
         (
             PlaceRefused {
                 actor: actor(),
-                takeover: 1,
+                takeover: Takeover(1),
                 reason: "r".into(),
                 create: None,
                 no_workers: None,
@@ -199,7 +199,7 @@ fn about_actors() -> Vec<(Message, &'static str)> {
         (
             PlaceRefused {
                 actor: actor(),
-                takeover: 1,
+                takeover: Takeover(1),
                 reason: "r".into(),
                 create: None,
                 no_workers: Some(true),
@@ -209,18 +209,24 @@ fn about_actors() -> Vec<(Message, &'static str)> {
             "090000009800000085820709016172f6f5",
         ),
         (
-            ActorProcessGone { actor: actor(), takeover: 1, gone: Box::new(gone()) }.into(),
+            ActorProcessGone { actor: actor(), takeover: Takeover(1), gone: Box::new(gone()) }.into(),
             "13000000990000008382070901851a0100000561728207096177f5",
         ),
         (
-            EndActor { actor: actor(), takeover: 1, finishes: true, recalls: None, is_succeeded: None }
-                .into(),
+            EndActor {
+                actor: actor(),
+                takeover: Takeover(1),
+                finishes: true,
+                recalls: None,
+                is_succeeded: None,
+            }
+            .into(),
             "060000009a0000008382070901f5",
         ),
         (
             EndActor {
                 actor: actor(),
-                takeover: 1,
+                takeover: Takeover(1),
                 finishes: false,
                 recalls: Some(true),
                 is_succeeded: None,
@@ -231,7 +237,7 @@ fn about_actors() -> Vec<(Message, &'static str)> {
         (
             EndActor {
                 actor: actor(),
-                takeover: 1,
+                takeover: Takeover(1),
                 finishes: false,
                 recalls: None,
                 is_succeeded: Some(true),
@@ -249,7 +255,13 @@ fn about_actors() -> Vec<(Message, &'static str)> {
         ),
         (LetGo { block: 64 }.into(), "030000009d000000811840"),
         (
-            Restore { actor: actor(), state: Some(value()), callers: vec![WORKER], takeover: Some(1) }.into(),
+            Restore {
+                actor: actor(),
+                state: Some(value()),
+                callers: vec![WORKER],
+                takeover: Some(Takeover(1)),
+            }
+            .into(),
             "170000005200000084820709828200814176818282070901811a0100000501",
         ),
     ]

@@ -54,7 +54,7 @@ fn leases_and_tasks(add: &mut impl FnMut(Message)) {
     add(LeaseGranted { shape, lease, worker: WORKER, gpus: vec![0] }.into());
     add(ReturnLease { lease }.into());
     add(Unblocked {}.into());
-    let place = Remote { node: WORKER.node(), location: Location { offset: SPILLED, length: 8 } };
+    let place = Remote { node: WORKER.node(), location: Location { offset: SpillId(0).offset(), length: 8 } };
     let missing = Missing { object: TASK.object(1), place };
     for (lacks_room, missing) in [(None, None), (Some(true), None), (None, Some(vec![missing]))] {
         add(TasksReturned { tasks: vec![TASK], lacks_room, missing }.into());
@@ -80,9 +80,9 @@ fn blocks(add: &mut impl FnMut(Message)) {
     add(FreeBlocks { offsets: offsets.clone() }.into());
     add(LoseBlocks { offsets: offsets.clone() }.into());
     add(BlocksLost { offsets: offsets.clone() }.into());
-    add(ForgetLost { round: 1, offsets: offsets.clone() }.into());
-    add(ReadersOf { round: 1, offsets: offsets.clone() }.into());
-    add(StillRead { round: 1, offsets: offsets.clone(), lent: Some(2) }.into());
+    add(ForgetLost { round: Round::of_readers(1), offsets: offsets.clone() }.into());
+    add(ReadersOf { round: Round::of_readers(1), offsets: offsets.clone() }.into());
+    add(StillRead { round: Round::of_readers(1), offsets: offsets.clone(), lent: Some(2) }.into());
     add(GivenBlocks { giver: WORKER, offsets: offsets.clone() }.into());
     add(UnknownBlocks { giver: WORKER, offsets }.into());
     add(Allocate { request: 4, bytes: 5, is_last: Some(true), ahead: Some(vec![6, 7]) }.into());
@@ -98,7 +98,7 @@ fn blocks(add: &mut impl FnMut(Message)) {
 
 fn values_that_leave_the_memory(add: &mut impl FnMut(Message)) {
     let block = |spilled| Relinquishing { offset: 4096, spilled };
-    let blocks = vec![block(None), block(Some(SPILLED + 1))];
+    let blocks = vec![block(None), block(Some(SpillId(1)))];
     for recomputes in [None, Some(Recompute::OrSpill), Some(Recompute::OrKeep)] {
         add(Relinquish { blocks: blocks.clone(), gives_way: None, node: None, recomputes }.into());
     }

@@ -10,6 +10,7 @@
 //! that alone.
 
 use sooner_wire::ObjectId;
+use sooner_wire::message::{Place, SpillId};
 
 use super::{Copy, PullAction, Pulls};
 use crate::probes::mark;
@@ -70,8 +71,9 @@ impl Pulls {
     }
 
     /// A value is not on this node's disk any more.
-    pub fn on_unspilled(&mut self, spilled: u64, out: &mut Vec<PullAction>) {
-        for open in self.open.values_mut().filter(|open| open.remote.location.offset == spilled) {
+    pub fn on_unspilled(&mut self, spilled: SpillId, out: &mut Vec<PullAction>) {
+        for open in self.open.values_mut().filter(|open| open.remote.location.place() == Place::Disk(spilled))
+        {
             open.is_restored = false;
         }
         let Some(object) = self.restored.get(&spilled).copied() else { return };

@@ -2,7 +2,7 @@
 
 use sooner_wire::message::{
     AddBorrow, BlocksLost, CancelTask, Define, Dependency, Fetch, ForgetLost, FreeBlocks, Location, Message,
-    Push, Reply, Return, StillRead, TasksReturned, Value,
+    Push, Reply, Return, Round, StillRead, TasksReturned, Value,
 };
 use sooner_wire::{Blob, FunctionId, LeaseId, Name, ResourceSet, WorkerId};
 
@@ -591,8 +591,8 @@ fn references_that_were_given_back_are_borrowed_again() {
 fn lost_blocks_are_forgotten_on_request() {
     let mut owner = Owner::new();
     owner.lose(&[64]);
-    let out = owner.say(Peer::Node, ForgetLost { round: 9, offsets: vec![64] });
-    assert!(sends(&out, Peer::Node, StillRead { round: 9, offsets: Vec::new(), lent: None }));
+    let out = owner.say(Peer::Node, ForgetLost { round: Round::of_lost(9), offsets: vec![64] });
+    assert!(sends(&out, Peer::Node, StillRead { round: Round::of_lost(9), offsets: Vec::new(), lent: None }));
     let slot = owner.submit(1, &[], 3);
     owner.grant(1);
     owner.finish(1, 64);

@@ -7,9 +7,7 @@
 //!
 //! Empty as long as there is one node.
 
-use sooner_wire::message::{
-    CopyGone, CopyMade, DropCopy, Locate, Located, Location, Remote, SenderFailed, is_spilled,
-};
+use sooner_wire::message::{CopyGone, CopyMade, DropCopy, Locate, Located, Location, Remote, SenderFailed};
 use sooner_wire::{NodeId, ObjectId};
 
 use super::Ownership;
@@ -79,7 +77,7 @@ impl Ownership {
         if self.records.get(&object).is_none_or(|record| !record.is_dropped) {
             return Vec::new();
         }
-        match self.place_of(object).filter(|place| is_spilled(place.location.offset)) {
+        match self.place_of(object).filter(|place| place.location.place().is_disk()) {
             Some(place) => self.on_lost_at(place.node, &[place.location.offset], out),
             None => Vec::new(),
         }
@@ -224,7 +222,7 @@ impl Ownership {
             let tries = before.filter(|(at, _)| *at == place).map_or(0, |(_, tries)| tries + 1);
             // What is in a block here is said to be lost by this node; what is said to be on its disk may not
             // be there.
-            let may_be_lost = place.node != self.me.node() || is_spilled(place.location.offset);
+            let may_be_lost = place.node != self.me.node() || place.location.place().is_disk();
             if tries >= TRIES && may_be_lost {
                 lost.extend(self.on_lost_at(place.node, &[place.location.offset], out));
                 continue;

@@ -64,7 +64,7 @@ impl Ownership {
         blocks: &[Relinquishing],
     ) -> (Vec<Relinquishing>, Vec<(Relinquishing, ObjectId)>) {
         let wanted: Map<u64, Relinquishing> = blocks.iter().map(|block| (block.offset, *block)).collect();
-        let numbered = blocks.iter().filter_map(|block| Some((block.spilled?, *block)));
+        let numbered = blocks.iter().filter_map(|block| Some((block.spilled?.offset(), *block)));
         let numbered: Map<u64, Relinquishing> = numbered.collect();
         let (mut moved, mut movable) = (Vec::new(), Vec::new());
         for (object, record) in self.records.iter().filter(|(object, _)| object.owner() == self.me) {
@@ -106,7 +106,7 @@ impl Ownership {
     ) -> bool {
         let Some(record) = self.records.get(&object) else { return false };
         let Some(spilled) = block.spilled else { return false };
-        let to = |at: Location| Remote { node, location: Location { offset: spilled, ..at } };
+        let to = |at: Location| Remote { node, location: at.on_disk(spilled) };
         match record.slot.outcome().as_deref() {
             Some(Outcome::Remote(at)) => {
                 let place = to(at.location);
@@ -191,7 +191,7 @@ impl Ownership {
         let Some(record) = self.records.get(&object) else { return false };
         let Some(at) = record.slot.outcome().and_then(|outcome| outcome.place_here()) else { return false };
         let place = match block.spilled {
-            Some(spilled) => Remote { node, location: Location { offset: spilled, ..at } },
+            Some(spilled) => Remote { node, location: at.on_disk(spilled) },
             None => match self.remotes.source_of(object) {
                 Some(from) => from,
                 // It was lost where it came from: this copy is all there is.

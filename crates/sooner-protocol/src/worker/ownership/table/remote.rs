@@ -13,7 +13,7 @@
 //! All of it is empty as long as there is one node.
 
 use sooner_wire::message::{
-    Failure, FreeAt, FreeBlocks, HandedOver, Location, Outcome, Priority, Pull, Remote, is_spilled,
+    Failure, FreeAt, FreeBlocks, HandedOver, Location, Outcome, Priority, Pull, Remote,
 };
 use sooner_wire::{NodeId, ObjectId, WorkerId};
 
@@ -112,7 +112,7 @@ impl Ownership {
     pub fn has_spilled(&self, object: ObjectId) -> bool {
         let is_without = || self.records.get(&object).is_some_and(|record| record.slot.is_on_disk());
         let source = self.remotes.source_of(object);
-        source.is_some_and(|source| is_spilled(source.location.offset)) || is_without()
+        source.is_some_and(|source| source.location.place().is_disk()) || is_without()
     }
 
     /// The nodes that have the value of an object, as far as this process knows: where it was made first.
@@ -557,7 +557,7 @@ impl Ownership {
     pub(super) fn lose_with_owner(&mut self, object: ObjectId) -> bool {
         let here = self.me.node();
         let Some(record) = self.records.get_mut(&object) else { return false };
-        let is_kept = |at: &Remote| at.node == here && is_spilled(at.location.offset);
+        let is_kept = |at: &Remote| at.node == here && at.location.place().is_disk();
         let goes = match (&record.origin, record.slot.outcome().as_deref()) {
             (Origin::Borrowed { .. }, Some(Outcome::Remote(at))) => !is_kept(at),
             _ => false,

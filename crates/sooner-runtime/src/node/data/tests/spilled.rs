@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use sooner_protocol::node::objects::Serves;
 use sooner_wire::ObjectId;
-use sooner_wire::message::{Location, Remote, SPILLED};
+use sooner_wire::message::{Location, Remote, SpillId};
 
 use super::super::{Data, Ticket};
 use super::{A, B, MIB, Node, SENT, Tuning, fill, object, run};
@@ -14,8 +14,8 @@ use crate::node::send_buffers::{SEND_BUFFERS_BYTES, SendBuffers};
 
 /// What stands for a disk, and who waits for it.
 pub(super) struct Disk {
-    values: HashMap<u64, Vec<u8>>,
-    wanted: VecDeque<(Ticket, u64, Range<u64>)>,
+    values: HashMap<SpillId, Vec<u8>>,
+    wanted: VecDeque<(Ticket, SpillId, Range<u64>)>,
     buffers: Arc<SendBuffers>,
     /// How often something was read.
     reads: usize,
@@ -29,7 +29,7 @@ impl Default for Disk {
 }
 
 impl Disk {
-    pub(super) fn want(&mut self, ticket: Ticket, spilled: u64, part: Range<u64>) {
+    pub(super) fn want(&mut self, ticket: Ticket, spilled: SpillId, part: Range<u64>) {
         self.wanted.push_back((ticket, spilled, part));
     }
 
@@ -37,7 +37,7 @@ impl Disk {
         while let Some((ticket, spilled, part)) = self.wanted.front().cloned() {
             let Some(value) = self.values.get(&spilled) else {
                 self.wanted.pop_front();
-                data.answer(ticket, spilled, Serves::No);
+                data.answer(ticket, spilled.offset(), Serves::No);
                 continue;
             };
             let Some(mut buffer) = self.buffers.take(part.start, part.end - part.start) else { return };
@@ -56,11 +56,11 @@ impl Disk {
 
 impl Node {
     fn put_on_disk(&mut self, number: u64, length: u64) -> (ObjectId, Remote) {
-        let offset = SPILLED + number;
+        let spilled = SpillId(number);
         let mut bytes = vec![0; usize::try_from(length).expect("fits")];
         fill(&mut bytes, number);
-        self.disk.values.insert(offset, bytes);
-        (object(number), Remote { node: self.id, location: Location { offset, length } })
+        self.disk.values.insert(spilled, bytes);
+        (object(number), Remote { node: self.id, location: Location { offset: spilled.offset(), length } })
     }
 }
 

@@ -13,7 +13,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags};
 use sooner_object_store::StoreError;
 use sooner_store::Mapping;
 use sooner_store::spill::{SpillLimits, SpillPulse};
-use sooner_wire::message::SPILLED;
+use sooner_wire::message::SpillId;
 
 use super::super::Spiller;
 use super::super::disk::{Disk, DiskError, Id};
@@ -121,7 +121,7 @@ impl Stage {
 
     fn write(&self, numbers: std::ops::Range<u64>, bytes: u64) {
         for number in numbers {
-            self.spiller.write(SPILLED + number, Mapping::header_bytes() + number * 4096, bytes, 0);
+            self.spiller.write(SpillId(number), Mapping::header_bytes() + number * 4096, bytes, 0);
         }
     }
 
@@ -136,7 +136,7 @@ impl Stage {
         while found.len() < count {
             for event in self.spiller.take_events() {
                 let SpillEvent::Written { spilled, error } = event else { panic!("{event:?}") };
-                found.push((spilled - SPILLED, error.is_none()));
+                found.push((spilled.0, error.is_none()));
             }
             if found.len() < count {
                 let timeout = rustix::event::Timespec { tv_sec: 60, tv_nsec: 0 };
@@ -205,14 +205,14 @@ fn what_is_alive_in_a_file_that_is_mostly_dead_moves_together() {
     stage.expect("write 6", true);
     assert_eq!(stage.written(7).len(), 7);
     for number in [1, 3, 4, 6] {
-        stage.spiller.forget(SPILLED + number);
+        stage.spiller.forget(SpillId(number));
     }
     // A third of it is needed: whenever the thread looks, half of it is dead at least.
     let asked = stage.asked.recv_timeout(WATCHDOG).expect("it is rewritten");
     assert!(["copy 3", "copy 2"].contains(&asked.as_str()), "{asked}");
     stage.turns.send(true).expect("the store is there");
     stage.expect("delete 1", true);
-    stage.spiller.forget(SPILLED);
+    stage.spiller.forget(SpillId(0));
     stage.expect("delete 0", true);
     assert!(stage.spiller.end());
 }

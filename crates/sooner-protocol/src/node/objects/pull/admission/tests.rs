@@ -71,7 +71,7 @@ fn the_time_begins_anew_when_something_is_freed() {
 fn a_value_from_disk_is_said_to_be_one() {
     let mut pulls = Pulls::default();
     let mut wanted = pull(1, 2 * CAPACITY, Priority::Get);
-    wanted.remote.location.offset = sooner_wire::message::SPILLED + 1;
+    wanted.remote.location.offset = sooner_wire::message::SpillId(1).offset();
     on(&mut pulls, |pulls, out| pulls.on_pull(A, &wanted, true, out));
     let refused = refuse(&mut pulls, 1, false, Instant(5));
     let [PullAction::Failed { failure, .. }] = &refused[..] else { panic!("{refused:?}") };

@@ -1,7 +1,7 @@
 //! Nodes that can start no workers for a job.
 
 use sooner_wire::message::{CreateActor, Define, Push, TaskKind, TaskSpec};
-use sooner_wire::{Blob, FunctionId, Name};
+use sooner_wire::{Blob, FunctionId, Name, Takeover};
 
 use super::*;
 use crate::node::core::WorkerState;
@@ -158,7 +158,7 @@ fn actors_without_a_process_come_back() {
     let mut world = World::new(&[0.0, 1.0]);
     let client = world.client(0);
     let place = |number| PlaceActor {
-        takeover: 0,
+        takeover: Takeover(0),
         turn: number,
         name: None,
         restores: false,
@@ -181,7 +181,7 @@ fn actors_without_a_process_come_back() {
         .filter_map(|said| match said {
             ToControl::PlaceRefused {
                 actor,
-                takeover: 0,
+                takeover: Takeover(0),
                 reason,
                 create: Some(create),
                 no_workers: true,

@@ -81,7 +81,7 @@ fn what_is_dead_makes_way_for_what_is_to_be_written() {
     let (mut stage, begin) = stage(8, 4);
     // All of it waits at the same time, so that there is no moment for rewriting.
     stage.write(0..8, VALUE);
-    [0, 1, 2, 4, 5, 6].into_iter().for_each(|number| stage.spiller.forget(SPILLED + number));
+    [0, 1, 2, 4, 5, 6].into_iter().for_each(|number| stage.spiller.forget(SpillId(number)));
     stage.write(8..14, VALUE);
     begin.send(()).expect("it waits");
     assert_eq!(stage.written(14), (0..14).map(|number| (number, true)).collect::<Vec<_>>());
@@ -95,7 +95,7 @@ fn a_disk_that_is_full_of_what_is_alive_is_full() {
     begin.send(()).expect("it waits");
     assert_eq!(stage.written(9), (0..9).map(|number| (number, number < 8)).collect::<Vec<_>>());
     // No more when most of a file is dead.
-    (0..3).for_each(|number| stage.spiller.forget(SPILLED + number));
+    (0..3).for_each(|number| stage.spiller.forget(SpillId(number)));
     stage.write(9..10, VALUE);
     assert_eq!(stage.written(1), [(9, true)]);
     assert!(stage.spiller.end());
@@ -110,9 +110,9 @@ fn files_are_small_enough_to_be_rewritten_on_a_small_disk() {
     for number in 0..COUNT {
         stage.write(number..number + 1, VALUE);
         if number % 4 != 0 {
-            stage.spiller.forget(SPILLED + number);
+            stage.spiller.forget(SpillId(number));
         } else if number >= ALIVE_FOR {
-            stage.spiller.forget(SPILLED + number - ALIVE_FOR);
+            stage.spiller.forget(SpillId(number - ALIVE_FOR));
         }
     }
     begin.send(()).expect("it waits");
