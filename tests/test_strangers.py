@@ -202,7 +202,7 @@ def test_what_is_closed_to_the_user_is_named_by_whose_it_is(public):
         """
         import os, pwd, sys
         import sooner.exceptions
-        from sooner import membership, trust
+        from sooner._session import membership, trust
         os.setgroups([]); os.setgid(65534); os.setuid(65534)
         os.environ["SOONER_TMPDIR"] = sys.argv[1]
         for look in (lambda: trust.open_directory(sys.argv[1]), membership.parent_directory):
