@@ -11,7 +11,7 @@ import contextlib
 import errno
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.machinery import (
     BYTECODE_SUFFIXES,
     EXTENSION_SUFFIXES,
@@ -40,14 +40,24 @@ def begin() -> None:
     global _is_kept
     _is_kept = True
     _keep()
-    place = sys.modules[__name__.rpartition(".")[0]].__path__[0]
-    if isinstance(sys.path_importer_cache.get(place), FileFinder):
-        sys.path_importer_cache[place] = _Finder(
-            place,
-            (ExtensionFileLoader, EXTENSION_SUFFIXES),
-            (_Loader, SOURCE_SUFFIXES),
-            (SourcelessFileLoader, BYTECODE_SUFFIXES),
-        )
+    package = sys.modules[__name__.partition(".")[0]].__path__[0]
+    if isinstance(sys.path_importer_cache.get(package), FileFinder):
+        for place in _places(package):
+            sys.path_importer_cache[place] = _Finder(
+                place,
+                (ExtensionFileLoader, EXTENSION_SUFFIXES),
+                (_Loader, SOURCE_SUFFIXES),
+                (SourcelessFileLoader, BYTECODE_SUFFIXES),
+            )
+
+
+def _places(package: str) -> Iterator[str]:
+    """The directory of the package and those of its rooms, also where nothing was imported from yet."""
+    yield package
+    with os.scandir(package) as entries:
+        rooms = [entry.path for entry in entries if entry.name != "__pycache__" and entry.is_dir()]
+    for room in rooms:
+        yield from _places(room)
 
 
 def end() -> None:
