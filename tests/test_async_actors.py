@@ -351,3 +351,19 @@ def test_the_runtime_context_is_that_of_each_call():
     found = sooner.get(refs, timeout=WAIT)
     assert all(before == after for before, after in found)
     assert [before for before, _ in found] == [ref.task_id() for ref in refs]
+
+
+def test_constructors_that_await_values_meet_the_thread_that_reads_them():
+    """A value that comes as the constructor's loop begins: whoever reads it needs the interpreter."""
+
+    @sooner.remote
+    class Awaits:
+        async def __init__(self, ref) -> None:
+            await asyncio.sleep(0.01)
+            self.value = await ref[0]
+
+        async def read(self):
+            return self.value
+
+    for number in range(60):
+        assert sooner.get(Awaits.remote([sooner.put(number)]).read.remote(), timeout=WAIT) == number

@@ -22,7 +22,7 @@ suite=(timeout --kill-after=10 --signal=INT "$suite_seconds_max"
 # What mostly waits runs beside the Rust tests, which take all there is of the machine; unless some of the tests are asked for.
 if [ $# -eq 0 ]; then
   # The shell has what runs behind its back ignore Ctrl-C, which is among what is tested.
-  env --default-signal=INT,QUIT "${suite[@]}" -m "waits and not alone" >"$logs/python-waiting" 2>&1 &
+  env --default-signal=INT,QUIT "${suite[@]}" -m waits >"$logs/python-waiting" 2>&1 &
   waiting=$!
 fi
 
@@ -39,9 +39,7 @@ if [ -n "$waiting" ]; then
   waiting=
   cat "$logs/python-waiting"
   echo "==> pytest"
-  "${suite[@]}" "${side_by_side[@]}" -m "not waits and not alone" 2>&1 | tee "$logs/python" || pytest=$?
-  echo "==> pytest, what needs the machine for itself"
-  "${suite[@]}" -m alone 2>&1 | tee "$logs/python-alone" || pytest=$?
+  "${suite[@]}" "${side_by_side[@]}" -m "not waits" 2>&1 | tee "$logs/python" || pytest=$?
 else
   echo "==> pytest"
   "${suite[@]}" "$@" 2>&1 | tee "$logs/python" || pytest=$?

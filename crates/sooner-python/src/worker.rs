@@ -387,12 +387,17 @@ thread_local! {
 
 /// The main thread runs an event loop from now on. Gives the descriptor to watch.
 #[pyfunction]
-pub fn loop_enter() -> PyResult<i32> {
+pub fn loop_enter(py: Python<'_>) -> PyResult<i32> {
     let client = client()?;
     hooks::set_lends_cpu(false);
     IN_LOOP.store(true, Ordering::Relaxed);
-    client.enter_loop();
-    client.loop_descriptor().ok_or_else(session::not_started)
+    // The background thread may be reading, and need the GIL to say that a value is there, before it leaves
+    // that to the loop.
+    let descriptor = py.detach(|| {
+        client.enter_loop();
+        client.loop_descriptor()
+    });
+    descriptor.ok_or_else(session::not_started)
 }
 
 /// The event loop begins (after sending what waits, and looking for a moment) or ends a wait.
