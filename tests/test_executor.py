@@ -474,9 +474,10 @@ def test_ctrl_c_at_any_moment_loses_no_outcome():
         chance = random.Random(1)
         for _ in range(40):
             timer = threading.Timer(chance.uniform(0.001, 0.03), os.kill, (os.getpid(), signal.SIGINT))
-            timer.start()
             try:
+                # Before the timer runs: an interrupt that comes unarmed would be missed, and the loop go on for ever.
                 armed = True
+                timer.start()
                 while True:
                     assert list(executor.map(abs, range(30))) == list(range(30))
             except KeyboardInterrupt:
