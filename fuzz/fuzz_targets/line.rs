@@ -12,7 +12,7 @@ use libfuzzer_sys::fuzz_target;
 use rustix::event::epoll::{self, EventFlags};
 use sooner_protocol::session::hello::{Me, hello};
 use sooner_protocol::time::Instant;
-use sooner_runtime::transport::{Line, Stream, Turn, pair};
+use sooner_runtime::transport::{EpollSession, Stream, Turn, pair};
 use sooner_wire::WorkerId;
 use sooner_wire::message::{Connect, Message, PeerWelcome};
 
@@ -35,7 +35,7 @@ fuzz_target!(|input: &[u8]| {
     let epoll: OwnedFd = epoll::create(epoll::CreateFlags::CLOEXEC).expect("a descriptor");
     let turn = Turn { epoll: &epoll, time: Instant(1 << 40) };
     let (ours, theirs) = pair().expect("sockets");
-    let mut line = Line::new(Arc::new(me(HERE)), THERE, 7, false);
+    let mut line = EpollSession::new(Arc::new(me(HERE)), THERE, 7, false);
     let dials = choice & 1 == 1;
     if dials {
         line.push(&Connect { worker: THERE }.into());
