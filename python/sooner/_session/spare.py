@@ -11,7 +11,7 @@ import contextlib
 import errno
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from importlib.machinery import (
     BYTECODE_SUFFIXES,
     EXTENSION_SUFFIXES,
@@ -40,24 +40,24 @@ def begin() -> None:
     global _is_kept
     _is_kept = True
     _keep()
-    package = sys.modules[__name__.partition(".")[0]].__path__[0]
-    if isinstance(sys.path_importer_cache.get(package), FileFinder):
-        for place in _places(package):
+    package = __name__.partition(".")[0]
+    if not isinstance(sys.path_importer_cache.get(sys.modules[package].__path__[0]), FileFinder):
+        return
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] == package:
+            _watch(vars(module).get("__path__", ()))
+
+
+def _watch(places: Iterable[str]) -> None:
+    """What is imported from these directories may take a descriptor that is kept."""
+    for place in places:
+        if not isinstance(sys.path_importer_cache.get(place), _Finder):
             sys.path_importer_cache[place] = _Finder(
                 place,
                 (ExtensionFileLoader, EXTENSION_SUFFIXES),
                 (_Loader, SOURCE_SUFFIXES),
                 (SourcelessFileLoader, BYTECODE_SUFFIXES),
             )
-
-
-def _places(package: str) -> Iterator[str]:
-    """The directory of the package and those of its rooms, also where nothing was imported from yet."""
-    yield package
-    with os.scandir(package) as entries:
-        rooms = [entry.path for entry in entries if entry.name != "__pycache__" and entry.is_dir()]
-    for room in rooms:
-        yield from _places(room)
 
 
 def end() -> None:
@@ -114,4 +114,7 @@ class _Loader(SourceFileLoader):
 
 class _Finder(FileFinder):
     def find_spec(self, fullname: str, target: ModuleType | None = None) -> ModuleSpec | None:
-        return _with_spare(lambda: super(_Finder, self).find_spec(fullname, target))
+        spec = _with_spare(lambda: super(_Finder, self).find_spec(fullname, target))
+        if spec is not None and spec.submodule_search_locations is not None:
+            _watch(spec.submodule_search_locations)
+        return spec
