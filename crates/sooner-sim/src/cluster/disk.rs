@@ -66,12 +66,7 @@ impl Disk {
     }
 
     fn apply(&mut self, group: &[Writes]) {
-        for Write { key, value } in group.iter().flat_map(|(_, writes)| writes) {
-            match value {
-                Some(value) => drop(self.entries.insert(key.clone(), value.clone())),
-                None => drop(self.entries.remove(key)),
-            }
-        }
+        group.iter().for_each(|(_, writes)| apply(&mut self.entries, writes));
     }
 
     /// The head is gone. `is_there`: what was not certain has reached the disk.
@@ -105,14 +100,36 @@ impl Disk {
         incarnation: u32,
         health_timeout: u64,
     ) -> Beginning {
-        let rows = self.entries.iter().filter(|(key, _)| key.starts_with(NODES));
-        let nodes: Vec<NodeRecord> =
-            rows.map(|(_, bytes)| NodeRecord::from_bytes(bytes).expect("a head wrote it")).collect();
-        let found = Found::read(self.entries.clone())
-            .unwrap_or_else(|(key, error)| fail("I11", format!("the record {key:?}: {error}")));
-        let known = nodes.iter().map(|record| record.node).collect();
-        let found = Found { incarnation, nodes: known, ..found };
-        let options = NodesOptions { cluster: CLUSTER, python: PYTHON.into(), health_timeout };
-        Beginning { me, former, options, nodes, found }
+        beginning(&self.entries, me, former, incarnation, health_timeout)
+    }
+}
+
+/// What a head begins with that finds these entries, after so many heads before it.
+#[must_use]
+pub fn beginning(
+    entries: &BTreeMap<String, Vec<u8>>,
+    me: NodeId,
+    former: Option<NodeId>,
+    incarnation: u32,
+    health_timeout: u64,
+) -> Beginning {
+    let rows = entries.iter().filter(|(key, _)| key.starts_with(NODES));
+    let nodes: Vec<NodeRecord> =
+        rows.map(|(_, bytes)| NodeRecord::from_bytes(bytes).expect("a head wrote it")).collect();
+    let found = Found::read(entries.clone())
+        .unwrap_or_else(|(key, error)| fail("I11", format!("the record {key:?}: {error}")));
+    let known = nodes.iter().map(|record| record.node).collect();
+    let found = Found { incarnation, nodes: known, ..found };
+    let options = NodesOptions { cluster: CLUSTER, python: PYTHON.into(), health_timeout };
+    Beginning { me, former, options, nodes, found }
+}
+
+/// Carries out what was asked of a disk.
+pub fn apply(entries: &mut BTreeMap<String, Vec<u8>>, writes: &[Write]) {
+    for Write { key, value } in writes {
+        match value {
+            Some(value) => drop(entries.insert(key.clone(), value.clone())),
+            None => drop(entries.remove(key)),
+        }
     }
 }

@@ -6,9 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use sooner_protocol::control::membership::NodesOptions;
 use sooner_protocol::control::persist::Write;
-use sooner_protocol::control::{Batch, Beginning, ControlAction, ControlActions, ControlCore, Found, Probed};
+use sooner_protocol::control::{Batch, ControlAction, ControlActions, ControlCore, Probed};
 use sooner_protocol::node::NodeAction;
 use sooner_protocol::probes::hit;
 use sooner_protocol::time::Instant;
@@ -16,18 +15,15 @@ use sooner_protocol::uplink::{ToControl, ToNode};
 use sooner_wire::NodeId;
 use sooner_wire::limits::HEALTH_TIMEOUT_NANOS;
 use sooner_wire::message::{AboutNode, Heartbeat, Message, Register, kind};
-use sooner_wire::record::{NODES, NodeRecord};
 
 use super::describe::{brief, name};
 use super::node::SEVERAL;
 use super::processes::{HEAD, number_of_node};
 use super::{Item, Next, SimNode, Wake, World};
+use crate::cluster::disk::{apply, beginning};
+use crate::cluster::head::{CLUSTER, PYTHON};
 use crate::violation::fail;
 
-/// The cluster's number.
-const CLUSTER: u64 = 7;
-/// What all nodes have.
-const PYTHON: &str = "3.11";
 /// One that has lived for less is mostly left alone (nanoseconds): with a row of them that die young no end
 /// of a process is told before sessions with it run out of patience.
 const YOUNG_NANOS: u64 = 200_000_000;
@@ -50,7 +46,7 @@ pub struct Head {
     is_listed: bool,
     wakes_at: u64,
     /// When it looks whether it has heard of its nodes; zero: never.
-    pub(super) ticks_at: u64,
+    ticks_at: u64,
     /// What it has written, for the one after it.
     disk: BTreeMap<String, Vec<u8>>,
     /// What the disk was asked for, and has not answered.
@@ -64,17 +60,9 @@ pub struct Head {
 impl Head {
     /// A control service begins on what the one before it has written.
     fn new(me: NodeId, disk: BTreeMap<String, Vec<u8>>, incarnation: u32, now: Instant) -> Self {
-        let rows = disk.iter().filter(|(key, _)| key.starts_with(NODES));
-        let nodes: Vec<NodeRecord> =
-            rows.map(|(_, bytes)| NodeRecord::from_bytes(bytes).expect("a head wrote it")).collect();
-        let found = Found::read(disk.clone())
-            .unwrap_or_else(|(key, error)| fail("I11", format!("the record {key:?}: {error}")));
-        let known = nodes.iter().map(|record| record.node).collect();
-        let found = Found { incarnation, nodes: known, ..found };
-        let options =
-            NodesOptions { cluster: CLUSTER, python: PYTHON.into(), health_timeout: HEALTH_TIMEOUT_NANOS };
+        let begin = beginning(&disk, me, None, incarnation, HEALTH_TIMEOUT_NANOS);
         let mut out = ControlActions::new();
-        let core = ControlCore::new(Beginning { me, former: None, options, nodes, found }, now, &mut out);
+        let core = ControlCore::new(begin, now, &mut out);
         Self {
             core,
             out,
@@ -90,15 +78,24 @@ impl Head {
         }
     }
 
+    /// What follows for the core now that all it has asked of the disk is done.
+    fn settle(&mut self, now: Instant) -> ControlActions {
+        let mut out = std::mem::take(&mut self.out);
+        while let Some(batch) = self.write() {
+            self.core.on_persisted(batch, Ok(()), now, &mut out);
+        }
+        for (node, number) in std::mem::take(&mut self.probes) {
+            self.core.on_probed(node, number, Probed::Answered(node), now, &mut out);
+        }
+        self.core.settle(now, &mut out);
+        self.core.check();
+        out
+    }
+
     /// The disk does the next thing that it was asked for.
     fn write(&mut self) -> Option<Batch> {
         let (batch, writes) = self.writes.pop_front()?;
-        for Write { key, value } in writes {
-            match value {
-                Some(value) => drop(self.disk.insert(key, value)),
-                None => drop(self.disk.remove(&key)),
-            }
-        }
+        apply(&mut self.disk, &writes);
         Some(batch)
     }
 }
@@ -115,12 +112,7 @@ impl World {
             core.on_register(id, register, now, out);
         }
         loop {
-            let head = self.head();
-            while let Some(batch) = head.write() {
-                head.core.on_persisted(batch, Ok(()), now, &mut head.out);
-            }
-            head.core.settle(now, &mut head.out);
-            let actions = std::mem::take(&mut head.out);
+            let actions = self.head().settle(now);
             if actions.is_empty() {
                 break;
             }
@@ -279,16 +271,7 @@ impl World {
     fn settle_head(&mut self) {
         self.events += 1;
         let now = self.now();
-        let head = self.head();
-        let mut out = std::mem::take(&mut head.out);
-        while let Some(batch) = head.write() {
-            head.core.on_persisted(batch, Ok(()), now, &mut out);
-        }
-        for (node, number) in std::mem::take(&mut head.probes) {
-            head.core.on_probed(node, number, Probed::Answered(node), now, &mut out);
-        }
-        head.core.settle(now, &mut out);
-        head.core.check();
+        let out = self.head().settle(now);
         for action in out {
             self.perform_for_head(action);
         }
