@@ -358,22 +358,30 @@ fn a_node_tells_who_keeps_objects_for_checkpoints() {
 
 /// An actor that takes over is placed at a node, which has a driver; and its worker.
 fn taking_over() -> (Member, WorkerId, ActorId, WorkerId) {
+    placed(|place| {
+        place.restores = true;
+        place.restarts = Some(1);
+        place.create.constructor.spec.checkpoint_every = Some(1);
+    })
+}
+
+/// An actor without restarts, but for the change, is placed at a node, which has a driver; and its worker.
+fn placed(change: impl FnOnce(&mut PlaceActor)) -> (Member, WorkerId, ActorId, WorkerId) {
     let mut node = Member::new(cpus(1.0), HERE.0, 0);
     let driver = node.new_worker_id();
     node.on_connected(driver, 1, NOW);
     node.on_job(driver, Box::default(), &mut NodeActions::new());
     let actor = TaskId { owner: driver, number: 7 };
-    let mut create = Box::new(create(actor));
-    create.constructor.spec.checkpoint_every = Some(1);
-    let place = PlaceActor {
+    let mut place = PlaceActor {
         takeover: Takeover(1),
         turn: 0,
         name: None,
-        restores: true,
-        create,
-        restarts: Some(1),
+        restores: false,
+        create: Box::new(create(actor)),
+        restarts: None,
         description: None,
     };
+    change(&mut place);
     let begun = order(&mut node, ToNode::PlaceActor(Box::new(place)));
     let starts = |action: &NodeAction| match action {
         NodeAction::StartWorker(worker) => Some(*worker),
@@ -562,28 +570,7 @@ fn an_end_before_the_beginning_is_none_of_its_lives_after_a_restart_of_the_contr
 
 #[test]
 fn a_node_tells_how_an_actor_began_until_its_constructor_has_returned() {
-    let mut node = Member::new(cpus(1.0), HERE.0, 0);
-    let driver = node.new_worker_id();
-    node.on_connected(driver, 1, NOW);
-    node.on_job(driver, Box::default(), &mut NodeActions::new());
-    let actor = TaskId { owner: driver, number: 7 };
-    let place = PlaceActor {
-        takeover: Takeover(1),
-        turn: 0,
-        name: None,
-        restores: false,
-        create: Box::new(create(actor)),
-        restarts: None,
-        description: None,
-    };
-    let begun = order(&mut node, ToNode::PlaceActor(Box::new(place)));
-    let starts = |action: &NodeAction| match action {
-        NodeAction::StartWorker(worker) => Some(*worker),
-        _ => None,
-    };
-    let worker = begun.iter().find_map(starts).expect("it has room");
-    node.on_connected(worker, 1, NOW);
-    node.settle(NOW, &mut NodeActions::new());
+    let (mut node, _, actor, worker) = placed(|_| ());
     assert!(told_of_actor(&mut node).create.is_some(), "its process may end before it has begun");
     node.on_message(worker, ActorReady { actor, failure: None }.into(), NOW, &mut NodeActions::new());
     assert!(told_of_actor(&mut node).create.is_none(), "no other process takes over");
