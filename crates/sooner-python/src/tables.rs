@@ -11,19 +11,8 @@ use sooner_runtime::wire::message::state::{about, hold};
 /// does not compile, nor does an enum with a kind that has no row.
 macro_rules! table {
     ($(#[$doc:meta])* $table:ident of $enum:ident { $($kind:ident $name:literal,)* }) => {
-        $(#[$doc])*
-        pub const $table: &[&str] = {
-            const fn _has_a_row(kind: $enum) {
-                match kind { $($enum::$kind => (),)* }
-            }
-            let kinds = [$($enum::$kind),*];
-            let mut at = 0;
-            while at < kinds.len() {
-                assert!(kinds[at] as usize == at);
-                at += 1;
-            }
-            &[$($name),*]
-        };
+        const _: fn($enum) = |kind| match kind { $($enum::$kind => (),)* };
+        table! { $(#[$doc])* $table in $enum { $($kind $name,)* } }
     };
     ($(#[$doc:meta])* $table:ident in $module:ident { $($kind:ident $name:literal,)* }) => {
         $(#[$doc])*
