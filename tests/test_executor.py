@@ -405,6 +405,45 @@ def test_terminate_workers(executor, tmp_path):
 
 
 @pytest.mark.api("own.executor")
+def test_what_waits_behind_a_terminated_call_never_runs(executor, tmp_path, monkeypatch):
+    """The window of an executor is wider than its workers: some of its calls wait in the engine."""
+    cancel = sooner.cancel
+
+    def cancel_and_rest(ref, **how):
+        cancel(ref, **how)
+        time.sleep(0.1)
+
+    running = [executor.submit(wait_for_file, str(tmp_path / "never")) for _ in range(2)]
+    behind = [executor.submit(Path.touch, tmp_path / f"ran-{n}") for n in range(2)]
+    monkeypatch.setattr(sooner, "cancel", cancel_and_rest)
+    executor.terminate_workers()
+    for future in running + behind:
+        with pytest.raises(TaskCancelledError):
+            future.result(WAIT)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.api("own.executor")
+def test_terminate_workers_ends_a_call_that_another_thread_is_handing_over(executor, tmp_path):
+    class Slow:
+        def __reduce__(self):
+            is_pickled.set()
+            assert is_ended.wait(WAIT)
+            return str, (str(tmp_path / "never"),)
+
+    is_pickled, is_ended = threading.Event(), threading.Event()
+    futures = []
+    handing = threading.Thread(target=lambda: futures.append(executor.submit(wait_for_file, Slow())))
+    handing.start()
+    assert is_pickled.wait(WAIT)
+    executor.terminate_workers()
+    is_ended.set()
+    handing.join(WAIT)
+    with pytest.raises(TaskCancelledError):
+        futures[0].result(WAIT)
+
+
+@pytest.mark.api("own.executor")
 @pytest.mark.chaos
 def test_kill_workers(executor, tmp_path):
     def stubborn():

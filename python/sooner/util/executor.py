@@ -137,8 +137,11 @@ class Executor(_StandardExecutor):
         self._takes_copies = _takes_copies
         self._call_any: sooner.RemoteFunction[..., Any] = self._make_remote(_call)
         self._waiting: deque[_Call] = deque()
-        self._in_flight: set[_Call] = set()
+        # In the order in which they were handed over.
+        self._in_flight: dict[_Call, None] = {}
         self._is_shut_down = False
+        # Whether the processes of calls are killed, once the calls are to be ended.
+        self._ends_by_force: bool | None = None
         # Reentrant: a done-callback may submit.
         self._lock = threading.RLock()
         self._idle = threading.Condition(self._lock)
@@ -258,8 +261,10 @@ class Executor(_StandardExecutor):
     def _end_calls(self, force: bool) -> None:
         self.shutdown(wait=False, cancel_futures=True)
         with self._lock:
+            self._ends_by_force = force
             refs = [call.ref for call in self._in_flight if call.ref is not None]
-        for ref in refs:
+        # The last ones first: what waits behind others is not to run when these have ended.
+        for ref in reversed(refs):
             sooner.cancel(ref, force=force)
 
     def _attend(self, until: threading.Event) -> None:
@@ -301,15 +306,20 @@ class Executor(_StandardExecutor):
                 if not call.future.set_running_or_notify_cancel():
                     self._idle.notify_all()
                     return True
-                self._in_flight.add(call)
+                self._in_flight[call] = None
             begin = clock.monotonic()
             pickling.passing.by_file = True
-            call.ref = call.future.ref = self._start(call)
+            ref = call.ref = call.future.ref = self._start(call)
             pickling.passing.by_file = False
-            done = call.ref.future(copy=True)
+            done = ref.future(copy=True)
             # The future may be kept for long: it is not to keep what was passed.
             call.forget()
             done.add_done_callback(functools.partial(self._on_done, call, begin))
+            with self._lock:
+                ends_by_force = self._ends_by_force
+            if ends_by_force is not None:
+                # Another thread ended all calls while this one was handed over.
+                sooner.cancel(ref, force=ends_by_force)
         except BaseException as error:
             # What cannot be pickled, for one.
             pickling.passing.by_file = False
@@ -386,7 +396,7 @@ class Executor(_StandardExecutor):
 
     def _end(self, call: _Call, begin: float | None) -> None:
         with self._lock:
-            self._in_flight.discard(call)
+            self._in_flight.pop(call, None)
             call.ref = call.future.ref = None
             if begin is not None:
                 took = clock.monotonic() - begin

@@ -143,10 +143,14 @@ impl Pendings {
         Some(pending)
     }
 
-    /// Tasks that `parent` submitted.
+    /// Tasks that `parent` submitted, the last one first: that is the order to cancel them in, so that none
+    /// begins in place of one that was cancelled before it.
     #[must_use]
     pub fn children(&self, parent: TaskId) -> Vec<u64> {
-        self.tasks.iter().filter(|(_, p)| p.parent == Some(parent)).map(|(n, _)| *n).collect()
+        let children = self.tasks.iter().filter(|(_, pending)| pending.parent == Some(parent));
+        let mut numbers: Vec<u64> = children.map(|(number, _)| *number).collect();
+        numbers.sort_unstable_by_key(|number| std::cmp::Reverse(*number));
+        numbers
     }
 
     /// Every pending task.
@@ -241,6 +245,20 @@ mod tests {
             all.users_of(object(number)).map(|pending| pending.spec.task.number).collect();
         users.sort_unstable();
         users
+    }
+
+    #[test]
+    fn children_are_listed_from_the_last_one_whatever_has_ended() {
+        let mut all = Pendings::default();
+        let parents = [TaskId { owner: WorkerId(2), number: 7 }, TaskId { owner: WorkerId(2), number: 8 }];
+        for number in 1..=6 {
+            let parent = Some(parents[usize::from(number == 4)]);
+            all.insert(Pending { parent, ..pending(number, &[], &[]) });
+        }
+        all.remove(1);
+        all.remove(3);
+        assert_eq!(all.children(parents[0]), [6, 5, 2]);
+        assert_eq!(all.children(parents[1]), [4]);
     }
 
     #[test]
