@@ -46,6 +46,9 @@ class Holder:
     def is_interrupted(self, by):
         return is_interrupted(by)
 
+    def pid(self):
+        return os.getpid()
+
 
 @pytest.mark.parametrize("by", [by_timer, by_raising, by_kill])
 def test_what_a_call_sends_to_its_own_process(by):
@@ -74,6 +77,19 @@ def test_a_worker_with_nothing_to_do_lives_on():
     for _ in range(20):
         os.kill(pid, signal.SIGINT)
         assert sooner.get([get_pid.remote() for _ in range(3)], timeout=WAIT)
+
+
+def test_what_comes_to_a_worker_with_nothing_to_do_is_not_for_the_next_call():
+    """A worker that has just answered looks for the next call for a moment before it sleeps. While it looks,
+    no signal wakes it.
+    """
+    holder = Holder.remote()
+    alone = sooner.remote(os.getpid).options(num_cpus=2, max_retries=0)
+    for call in (holder.pid, alone):
+        pid = sooner.get(call.remote(), timeout=WAIT)
+        for _ in range(300):
+            os.kill(pid, signal.SIGINT)
+            assert sooner.get(call.remote(), timeout=WAIT)
 
 
 def test_late_interrupts_of_cancelled_tasks_meet_nobody():

@@ -164,6 +164,9 @@ pub fn run<'py>(py: Python<'py>, client: &Arc<Client>, incoming: Incoming, calle
     let start = time();
     let _group = Membership::begin(spec);
     client.mapping().note_task(client.welcome.cell, spec);
+    if !client.is_local() {
+        crate::worker::handle_signals(py);
+    }
     session::set_task(Some(Current {
         task: spec.task,
         name: spec.title.as_ref().unwrap_or(&spec.name).clone(),

@@ -103,8 +103,8 @@ mod _sooner {
     use crate::worker::{
         call_exits, call_may_yield, call_raised, call_returned, call_streamed, call_yielded,
         current_function, current_name, current_task, feed_groups, forget_actor, group_calls, group_places,
-        interrupt_comes, is_cancelled, is_local, line_begun, local_calls, loop_calls, loop_enter, loop_waits,
-        retire_worker, set_current, should_interrupt, worker_connect, worker_fails, worker_flush, worker_run,
-        worker_thread,
+        is_cancelled, is_local, line_begun, local_calls, loop_calls, loop_enter, loop_waits, retire_worker,
+        send_interrupt, set_current, should_interrupt, worker_connect, worker_fails, worker_flush,
+        worker_run, worker_thread,
     };
 }

@@ -47,8 +47,8 @@ static IN_LOOP: AtomicBool = AtomicBool::new(false);
 static ACTOR: Mutex<Option<Py<PyAny>>> = Mutex::new(None);
 /// The task to interrupt on the main thread: owner and number.
 static INTERRUPT: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
-/// Whether the next signal is one of ours, which may come when its task has ended.
-static IS_INTERRUPT_SENT: AtomicBool = AtomicBool::new(false);
+/// How many of the next signals are ours, which may come when their tasks have ended.
+static INTERRUPTS_SENT: AtomicU32 = AtomicU32::new(0);
 thread_local! {
     /// Whether this thread has left a line of output unfinished.
     static LINE_BEGUN: Cell<bool> = const { Cell::new(false) };
@@ -320,6 +320,7 @@ fn construct(py: Python<'_>, client: &Arc<Client>, incoming: &Incoming) -> PyRes
         gpus: incoming.push.gpus.clone(),
         actor: None,
     };
+    handle_signals(py);
     session::set_task(Some(current));
     checkpoint::begin(spec);
     crate::group::stay(spec);
@@ -633,17 +634,35 @@ pub fn request_interrupt(py: Python<'_>, task: TaskId) -> PyResult<()> {
     Ok(())
 }
 
-/// A signal is about to be sent that is to interrupt a task.
+/// Sends the signal that is to interrupt a task to the main thread, which may be this one.
+///
+/// The handler of signals needs the GIL, which is held from the count to the signal: it never meets one
+/// without the other.
 #[pyfunction]
-pub fn interrupt_comes() {
-    IS_INTERRUPT_SENT.store(true, Ordering::Release);
+pub fn send_interrupt(py: Python<'_>, main_thread: libc::pthread_t) -> PyResult<()> {
+    INTERRUPTS_SENT.fetch_add(1, Ordering::AcqRel);
+    // SAFETY: the main thread lives as long as the process.
+    unsafe { libc::pthread_kill(main_thread, libc::SIGINT) };
+    py.check_signals()
+}
+
+/// Handles the signals that came while this thread ran no task: they are not for the one that begins.
+///
+/// Signals that come at the same time are one. Here all that were sent have been handled, and those that were
+/// counted besides are void.
+pub fn handle_signals(py: Python<'_>) {
+    if let Err(error) = py.check_signals() {
+        error.write_unraisable(py, None);
+    }
+    INTERRUPTS_SENT.store(0, Ordering::Release);
 }
 
 /// What the signal that came is for: to stop the task that runs on this thread (true), or one that has ended
 /// (false). `None`: something else has sent it, the task itself for one.
 #[pyfunction]
 pub fn should_interrupt() -> Option<bool> {
-    let was_sent = IS_INTERRUPT_SENT.swap(false, Ordering::AcqRel);
+    let one_less = |sent: u32| sent.checked_sub(1);
+    let was_sent = INTERRUPTS_SENT.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_less).is_ok();
     let wanted = TaskId {
         owner: WorkerId(INTERRUPT[0].load(Ordering::Acquire)),
         number: INTERRUPT[1].load(Ordering::Acquire),

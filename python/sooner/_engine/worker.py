@@ -312,15 +312,7 @@ def _on_interrupt(signum: int, frame: Any) -> None:
 
 def _interrupt_later() -> None:
     time.sleep(_IMPORT_LOOK_SECONDS)
-    _interrupt_main()
-
-
-def _interrupt_main() -> None:
-    _sooner.interrupt_comes()
-    if threading.get_ident() == _main_thread:
-        signal.raise_signal(signal.SIGINT)
-    else:
-        signal.pthread_kill(_main_thread, signal.SIGINT)
+    _sooner.send_interrupt(_main_thread)
 
 
 def interrupt(token: int, in_actor: bool) -> None:
@@ -329,7 +321,7 @@ def interrupt(token: int, in_actor: bool) -> None:
     if loop is not None:
         loop.cancel(token)
     elif not in_actor:
-        _interrupt_main()
+        _sooner.send_interrupt(_main_thread)
 
 
 def actor_begins(cls: type, options: dict[str, Any], identity: str, restarts: int) -> None:
