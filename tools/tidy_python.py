@@ -23,14 +23,11 @@ PUBLIC_MODULES = (
 ON_PUBLIC_NAMES = ("util",)
 
 FUNCTION_LINES_MAX = 70
-# Functions that are longer, with their lines. A number may shrink here and in the code together; no row is
-# ever added.
+# Functions that are longer, with their lines: each of them is a table. A number may shrink here and in the
+# code together; no row is ever added.
 LONG: dict[str, int] = {
-    "python/sooner/_engine/settings.py::table": 87,
-    "python/sooner/_engine/template.py::main": 98,
-    "python/sooner/context.py::init": 129,
+    "python/sooner/_engine/settings.py::table": 86,
     "python/sooner/options.py::_rows": 215,
-    "python/sooner/util/dask/scheduler.py::sooner_dask_get": 89,
 }
 
 
@@ -133,7 +130,9 @@ def public_classes(module: Path) -> list[str]:
 
 
 def check_functions(root: Path) -> list[str]:
-    """No function is too long to be seen at once, but for those of a table that only shrinks."""
+    """No function is too long to be seen at once, its docstring aside, but for those of a table that only
+    shrinks.
+    """
     findings = []
     long: dict[str, tuple[int, int]] = {}
     for path in _modules(root):
@@ -146,7 +145,7 @@ def check_functions(root: Path) -> list[str]:
             continue  # Another check says so.
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                count = (node.end_lineno or node.lineno) - node.lineno + 1
+                count = _lines(node)
                 if count > FUNCTION_LINES_MAX:
                     long[f"{where}::{node.name}"] = (count, node.lineno)
     for name, (count, line) in long.items():
@@ -155,6 +154,15 @@ def check_functions(root: Path) -> list[str]:
             where = f"{name.split('::')[0]}:{line}"
             findings.append(f"{where}: {name} has {count} lines, at most {allowed}: split it by what it does")
     return findings + not_shrunk(LONG, {name: count for name, (count, _) in long.items()}, root)
+
+
+def _lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """The lines of a function without its docstring."""
+    count = (node.end_lineno or node.lineno) - node.lineno + 1
+    if ast.get_docstring(node, clean=False) is not None:
+        text = node.body[0]
+        count -= (text.end_lineno or text.lineno) - text.lineno + 1
+    return count
 
 
 def not_shrunk(table: dict[str, int], found: dict[str, int], root: Path) -> list[str]:

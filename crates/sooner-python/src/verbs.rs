@@ -390,31 +390,9 @@ pub fn wait<'py>(
     if client.is_closed() {
         first.get().check_session()?;
     }
-    // The GIL is held during a pass, so passes do not mix.
-    let pass = PASS.fetch_add(1, Ordering::Relaxed);
-    let me = client.me();
-    let mut has_foreign = false;
-    let mut ready_at = Vec::new();
-    for (at, item) in list.iter().enumerate() {
-        let Ok(item) = item.cast_exact::<ObjectRef>() else {
-            return wait_mixed(py, list, wanted, timeout, near);
-        };
-        let this = item.get();
-        if !this.slot.mark(pass) {
-            return Err(PyValueError::new_err(format!(
-                "sooner.wait() takes each reference once; {} is there twice",
-                item.repr()?
-            )));
-        }
-        if !Arc::ptr_eq(&this.client, &client) {
-            this.check_session()?;
-        }
-        if !near.is_ready(&this.slot) {
-            has_foreign |= this.id.owner() != me || this.slot.place() != Place::Nowhere;
-        } else if ready_at.len() < wanted {
-            ready_at.push(at);
-        }
-    }
+    let Some((mut ready_at, has_foreign)) = pass_over(list, &client, wanted, near)? else {
+        return wait_mixed(py, list, wanted, timeout, near);
+    };
     if ready_at.len() < wanted {
         let items: Vec<_> =
             list.iter().map(|i| i.cast_into_exact::<ObjectRef>()).collect::<Result<_, _>>()?;
@@ -424,9 +402,52 @@ pub fn wait<'py>(
         let is_ready = |(at, one): (usize, &Wanted)| one.is_ready().then_some(at);
         ready_at = open.iter().enumerate().filter_map(is_ready).take(wanted).collect();
     }
+    parted(py, list, &ready_at)
+}
+
+/// Where in a list of references the first `wanted` that are ready stand, and whether one of the others may
+/// have to be asked for. `None`: something else than references is in the list.
+fn pass_over(
+    list: &Bound<'_, PyList>,
+    client: &Arc<Client>,
+    wanted: usize,
+    near: Near,
+) -> PyResult<Option<(Vec<usize>, bool)>> {
+    // The GIL is held during a pass, so passes do not mix.
+    let pass = PASS.fetch_add(1, Ordering::Relaxed);
+    let me = client.me();
+    let mut has_foreign = false;
+    let mut ready_at = Vec::new();
+    for (at, item) in list.iter().enumerate() {
+        let Ok(item) = item.cast_exact::<ObjectRef>() else { return Ok(None) };
+        let this = item.get();
+        if !this.slot.mark(pass) {
+            return Err(PyValueError::new_err(format!(
+                "sooner.wait() takes each reference once; {} is there twice",
+                item.repr()?
+            )));
+        }
+        if !Arc::ptr_eq(&this.client, client) {
+            this.check_session()?;
+        }
+        if !near.is_ready(&this.slot) {
+            has_foreign |= this.id.owner() != me || this.slot.place() != Place::Nowhere;
+        } else if ready_at.len() < wanted {
+            ready_at.push(at);
+        }
+    }
+    Ok(Some((ready_at, has_foreign)))
+}
+
+/// A list as what stands at some places of it, and the rest.
+fn parted<'py>(
+    py: Python<'py>,
+    list: &Bound<'py, PyList>,
+    ready_at: &[usize],
+) -> PyResult<(Bound<'py, PyList>, Bound<'py, PyList>)> {
     let (ready, rest) = (PyList::empty(py), PyList::empty(py));
     let mut from = 0;
-    for at in &ready_at {
+    for at in ready_at {
         ready.append(list.get_item(*at)?)?;
         append_part(&rest, list, from, *at)?;
         from = at + 1;

@@ -43,24 +43,7 @@ def main(
         script: The file of the driver's `__main__`, if that is on this machine, and whether it was run as
             a script.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # A program that waits for its signals blocks them. Here nobody would take them, and nothing could be
-    # cancelled.
-    signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    _set_hashes_back()
-    # Whatever the driver has open and inheritable is none of the workers' business.
-    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
-    descriptor = os.dup(0)
-    os.set_inheritable(descriptor, False)
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    os.close(null)
-    # Should memory run out faster than the node looks, the kernel ends the largest of the workers,
-    # which inherit this, and neither the driver nor the node.
-    with contextlib.suppress(OSError):
-        score = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
-        os.write(score, _FIRST_TO_GO)
-        os.close(score)
+    descriptor = _begin()
     # What every worker uses, so that none of them has to import it.
     from sooner import _sooner
     from sooner._engine import program, threads, tidying  # order: descriptors, signals and hashes come first
@@ -81,18 +64,9 @@ def main(
         _sooner.set_title(f"sooner template {directory}", False)
 
     if left_out:
-        print(
-            f"sooner: on {os.uname().nodename} modules are not looked for in {', '.join(left_out)}, where the program "
-            "looks on its own machine: others could put theirs there. Put them where only you can write, or name "
-            "the place in PYTHONPATH of `sooner start`",
-            file=sys.stderr,
-        )
+        _warn_of(left_out)
     path = launch.entries(sys.path)
-    for name in preload:
-        try:
-            importlib.import_module(name)
-        except Exception as error:
-            print(f"sooner: preload={name!r} cannot be imported: {error!r}", file=sys.stderr)
+    _import(preload)
     _worker.session_directory = directory
     _worker.node_gpus = gpus.visible() or []
     program.begin_worker(guest, path)
@@ -118,6 +92,48 @@ def main(
         # The node's process may have been killed: the last one out clears up.
         _sooner.remove_session(directory)
     os._exit(0)
+
+
+def _begin() -> int:
+    """What a process does first that others are forked from. Gives the connection to the node."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A program that waits for its signals blocks them. Here nobody would take them, and nothing could be
+    # cancelled.
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    _set_hashes_back()
+    # Whatever the driver has open and inheritable is none of the workers' business.
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    descriptor = os.dup(0)
+    os.set_inheritable(descriptor, False)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    # Should memory run out faster than the node looks, the kernel ends the largest of the workers,
+    # which inherit this, and neither the driver nor the node.
+    with contextlib.suppress(OSError):
+        score = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
+        os.write(score, _FIRST_TO_GO)
+        os.close(score)
+    return descriptor
+
+
+def _warn_of(left_out: Sequence[str]) -> None:
+    """Says on standard error where modules are not looked for."""
+    print(
+        f"sooner: on {os.uname().nodename} modules are not looked for in {', '.join(left_out)}, where the program "
+        "looks on its own machine: others could put theirs there. Put them where only you can write, or name "
+        "the place in PYTHONPATH of `sooner start`",
+        file=sys.stderr,
+    )
+
+
+def _import(preload: list[str]) -> None:
+    """Imports modules for all workers. One that cannot be imported is reported on standard error."""
+    for name in preload:
+        try:
+            importlib.import_module(name)
+        except Exception as error:
+            print(f"sooner: preload={name!r} cannot be imported: {error!r}", file=sys.stderr)
 
 
 def _flags_of(named: str) -> tuple[int, ...]:

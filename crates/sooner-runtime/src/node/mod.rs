@@ -129,12 +129,12 @@ impl NodeHandle {
         let stopping = Arc::new(AtomicBool::new(false));
         let draining = Arc::new(AtomicBool::new(false));
         let credentials = Arc::<Mutex<Option<Credentials>>>::default();
-        let words = service::Words {
+        let signals = service::Signals {
             stopping: stopping.clone(),
             draining: draining.clone(),
             credentials: credentials.clone(),
         };
-        let service = service::Service::new(options, directory, wake.clone(), words)?;
+        let service = service::Service::new(options, directory, wake.clone(), signals)?;
         let run = move || {
             service.run();
             at_end();

@@ -1,6 +1,6 @@
 //! The node's event loop: sockets and the shared memory around an [`Engine`].
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use sooner_protocol::engine::{Engine, Part};
 use sooner_protocol::node::NodeActions;
 use sooner_protocol::time::Instant;
 use sooner_store::{Mapping, Room};
-use sooner_wire::limits::PROGRESS_CELLS;
 use sooner_wire::message::{Hello, Message, Refused, Welcome, role};
 use sooner_wire::strategy::NODE_LABEL;
 use sooner_wire::{WorkerId, version};
 
+use self::cells::Cells;
 use self::creations::Creations;
 use self::spilling::{Spilling, open_fallback, open_memory};
 use super::cluster::{Cluster, Itself};
@@ -33,6 +33,7 @@ use crate::machine::Machine;
 use crate::session::SessionDirectory;
 use crate::transport::{Inlet, Outlet, ReadResult};
 
+mod cells;
 mod cluster_events;
 mod creations;
 mod draining;
@@ -97,7 +98,7 @@ struct Connection {
 }
 
 /// What the service is told from outside, besides a wake-up.
-pub(super) struct Words {
+pub(super) struct Signals {
     pub(super) stopping: Arc<AtomicBool>,
     pub(super) draining: Arc<AtomicBool>,
     /// What processes prove from now on.
@@ -124,18 +125,15 @@ pub struct Service {
     listener: Listener,
     epoll: OwnedFd,
     wake: Arc<OwnedFd>,
-    words: Words,
+    signals: Signals,
     draining: Option<draining::Draining>,
     connections: HashMap<u64, Connection>,
     tokens: HashMap<WorkerId, u64>,
     next_token: u64,
-    free_cells: Vec<u32>,
-    next_cell: u32,
-    /// Why workers ended, as the template says; and when each silent end was noticed.
-    reasons: HashMap<WorkerId, String>,
+    cells: Cells,
+    ends: ending::Ends,
     introductions: Vec<peers::Introduction>,
     handed: peers::HandedEnds,
-    ended: BTreeMap<WorkerId, Ended>,
     logs: Logs,
     dirty: Vec<u64>,
     notes: Notes,
@@ -152,8 +150,6 @@ pub struct Service {
     memory: Monitor,
     /// Of workers whose memory is limited.
     groups: Groups,
-    /// Processes that ended: the latest.
-    ended_rows: VecDeque<sooner_wire::message::state::EndedRow>,
 }
 
 /// The core of a node with these options.
@@ -184,15 +180,15 @@ impl Service {
         mut options: NodeOptions,
         directory: SessionDirectory,
         wake: Arc<OwnedFd>,
-        words: Words,
+        signals: Signals,
     ) -> io::Result<Self> {
         let (mapping, fallback) = open_memory(options.store_bytes, open_fallback(&options)?)?;
         let mapping = Arc::new(mapping);
         let machine = Machine::default();
         let memory = Monitor::new(options.memory, machine.clone());
         let available = Box::new(move || machine.available());
-        let arena = Room::new(mapping.clone(), options.store_bytes, available);
-        let arena = arena.with_fallback(fallback).with_spare();
+        let arena =
+            Room::new(mapping.clone(), options.store_bytes, available).with_fallback(fallback).with_spare();
         let logs = Logs::start(&directory.path().join("logs"))?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let add = |fd: &dyn AsFd, token| {
@@ -207,10 +203,10 @@ impl Service {
         if let Some(cluster) = &cluster {
             add(cluster.events(), CLUSTER)?;
         }
-        let groups = Groups::new(options.node, directory.path());
         let host = options.host.take();
         let mut service = Self {
             core,
+            groups: Groups::new(options.node, directory.path()),
             driver: WorkerId::default(),
             jobs: HashMap::new(),
             templates: HashMap::new(),
@@ -228,17 +224,15 @@ impl Service {
             listener,
             epoll,
             wake,
-            words,
+            signals,
             draining: None,
             connections: HashMap::new(),
             tokens: HashMap::new(),
             next_token: FIRST_CLIENT,
-            free_cells: Vec::new(),
-            next_cell: 0,
-            reasons: HashMap::new(),
+            cells: Cells::default(),
+            ends: ending::Ends::default(),
             introductions: Vec::new(),
             handed: peers::HandedEnds::default(),
-            ended: BTreeMap::new(),
             logs,
             dirty: Vec::new(),
             creations: Creations::default(),
@@ -246,8 +240,6 @@ impl Service {
             rounds: Rounds::default(),
             metrics: Metrics::default(),
             memory,
-            groups,
-            ended_rows: VecDeque::new(),
         };
         if let Some(HostJob { config, sink }) = host {
             service.add_host(config, sink)?;
@@ -295,20 +287,20 @@ impl Service {
     }
 
     fn is_to_end(&mut self) -> bool {
-        let renewed = self.words.credentials.lock().take();
+        let renewed = self.signals.credentials.lock().take();
         if let Some(credentials) = renewed {
             self.renew(credentials);
         }
-        if self.words.draining.load(Ordering::Acquire) {
+        if self.signals.draining.load(Ordering::Acquire) {
             self.begin_to_stop();
         }
         let is_drained = self.has_drained();
         let is_outcast = self.cluster.as_ref().is_some_and(Cluster::must_end);
-        is_drained || is_outcast || self.words.stopping.load(Ordering::Acquire)
+        is_drained || is_outcast || self.signals.stopping.load(Ordering::Acquire)
     }
 
     fn timeout(&mut self) -> Option<u64> {
-        let silent = self.ended.values().map(Ended::deadline).min();
+        let silent = self.ends.unannounced.values().map(Ended::deadline).min();
         let is_leaving = !self.leaving.is_empty() || self.groups.is_one_leaving();
         let leaving = is_leaving.then(|| now().plus(REAP_NANOS));
         let core = self.core.next_deadline();
@@ -430,7 +422,7 @@ impl Service {
             Message::Shutdown(_) => return self.on_leaving(token, from, out),
             Message::Refused(refused) => {
                 // It ends, and this is why.
-                self.reasons.entry(from).or_insert_with(|| format!("ended: {}", refused.reason));
+                self.ends.reasons.entry(from).or_insert_with(|| format!("ended: {}", refused.reason));
                 return;
             }
             other => other,
@@ -469,7 +461,7 @@ impl Service {
         };
         let (namespace, inline_bytes) = (config.namespace.clone(), config.inline_bytes);
         let (events_bytes, lineage_bytes) = (Some(config.events_bytes), Some(config.lineage_bytes));
-        let Some(cell) = self.take_cell() else {
+        let Some(cell) = self.cells.take() else {
             return self.refuse(token, "this node has too many processes");
         };
         self.mapping.clear_cell(cell);
@@ -517,16 +509,6 @@ impl Service {
         };
         self.tokens.remove(&worker);
         self.core.on_start_failed(worker, reason, out);
-    }
-
-    /// A progress cell of the arena.
-    fn take_cell(&mut self) -> Option<u32> {
-        if let Some(cell) = self.free_cells.pop() {
-            return Some(cell);
-        }
-        let cell = self.next_cell;
-        self.next_cell += 1;
-        ((cell as usize) < PROGRESS_CELLS).then_some(cell)
     }
 
     fn refuse(&mut self, token: u64, reason: &str) {

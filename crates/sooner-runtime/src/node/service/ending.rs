@@ -3,10 +3,14 @@
 //! A driver that leaves says so. Its workers are told, as all are when a node ends: actors run their clean-up
 //! hooks, for half a second at most. Only then is the driver gone for everybody else.
 
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
 use rustix::event::epoll;
 use rustix::process::{Pid, Signal};
 use sooner_protocol::node::workers::memory::Running;
 use sooner_protocol::time::Instant;
+use sooner_wire::limits::ENDED_MAX;
+use sooner_wire::message::state::EndedRow;
 use sooner_wire::message::{Exited, Message, Shutdown};
 use sooner_wire::{Started, WorkerId};
 
@@ -18,6 +22,39 @@ use super::{Connection, LISTENER, NodeActions, Role, Service, now, timespec};
 const REASON_NANOS: u64 = 200_000_000;
 /// How long workers get to leave at the end (nanoseconds).
 const LEAVE_NANOS: u64 = 500_000_000;
+
+/// What is known of the ends of processes.
+#[derive(Default)]
+pub(super) struct Ends {
+    /// Why workers ended, as the template or they themselves say.
+    pub(super) reasons: HashMap<WorkerId, String>,
+    /// Those that were noticed, and that nobody has been told of yet.
+    pub(super) unannounced: BTreeMap<WorkerId, Ended>,
+    /// The latest, for who inspects the node.
+    rows: VecDeque<EndedRow>,
+}
+
+impl Ends {
+    /// A process's connection has ended.
+    pub(super) fn add_row(&mut self, worker: WorkerId, pid: u32, now: Instant) {
+        if self.rows.len() == ENDED_MAX {
+            self.rows.pop_front();
+        }
+        self.rows.push_back(EndedRow { worker, pid, reason: String::new(), at: now.0 });
+    }
+
+    /// Why the process ended.
+    pub(super) fn explain_row(&mut self, worker: WorkerId, reason: &str) {
+        if let Some(row) = self.rows.iter_mut().rev().find(|row| row.worker == worker) {
+            reason.clone_into(&mut row.reason);
+        }
+    }
+
+    /// The latest ends, the oldest of them first.
+    pub(super) fn rows(&self) -> Vec<EndedRow> {
+        self.rows.iter().cloned().collect()
+    }
+}
 
 /// The end of a process that was noticed, and is not told yet.
 pub(super) struct Ended {
@@ -63,20 +100,22 @@ impl Service {
             self.note_end(worker, connection.pid);
         }
         let cell = connection.is_greeted.then_some(connection.cell);
-        self.free_cells.extend(cell);
+        if let Some(cell) = cell {
+            self.cells.give_back(cell);
+        }
         let last_started = cell.and_then(|cell| self.mapping.last_started(cell));
         let is_worker = connection.role == Role::Worker;
-        if is_worker && connection.pid != 0 && !self.reasons.contains_key(&worker) {
+        if is_worker && connection.pid != 0 && !self.ends.reasons.contains_key(&worker) {
             // Whatever the worker started and left running goes with it; the template sees to that where it
             // was faster.
             signal_group(connection.pid);
         }
-        match self.reasons.remove(&worker) {
+        match self.ends.reasons.remove(&worker) {
             Some(reason) => self.gone(worker, &reason, last_started, out),
             None => {
                 let awaits = if is_worker { Awaits::Reason } else { self.awaits_workers(worker) };
                 let running = cell.and_then(|cell| self.running(cell));
-                self.ended.insert(worker, Ended { at: now(), last_started, running, awaits });
+                self.ends.unannounced.insert(worker, Ended { at: now(), last_started, running, awaits });
             }
         }
     }
@@ -85,31 +124,31 @@ impl Service {
     pub(super) fn on_exited(&mut self, exited: Exited) {
         let worker = exited.worker;
         let connection = self.tokens.get(&worker).and_then(|token| self.connections.get(token));
-        let running = match (connection, self.ended.get(&worker)) {
+        let running = match (connection, self.ends.unannounced.get(&worker)) {
             (Some(connection), _) => self.running(connection.cell),
             (None, Some(ended)) => ended.running.clone(),
             (None, None) => return,
         };
         let by_kernel = exited.killed.and_then(|_| self.ended_by_kernel(worker, running));
         // What it said itself, or what it was ended for, says more.
-        self.reasons.entry(worker).or_insert_with(|| by_kernel.unwrap_or(exited.reason));
+        self.ends.reasons.entry(worker).or_insert_with(|| by_kernel.unwrap_or(exited.reason));
     }
 
     pub(super) fn end_silent_processes(&mut self, out: &mut NodeActions) {
-        if self.ended.is_empty() {
+        if self.ends.unannounced.is_empty() {
             return;
         }
         let time = now();
-        let ended = std::mem::take(&mut self.ended);
+        let ended = std::mem::take(&mut self.ends.unannounced);
         for (worker, ended) in ended {
-            let reason = self.reasons.remove(&worker);
+            let reason = self.ends.reasons.remove(&worker);
             let is_awaited = match ended.awaits {
                 Awaits::Nothing => false,
                 Awaits::Reason => reason.is_none(),
                 Awaits::Workers => self.has_leaving(worker),
             };
             if is_awaited && time < ended.deadline() {
-                self.ended.insert(worker, ended);
+                self.ends.unannounced.insert(worker, ended);
                 continue;
             }
             self.kill_leaving(worker);
@@ -175,7 +214,7 @@ impl Service {
             return;
         }
         // A reported end means the id may be another process's by now.
-        if *pid != 0 && !self.reasons.contains_key(&worker) {
+        if *pid != 0 && !self.ends.reasons.contains_key(&worker) {
             signal_group(*pid);
         }
     }

@@ -3,10 +3,7 @@
 //! processes; the tool is told who did not answer.
 
 use sooner_protocol::time::Instant;
-use sooner_wire::limits::ENDED_MAX;
-use sooner_wire::message::state::{
-    EndedRow, Inspect, InspectEnd, Inspected, NodeInspected, NodeReport, about,
-};
+use sooner_wire::message::state::{Inspect, InspectEnd, Inspected, NodeInspected, NodeReport, about};
 use sooner_wire::message::{Message, Welcome};
 use sooner_wire::{NodeId, WorkerId, limits};
 
@@ -208,7 +205,7 @@ impl Service {
             namespace: host.map(|config| config.namespace.clone()).unwrap_or_default(),
             store_used: self.arena.used(),
             store_capacity: self.arena.capacity(),
-            ended: self.ended_rows.iter().cloned().collect(),
+            ended: self.ends.rows(),
             metrics: if round.about & about::METRICS == 0 { Vec::new() } else { self.all_metrics() },
             events_bytes: host.map_or(0, |config| config.events_bytes),
             jobs: Some(self.job_rows()),
@@ -225,10 +222,7 @@ impl Service {
     pub(super) fn note_end(&mut self, worker: WorkerId, pid: u32) {
         self.rounds.forget_process(worker);
         self.metrics.forget(worker);
-        if self.ended_rows.len() == ENDED_MAX {
-            self.ended_rows.pop_front();
-        }
-        self.ended_rows.push_back(EndedRow { worker, pid, reason: String::new(), at: now().0 });
+        self.ends.add_row(worker, pid, now());
     }
 
     /// A process is gone, and this is why.
@@ -241,9 +235,7 @@ impl Service {
     ) {
         let stopped = self.memory.reason(worker);
         let reason = stopped.as_deref().unwrap_or(reason);
-        if let Some(row) = self.ended_rows.iter_mut().rev().find(|row| row.worker == worker) {
-            reason.clone_into(&mut row.reason);
-        }
+        self.ends.explain_row(worker, reason);
         self.core.on_gone(worker, reason, last_started, out);
         self.groups.forget(worker);
     }

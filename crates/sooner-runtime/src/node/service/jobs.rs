@@ -416,7 +416,7 @@ impl Service {
     pub(super) fn end_jobs(&mut self) {
         let here = self.jobs.iter_mut().filter(|(_, job)| job.origin == Origin::Here && job.left.is_none());
         for job in here {
-            if !self.tokens.contains_key(job.0) && !self.ended.contains_key(job.0) {
+            if !self.tokens.contains_key(job.0) && !self.ends.unannounced.contains_key(job.0) {
                 job.1.left = Some(LastLines::new(now()));
             }
         }

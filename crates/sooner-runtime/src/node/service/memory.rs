@@ -189,7 +189,7 @@ impl Service {
 
     /// A worker is to take no more than it reserved from now on, or as much as there is again.
     pub(super) fn limit_memory(&mut self, worker: WorkerId, reserved: Option<u64>) {
-        let token = self.tokens.get(&worker).filter(|_| !self.reasons.contains_key(&worker));
+        let token = self.tokens.get(&worker).filter(|_| !self.ends.reasons.contains_key(&worker));
         let Some(pid) = token.and_then(|token| self.connections.get(token)).map(|one| one.pid) else {
             return;
         };

@@ -134,7 +134,7 @@ impl Service {
 
     fn end_unconnected(&mut self, worker: WorkerId, reason: String) {
         self.kill_worker(worker);
-        self.reasons.insert(worker, reason);
+        self.ends.reasons.insert(worker, reason);
     }
 
     /// Connects those for whom there were no descriptors. If there are none for long, one of the two ends,
