@@ -1,15 +1,17 @@
-"""Tasks, objects, actors, asyncio and resources through the public API."""
+"""Tasks, objects, actors, asyncio and resources mean the same in every kind of session.
+
+Each test runs in a session of this program, in a program whose node has no resources, so that everything
+runs on another node, and in local mode. What needs processes leaves local mode out.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
 import math
 import os
 import pickle
-import subprocess
-import sys
-import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from clusters import cluster_of
 from support import poll
 
 import sooner
@@ -32,12 +35,37 @@ class Wide(int):
     tag = "wide"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def session() -> Iterator[None]:
-    """One session for all tests here."""
-    sooner.init(num_cpus=2, num_gpus=2, resources={"slot": 3})
-    yield
-    sooner.shutdown()
+RESOURCES: dict[str, Any] = {"num_cpus": 2, "num_gpus": 2, "resources": {"slot": 3}}
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    with sooner.init(**RESOURCES):
+        yield
+
+
+@contextlib.contextmanager
+def in_cluster() -> Iterator[None]:
+    with cluster_of(0, RESOURCES, connects=True):
+        yield
+
+
+@contextlib.contextmanager
+def in_local_mode() -> Iterator[None]:
+    with sooner.init(**RESOURCES, local_mode=True):
+        yield
+
+
+KINDS = {"alone": alone, "in_cluster": in_cluster, "in_local_mode": in_local_mode}
+# For tests of what only processes have: their ends, their memory, and calls at the same time.
+with_processes = pytest.mark.parametrize("session", ["alone", "in_cluster"], indirect=True)
+
+
+@pytest.fixture(scope="module", params=KINDS, autouse=True)
+def session(request: pytest.FixtureRequest) -> Iterator[None]:
+    """One session of each kind for the tests here."""
+    with KINDS[request.param]():
+        yield
 
 
 def eventually(predicate: Callable[[], bool], seconds: float = 20) -> bool:
@@ -153,6 +181,7 @@ def test_nested_tasks_lend_their_cpu() -> None:
     assert sooner.get([outer.remote() for _ in range(3)], timeout=WAIT) == [6, 6, 6]
 
 
+@with_processes
 def test_a_task_is_not_held_up_behind_a_long_one() -> None:
     sooner.get([echo.remote(n) for n in range(200)], timeout=WAIT)
 
@@ -281,26 +310,6 @@ def test_identity_of_references() -> None:
         sooner.put(ref)
 
 
-def test_classes_of_main_travel_by_value() -> None:
-    code = """
-        import dataclasses, sooner
-        @dataclasses.dataclass
-        class Box:
-            n: int
-        class Oops(Exception): pass
-        @sooner.remote
-        def grow(box):
-            if box.n < 0: raise Oops("negative")
-            return Box(box.n + 1)
-        sooner.init(num_cpus=1)
-        assert sooner.get(grow.remote(Box(1)), timeout=30) == Box(2)
-        try: sooner.get(grow.remote(Box(-1)), timeout=30)
-        except Oops as error: print("ok", type(error).__name__)
-    """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=100)
-    assert done.stdout.strip() == "ok TaskError(Oops)", done.stderr
-
-
 # --- get and wait ------------------------------------------------------------------------------------
 
 
@@ -411,6 +420,7 @@ def gone(pid: int) -> bool:
     return not os.path.exists(f"/proc/{pid}")
 
 
+@with_processes
 def test_an_actor_ends_with_its_last_handle_after_its_calls() -> None:
     counter = Counter.remote()
     pid = sooner.get(counter.pid.remote(), timeout=WAIT)
@@ -459,6 +469,7 @@ def test_named_actors() -> None:
     assert eventually(is_free)
 
 
+@with_processes
 def test_threaded_actors_run_calls_at_the_same_time() -> None:
     @sooner.remote(max_concurrency=4)
     class Meeting:
@@ -561,6 +572,7 @@ def test_await_gather_and_futures() -> None:
 # --- resources and context ---------------------------------------------------------------------------
 
 
+@with_processes
 def test_gpus_are_distinct_and_visible() -> None:
     @sooner.remote(num_gpus=1)
     class Owner:
@@ -574,6 +586,7 @@ def test_gpus_are_distinct_and_visible() -> None:
     assert eventually(lambda: sooner.available_resources().get("GPU") == 2)
 
 
+@with_processes
 def test_custom_resources_and_fractions_limit_concurrency() -> None:
     @sooner.remote
     class Busy:
@@ -600,6 +613,7 @@ def test_custom_resources_and_fractions_limit_concurrency() -> None:
     assert eventually(lambda: sooner.available_resources().get("slot") == 3)
 
 
+@with_processes
 def test_runtime_context() -> None:
     @sooner.remote
     def facts() -> dict[str, Any]:
@@ -609,7 +623,8 @@ def test_runtime_context() -> None:
     inside = sooner.get(facts.options(name="named").remote(), timeout=WAIT)
     outside = sooner.get_runtime_context()
     assert inside["job_id"] == outside.get_job_id()
-    assert inside["node_id"] == outside.get_node_id() == sooner.nodes()[0]["NodeID"]
+    nodes = {row["NodeID"] for row in sooner.nodes()}
+    assert {inside["node_id"], outside.get_node_id()} <= nodes
     assert inside["worker"] != outside.get_worker_id()
     assert (inside["name"], outside.get_task_id()) == ("named", None)
 
@@ -618,29 +633,6 @@ def test_second_init() -> None:
     with pytest.raises(RuntimeError, match="shutdown"):
         sooner.init()
     assert sooner.init(ignore_reinit_error=True)["node_id"] == sooner.nodes()[0]["NodeID"]
-
-
-def test_rounds_leave_no_descriptor_thread_or_child() -> None:
-    code = """
-        import os, threading, sooner
-        def counts():
-            return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
-        @sooner.remote
-        def f(): return 1
-        for round in range(6):
-            sooner.init(num_cpus=2)
-            assert sooner.get([f.remote() for _ in range(10)], timeout=30) == [1] * 10
-            assert len(os.listdir("/proc/self/task")) <= 12
-            sooner.shutdown()
-            sooner.shutdown()
-            if round == 1: before = counts()
-        assert counts() == before, (before, counts())
-        children = open(f"/proc/self/task/{os.getpid()}/children").read().split()
-        assert children == [], children
-        print("clean")
-    """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=100)
-    assert done.stdout.strip() == "clean", done.stderr
 
 
 def test_tasks_run_although_nobody_waits_for_them(tmp_path):

@@ -233,20 +233,6 @@ def test_kill_ends_calls_in_flight_and_later_ones() -> None:
         sooner.get(actor.fine.remote(), timeout=WAIT)
 
 
-def test_get_with_a_timeout() -> None:
-    @sooner.remote
-    def slow() -> None:
-        time.sleep(600)
-
-    ref = slow.remote()
-    for timeout in (0, -1, 0.05):
-        with pytest.raises(GetTimeoutError):
-            sooner.get(ref, timeout=timeout)
-    sooner.cancel(ref)
-    with pytest.raises(TaskCancelledError):
-        sooner.get(ref, timeout=WAIT)
-
-
 def test_resource_that_can_never_be_had(caplog: pytest.LogCaptureFixture) -> None:
     ref = identity.options(resources={"unobtainium": 1}).remote(1)
     with pytest.raises(GetTimeoutError):
@@ -302,45 +288,6 @@ def test_fork_in_the_driver() -> None:
     assert done.stdout.split() == ["5", "7", "7"], done.stderr
 
 
-def test_several_threads_calling_the_api() -> None:
-    errors: list[BaseException] = []
-
-    def work(seed: int) -> None:
-        try:
-            for n in range(50):
-                refs = [identity.remote(seed * 1000 + n + i) for i in range(5)]
-                assert sooner.get(refs, timeout=WAIT) == [seed * 1000 + n + i for i in range(5)]
-                ready, rest = sooner.wait([identity.remote(i) for i in range(3)], num_returns=3, timeout=WAIT)
-                assert (len(ready), len(rest)) == (3, 0)
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    assert not any(thread.is_alive() for thread in threads)
-    assert errors == []
-
-
-def test_ctrl_c_in_get() -> None:
-    code = """
-        import os, signal, threading, time, sooner
-        @sooner.remote
-        def slow(): time.sleep(600)
-        sooner.init(num_cpus=1)
-        ref = slow.remote()
-        threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
-        try:
-            sooner.get(ref)
-        except KeyboardInterrupt:
-            print("interrupted")
-        sooner.shutdown()
-    """
-    assert run_driver(code).stdout.split() == ["interrupted"]
-
-
 def test_shutdown_with_work_in_flight_and_init_again() -> None:
     done = run_driver("""
         import time, sooner
@@ -364,40 +311,6 @@ def test_shutdown_with_work_in_flight_and_init_again() -> None:
         print("done")
     """)
     assert done.stdout.split() == ["done"], done.stderr
-
-
-def test_nesting_200_tasks_deep() -> None:
-    @sooner.remote
-    def nested(depth: int) -> int:
-        return 1 + sooner.get(nested.remote(depth - 1)) if depth else 0
-
-    assert sooner.get(nested.remote(200), timeout=120) == 200
-
-
-def test_a_task_that_prints_a_gigabyte(tmp_path: object) -> None:
-    done = run_driver(
-        """
-        import sooner
-        @sooner.remote
-        def chatty():
-            line = "x" * 1023
-            for _ in range(1024):
-                print("\\n".join([line] * 1024))
-            return "printed"
-        class Count:
-            lines = 0
-            def write(self, text): self.lines += text.count("x" * 1023 + "\\n")
-            def flush(self): pass
-        import sys
-        real, sys.stdout = sys.stdout, Count()
-        sooner.init(num_cpus=1)
-        result = sooner.get(chatty.remote(), timeout=200)
-        sooner.shutdown()
-        print(result, sys.stdout.lines, file=real, flush=True)
-    """,
-        timeout=220,
-    )
-    assert done.stdout.split() == ["printed", str(1 << 20)], (done.returncode, done.stderr)
 
 
 def test_cancel_queued_running_and_forced() -> None:

@@ -1,4 +1,7 @@
-"""`init(local_mode=True)`: everything in this process, with the semantics that it has otherwise."""
+"""`init(local_mode=True)`: everything in this process.
+
+What it has in common with other sessions is in `test_every_session.py`.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ import pytest
 from support import WAIT, children_of, poll, run_driver
 
 import sooner
-from sooner.exceptions import ActorAlreadyExistsError, ActorDiedError, GetTimeoutError, TaskCancelledError, TaskError
+from sooner.exceptions import ActorDiedError, GetTimeoutError, TaskCancelledError, TaskError
 
 
 @pytest.fixture(autouse=True)
@@ -108,28 +111,6 @@ def test_errors_are_the_same():
         sooner.get(identity.remote(ref))
 
 
-def test_nested_tasks_and_references():
-    @sooner.remote
-    def depth(n):
-        return 0 if n == 0 else 1 + sooner.get(depth.remote(n - 1))
-
-    assert sooner.get(depth.remote(30)) == 30
-    assert sooner.get(identity.remote(identity.remote(3))) == 3
-    inner = sooner.put(4)
-    assert sooner.get(sooner.get(identity.remote([inner]))[0]) == 4
-
-
-def test_a_task_that_fails_is_retried(tmp_path):
-    @sooner.remote(max_retries=2, retry_exceptions=[ValueError])
-    def flaky(path):
-        path.write_text(path.read_text() + "x" if path.exists() else "x")
-        if len(path.read_text()) < 3:
-            raise ValueError("again")
-        return len(path.read_text())
-
-    assert sooner.get(flaky.remote(tmp_path / "attempts")) == 3
-
-
 @pytest.mark.api("own.local_mode")
 def test_actors():
     counter = Counter.remote(5)
@@ -138,17 +119,6 @@ def test_actors():
     assert identity_ == counter._actor_id
     assert name == "facts"
     assert handle == counter
-
-
-def test_names():
-    counter = Counter.options(name="local").remote(1)
-    assert sooner.get(sooner.get_actor("local").add.remote()) == 2
-    with pytest.raises(ActorAlreadyExistsError):
-        Counter.options(name="local").remote()
-    sooner.kill(counter)
-    with pytest.raises(ActorDiedError):
-        sooner.get(counter.add.remote())
-    poll("the name is free", lambda: "local" not in sooner.list_named_actors())
 
 
 def test_the_ends_of_actors(tmp_path):

@@ -169,6 +169,26 @@ _ENUMERATIONS = """
 """
 
 
+def test_classes_of_main_travel_by_value() -> None:
+    code = """
+        import dataclasses, sooner
+        @dataclasses.dataclass
+        class Box:
+            n: int
+        class Oops(Exception): pass
+        @sooner.remote
+        def grow(box):
+            if box.n < 0: raise Oops("negative")
+            return Box(box.n + 1)
+        sooner.init(num_cpus=1)
+        assert sooner.get(grow.remote(Box(1)), timeout=30) == Box(2)
+        try: sooner.get(grow.remote(Box(-1)), timeout=30)
+        except Oops as error: print("ok", type(error).__name__)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=100)
+    assert done.stdout.strip() == "ok TaskError(Oops)", done.stderr
+
+
 def test_enumerations_are_in_workers_what_they_are_in_the_program() -> None:
     run_driver(
         textwrap.dedent(_ENUMERATIONS)
@@ -565,6 +585,7 @@ def test_workers_know_the_file_of_the_script(tmp_path, end, started, printed) ->
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+    # What the worker prints comes whenever it comes.
+    lines = [line for line in done.stdout.splitlines() if not line.startswith("(worker ")]
     assert (lines[0], lines[-1]) == ("begins __main__", printed), done.stdout
     assert lines.count("begins __main__") == 1, done.stdout
