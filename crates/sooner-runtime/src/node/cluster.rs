@@ -54,9 +54,6 @@ const FIRST_OF_LINK: u64 = 1 << 60;
 const FIRST_OF_NODES: u64 = 2 << 60;
 const FIRST_DIAL: u64 = 3 << 60;
 
-/// How long a node that joins tries again when connections end without a word (nanoseconds).
-const PASSING_NANOS: u64 = 3_000_000_000;
-
 /// Where the head is.
 pub enum Head {
     /// In this process.
@@ -447,9 +444,7 @@ impl Cluster {
             self.notes.write_rationed(&format!("no connection to the head: {failure}"));
             self.lost = Some(failure.clone());
         }
-        // A handshake may have had to make room for others.
-        let may_pass = self.link.may_pass() && now() < self.opened.plus(PASSING_NANOS);
-        if self.register.rejoins.is_none() && self.link.has_tried_all() && !may_pass {
+        if self.register.rejoins.is_none() && self.link.gives_up(self.opened) {
             self.fate.on_joined(Err(failure.clone()));
         }
     }

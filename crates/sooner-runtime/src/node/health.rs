@@ -13,9 +13,10 @@ use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 use rustix::event::epoll::{self, EventData, EventFlags};
+use sooner_protocol::session::Redial;
 use sooner_protocol::session::hello::{Me, hello, on_answer};
 use sooner_protocol::time::Instant;
-use sooner_wire::limits::{HANDSHAKE_NANOS, REDIAL_NANOS, REDIAL_NANOS_MAX};
+use sooner_wire::limits::HANDSHAKE_NANOS;
 use sooner_wire::message::{Heartbeat, Message, PeerHello, Settings};
 use sooner_wire::{NodeId, WorkerId};
 
@@ -31,9 +32,6 @@ const WAKE: u64 = 0;
 const LINE: u64 = 1;
 /// How long a node that must end may take to do so (nanoseconds).
 const END_NANOS: u64 = 3_000_000_000;
-/// Of so many tries in vain the node's loop hears: a head that has started again is another node, and never
-/// the one that is asked for.
-const TRIES_TOLD: u32 = 4;
 
 /// How the head is reached.
 #[derive(Debug)]
@@ -95,7 +93,7 @@ impl Health {
             state: State::Down(None),
             beats: 0,
             next_beat: Instant(0),
-            tries: 0,
+            redial: Redial::default(),
             lost: String::new(),
         };
         let thread = std::thread::Builder::new().name("sooner-health".into()).spawn(move || pulse.run())?;
@@ -154,7 +152,7 @@ struct Pulse {
     state: State,
     beats: u64,
     next_beat: Instant,
-    tries: u32,
+    redial: Redial,
     /// What was noted of the last connection that was lost.
     lost: String,
 }
@@ -193,7 +191,7 @@ impl Pulse {
 
     fn begin(&mut self, way: Way, settings: Settings) {
         self.settings = settings;
-        self.tries = 0;
+        self.redial.on_connected();
         self.state = match way {
             Way::Own(socket) => match Conn::add(Stream::Unix(socket), &self.epoll, LINE) {
                 Ok(framed) => State::Up(Box::new(framed)),
@@ -247,7 +245,7 @@ impl Pulse {
         if let State::Greeting(framed, ..) = std::mem::replace(&mut self.state, State::Down(None)) {
             self.state = State::Up(framed);
             self.next_beat = now();
-            self.tries = 0;
+            self.redial.on_connected();
             self.lost.clear();
         }
     }
@@ -319,13 +317,10 @@ impl Pulse {
             self.notes.write_rationed(&format!("no connection for heartbeats: {reason}"));
             reason.clone_into(&mut self.lost);
         }
-        let pause = (REDIAL_NANOS << self.tries.min(16)).min(REDIAL_NANOS_MAX);
-        self.tries += 1;
         let failed = now();
-        self.state = State::Down(Some(failed.plus(pause)));
-        // Not each time: the node's own connection may be well, and a head with much to do, or behind a bad
-        // network, must not be dialled twice for everything that it does not get to.
-        if self.tries.is_multiple_of(TRIES_TOLD) {
+        self.state = State::Down(Some(self.redial.on_failed(failed)));
+        // A head that has started again is another node, and never the one that is asked for.
+        if self.redial.is_to_be_told() {
             self.shared.failed.store(failed.0, Ordering::Relaxed);
             self.wake_node();
         }

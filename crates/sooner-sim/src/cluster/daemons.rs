@@ -4,8 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use sooner_protocol::node::uplink::reporter::Reporter;
+use sooner_protocol::session::Redial;
 use sooner_protocol::time::Instant;
-use sooner_wire::limits::{HANDSHAKE_NANOS, JOIN_NANOS, REDIAL_NANOS, REDIAL_NANOS_MAX};
+use sooner_wire::limits::{HANDSHAKE_NANOS, JOIN_NANOS};
 use sooner_wire::message::{
     AboutNode, Drained, Heartbeat, Message, Register, ResourceView, Settings, Suspect, kind,
 };
@@ -27,10 +28,6 @@ pub enum Line {
 
 /// How long a connection may take to come about (nanoseconds).
 const CONNECT_NANOS: u64 = 5 * SECOND;
-/// Heartbeats that failed so often in a row may mean that the head is another one.
-const TRIES_TOLD: u32 = 4;
-/// How long a node that joins tries again when connections end without a word (nanoseconds).
-const PASSING_NANOS: u64 = 3 * SECOND;
 /// Other nodes that a node has connections with.
 const PEERS: usize = 3;
 
@@ -59,10 +56,10 @@ pub struct Daemon {
     pub(super) stands: Instant,
     pub(super) control: Link,
     pub(super) health: Link,
-    tries: u32,
-    /// How often its heartbeats failed in a row, when last, since when the control connection is there, and
-    /// which head took it in.
-    failures: u32,
+    /// When each of the two is dialled again.
+    redials: [Redial; 2],
+    /// When its heartbeats failed last, since when the control connection is there, and which head took it
+    /// in.
     failed: Instant,
     connected: Instant,
     head: u32,
@@ -117,6 +114,15 @@ impl Daemon {
             Line::Health => &mut self.health,
         }
     }
+
+    fn redial(&mut self, line: Line) -> &mut Redial {
+        &mut self.redials[line as usize]
+    }
+
+    /// Nobody takes it in. All its connections end without a word.
+    fn gives_up(&self, now: Instant) -> bool {
+        self.rejoins.is_none() && self.redials[Line::Control as usize].gives_up(self.began, true, now)
+    }
 }
 
 impl World {
@@ -155,10 +161,9 @@ impl World {
             stands: Instant(0),
             control: Link::Down,
             health: Link::Down,
-            tries: 0,
+            redials: Default::default(),
             failed: Instant(0),
             connected: Instant(0),
-            failures: 0,
             head: 0,
             dials: 0,
             began: self.now,
@@ -202,6 +207,9 @@ impl World {
         self.daemons[daemon].dials += 1;
         let number = self.daemons[daemon].dials;
         *self.daemons[daemon].link(line) = Link::Dialling(number);
+        if line == Line::Control {
+            self.daemons[daemon].redial(line).on_dialled();
+        }
         let host = self.daemons[daemon].host;
         let reaches = self.is_carried(host, 0) && self.is_carried(0, host);
         if !reaches {
@@ -225,20 +233,31 @@ impl World {
             return;
         }
         *self.daemons[daemon].link(line) = Link::Down;
-        self.note_failure(daemon, line);
         self.dial_later(daemon, line);
     }
 
     fn dial_later(&mut self, daemon: usize, line: Line) {
         let now = self.now;
         let one = &mut self.daemons[daemon];
-        if line == Line::Control && one.rejoins.is_none() && now.since(one.began) > PASSING_NANOS {
-            // Nobody takes it in: its user is told, and starts it again.
-            return self.end_daemon(daemon, true);
+        match line {
+            // Its user is told, and starts it again.
+            Line::Control if one.gives_up(now) => {
+                self.end_daemon(daemon, true);
+            }
+            Line::Control => {
+                let dial_at = one.redial(line).on_lost(now);
+                self.at(dial_at, Event::Dial(daemon, line));
+            }
+            Line::Health => {
+                one.failed = now;
+                let dial_at = one.redial(line).on_failed(now);
+                let is_to_be_told = one.redial(line).is_to_be_told();
+                self.at(dial_at, Event::Dial(daemon, line));
+                if is_to_be_told {
+                    self.renew_control(daemon);
+                }
+            }
         }
-        one.tries += 1;
-        let pause = (REDIAL_NANOS << one.tries.min(16)).min(REDIAL_NANOS_MAX);
-        self.at(now.plus(pause), Event::Dial(daemon, line));
     }
 
     /// The handshake would be over now, if the head takes part in it.
@@ -268,7 +287,7 @@ impl World {
                 self.at(self.now.plus(JOIN_NANOS), Event::Impatient(daemon, conn));
             }
             Line::Health => {
-                (self.daemons[daemon].tries, self.daemons[daemon].failures) = (0, 0);
+                self.daemons[daemon].redial(line).on_connected();
                 self.head_greets(conn);
                 self.at(self.now, Event::Beat(daemon, conn));
             }
@@ -293,18 +312,6 @@ impl World {
             self.daemons[daemon].is_registered = false;
         }
         self.dial_later(daemon, line);
-        self.note_failure(daemon, line);
-    }
-
-    fn note_failure(&mut self, daemon: usize, line: Line) {
-        let one = &mut self.daemons[daemon];
-        if line == Line::Health {
-            one.failures += 1;
-            one.failed = self.now;
-            if one.failures.is_multiple_of(TRIES_TOLD) {
-                self.renew_control(daemon);
-            }
-        }
     }
 
     /// A control connection that was there when heartbeats failed may lead nowhere, too, and nobody notices
@@ -369,7 +376,7 @@ impl World {
                 let one = &mut self.daemons[daemon];
                 one.rejoins = Some(registered.cluster);
                 one.is_registered = true;
-                (one.tries, one.failures) = (0, 0);
+                one.redials.iter_mut().for_each(Redial::on_connected);
                 one.settings = Some(registered.settings);
                 one.known = registered.nodes.iter().map(|row| row.node).collect();
                 one.view.clear();

@@ -12,10 +12,11 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
+use sooner_protocol::session::Redial;
 use sooner_protocol::session::hello::{HEAD, Me, Refusal};
 use sooner_protocol::time::Instant;
 use sooner_wire::NodeId;
-use sooner_wire::limits::{CONTROL_BUFFER_BYTES_MAX, JOIN_NANOS, REDIAL_NANOS, REDIAL_NANOS_MAX};
+use sooner_wire::limits::{CONTROL_BUFFER_BYTES_MAX, JOIN_NANOS};
 use sooner_wire::message::Message;
 
 use super::fate::{JoinFailure, Kind};
@@ -82,8 +83,8 @@ pub(super) struct Link {
     state: State,
     way: Way,
     addresses: Vec<SocketAddr>,
-    /// Connections that were tried since the last one that worked.
-    tries: usize,
+    /// Which address is dialled next, and when.
+    redial: Redial,
     /// The head's node.
     peer: NodeId,
     why_down: Option<String>,
@@ -130,8 +131,8 @@ impl Link {
         Self {
             state: State::Down(Instant(0)),
             way: Way::Session(Box::new(session)),
+            redial: Redial::among(addresses.len()),
             addresses,
-            tries: 0,
             peer: NodeId::default(),
             why_down: Some("it was not reached yet".to_owned()),
             connected: Instant(0),
@@ -146,7 +147,7 @@ impl Link {
             state: State::Registering(now().plus(JOIN_NANOS)),
             way: Way::Own(Box::new(framed)),
             addresses: vec![address],
-            tries: 0,
+            redial: Redial::default(),
             peer: NodeId::default(),
             why_down: None,
             connected: Instant(0),
@@ -156,7 +157,7 @@ impl Link {
 
     /// The address that is dialled, or was last.
     pub(super) fn address(&self) -> SocketAddr {
-        self.addresses[self.tries.saturating_sub(1) % self.addresses.len()]
+        self.addresses[self.redial.address()]
     }
 
     pub(super) fn peer(&self) -> NodeId {
@@ -172,14 +173,9 @@ impl Link {
         if self.is_up() { None } else { self.why_down.clone() }
     }
 
-    /// Whether every address was tried in vain.
-    pub(super) fn has_tried_all(&self) -> bool {
-        self.tries >= self.addresses.len()
-    }
-
-    /// Whether the next try may go better than the last.
-    pub(super) fn may_pass(&self) -> bool {
-        self.may_pass
+    /// Whether a node that the head has never taken in, and that began then, gives up.
+    pub(super) fn gives_up(&self, began: Instant) -> bool {
+        self.redial.gives_up(began, self.may_pass, now())
     }
 
     /// The head has taken this node in.
@@ -192,7 +188,7 @@ impl Link {
 
     fn up(&mut self) {
         self.connected = now();
-        self.tries = 0;
+        self.redial.on_connected();
         self.why_down = None;
         self.state = State::Up;
     }
@@ -382,7 +378,7 @@ impl Link {
         // It asks for what is being done.
         session.line.take_news();
         let token = session.next_token();
-        self.tries += 1;
+        self.redial.on_dialled();
         let socket = match dial(self.address()) {
             Ok(socket) => socket,
             Err(error) => return self.lose(self.of_error(&error), epoll, news),
@@ -431,9 +427,7 @@ impl Link {
 
     fn down(&mut self, failure: &JoinFailure) {
         self.may_pass = false;
-        let doubled = u32::try_from(self.tries / self.addresses.len()).unwrap_or(u32::MAX).min(16);
-        let pause = (REDIAL_NANOS << doubled).min(REDIAL_NANOS_MAX);
-        self.state = State::Down(now().plus(pause));
+        self.state = State::Down(self.redial.on_lost(now()));
         self.why_down = Some(failure.to_string());
     }
 

@@ -239,7 +239,7 @@ impl Carrier {
             }
         }
         let wanted = peer.wanted_lines(&self.parts.tuning);
-        if peer.lines.len() < wanted && peer.dial_at <= now() {
+        if peer.lines.len() < wanted && peer.dial_at() <= now() {
             self.dial(node);
         }
         touched.sort_unstable();
@@ -535,7 +535,7 @@ impl Carrier {
         let patience = self.parts.tuning.patience;
         let peers = self.peers.values().filter(|peer| !peer.streams.is_empty());
         let peers = peers.flat_map(|peer| {
-            let dial = peer.lines.is_empty().then_some(peer.dial_at);
+            let dial = peer.lines.is_empty().then_some(peer.dial_at());
             let give_up = peer.down.filter(|_| peer.lines.is_empty()).map(|since| since.plus(patience));
             dial.into_iter().chain(give_up)
         });
@@ -597,7 +597,7 @@ impl Carrier {
     fn see_to(&mut self, node: NodeId, time: Instant) {
         let Some(peer) = self.peers.get_mut(&node) else { return };
         if peer.streams.is_empty() {
-            if peer.lines.is_empty() && peer.dial_at <= time {
+            if peer.lines.is_empty() && peer.dial_at() <= time {
                 self.peers.remove(&node);
             }
             return;
@@ -609,7 +609,7 @@ impl Carrier {
             for attempt in attempts {
                 self.end_stream(attempt, StreamEnd::NotThere);
             }
-        } else if peer.dial_at <= time {
+        } else if peer.dial_at() <= time {
             self.ask_more(node);
         }
     }

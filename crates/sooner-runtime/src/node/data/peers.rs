@@ -8,9 +8,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use sooner_protocol::node::objects::Fetching;
+use sooner_protocol::session::Redial;
 use sooner_protocol::time::Instant;
 use sooner_store::Progress;
-use sooner_wire::limits::{REDIAL_NANOS, REDIAL_NANOS_MAX, WIDE_BYTES};
+use sooner_wire::limits::WIDE_BYTES;
 
 use super::Tuning;
 use super::line::Piece;
@@ -49,15 +50,12 @@ pub(super) struct Peer {
     pub(super) lines: Vec<u64>,
     /// In the order of their turns.
     pub(super) streams: VecDeque<Stream>,
-    /// When it may be dialled.
-    pub(super) dial_at: Instant,
+    /// When it may be dialled, or asked to come.
+    redial: Redial,
     /// Since when nothing came although something was wanted.
     pub(super) down: Option<Instant>,
-    tries: u32,
     /// How long the way there and back is at most (nanoseconds).
     way: Option<u64>,
-    /// When it may be asked to come, if it cannot be dialled.
-    ask_at: Instant,
     /// When the last stream was taken out.
     left: Instant,
 }
@@ -65,8 +63,6 @@ pub(super) struct Peer {
 /// A stream that comes so soon after the last one (nanoseconds) is the same one again: it has no patience of
 /// its own.
 const SAME_NANOS: u64 = 1_000_000_000;
-/// How long a node that was asked to come may be on its way (nanoseconds).
-const COMING_NANOS: u64 = 2_000_000_000;
 
 impl Peer {
     pub(super) fn new(address: Option<SocketAddr>) -> Self {
@@ -74,11 +70,9 @@ impl Peer {
             address,
             lines: Vec::new(),
             streams: VecDeque::new(),
-            dial_at: Instant(0),
+            redial: Redial::default(),
             down: None,
-            tries: 0,
             way: None,
-            ask_at: Instant(0),
             left: Instant(0),
         }
     }
@@ -112,6 +106,11 @@ impl Peer {
         self.address.is_none() || self.way.is_some_and(|nanos| nanos >= tuning.far)
     }
 
+    /// When it may be dialled, or asked to come.
+    pub(super) fn dial_at(&self) -> Instant {
+        self.redial.dial_at()
+    }
+
     /// A connection was made, which took so long (nanoseconds). The shortest time counts: this machine may
     /// have been busy, or packets had to wait behind others.
     pub(super) fn on_connected(&mut self, nanos: u64) {
@@ -133,20 +132,16 @@ impl Peer {
 
     /// A connection was lost or could not be made.
     pub(super) fn on_failure(&mut self, now: Instant) {
-        let pause = (REDIAL_NANOS << self.tries.min(16)).min(REDIAL_NANOS_MAX);
-        self.tries += 1;
-        self.dial_at = now.plus(pause);
+        self.redial.on_failed(now);
         self.down.get_or_insert(now);
     }
 
     /// It cannot be dialled. Whether it is to be asked to come: not again while it may be on its way.
     pub(super) fn begin_to_ask(&mut self, now: Instant) -> bool {
-        let may_ask = self.ask_at <= now;
+        let may_ask = self.redial.may_ask(now);
         if may_ask {
-            self.ask_at = now.plus(COMING_NANOS);
             self.down.get_or_insert(now);
         }
-        self.dial_at = self.ask_at;
         may_ask
     }
 
@@ -158,8 +153,7 @@ impl Peer {
 
     /// A piece came.
     pub(super) fn on_success(&mut self) {
-        self.tries = 0;
+        self.redial.on_connected();
         self.down = None;
-        self.dial_at = Instant(0);
     }
 }
