@@ -70,7 +70,7 @@ SPREAD: dict[str, int] = {
     "crates/sooner-protocol::Ownership": 10,
     "crates/sooner-protocol::Pulls": 5,
     "crates/sooner-protocol::WorkerCore": 25,
-    "crates/sooner-runtime::Client": 8,
+    "crates/sooner-runtime::Client": 7,
     "crates/sooner-runtime::Service": 16,
     "crates/sooner-sim::World": 52,
 }

@@ -6,7 +6,7 @@
 //! | [`tasks`] | tasks of this process: pending, leases, replies, retries, streams |
 //! | [`calls`] | actors as their callers see them, and calls kept for checkpoints |
 //! | [`execution`] | what others pushed here, and the processes of actors |
-//! | `memory` | blocks that the node wants back, and tasks that it stopped for want of memory |
+//! | [`memory`] | blocks that are asked for, and wanted back, and tasks stopped for want of memory |
 
 pub mod action;
 pub mod calls;
@@ -14,7 +14,7 @@ mod core;
 mod deaths;
 pub mod execution;
 mod groups;
-mod memory;
+pub mod memory;
 mod messages;
 mod needed;
 pub mod ownership;

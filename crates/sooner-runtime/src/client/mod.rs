@@ -38,11 +38,10 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use sooner_protocol::time::Instant;
 use sooner_protocol::worker::WorkerCore;
 use sooner_protocol::worker::action::{Action, Actions, Peer};
+use sooner_protocol::worker::memory::{AfterRefusal, Allocation};
 use sooner_protocol::worker::ownership::Slot;
 use sooner_store::Mapping;
-use sooner_wire::message::{
-    Allocate, Checkpoint, Location, Message, Outcome, Push, Return, Shutdown, Welcome,
-};
+use sooner_wire::message::{Checkpoint, Location, Message, Outcome, Push, Return, Shutdown, Welcome};
 use sooner_wire::{ObjectId, ResourceSet, TaskId, WorkerId};
 
 use self::lead::{FlushedSoon, Led};
@@ -125,12 +124,6 @@ impl std::fmt::Debug for Client {
         write!(f, "Client({:x})", self.me.0)
     }
 }
-
-/// How long to wait between attempts to get a block (milliseconds).
-const ALLOCATE_PAUSES_MS: [u64; 9] = [1, 5, 20, 50, 100, 200, 300, 400, 500];
-
-/// How long, and between attempts, while values are brought to other nodes to make room (nanoseconds).
-const MOVES_NANOS: u64 = 30_000_000_000;
 
 /// How long a driver tries to say that it leaves (nanoseconds).
 const LEAVE_NANOS: u64 = 100_000_000;
@@ -483,14 +476,9 @@ impl Client {
             }
             shared.cache.within(ahead)
         };
-        // What others keep for reuse comes back when the node asks for it, and what is held by cycles of
-        // Python objects when the collectors of all processes have run; that takes a moment.
-        let mut pauses = ALLOCATE_PAUSES_MS.into_iter().map(Duration::from_millis);
-        let mut patience = now().plus(MOVES_NANOS);
-        let (mut used, mut rounds) = (0, 0);
+        let mut allocation = Allocation::new(bytes, now());
         loop {
-            let next = Some(ahead.to_vec()).filter(|ahead| !ahead.is_empty());
-            let ask = |request| Allocate { request, bytes, is_last: None, ahead: next }.into();
+            let ask = |request| allocation.ask(request, ahead).into();
             let Ok(Message::Allocated(answer)) = self.ask(ask) else {
                 return Err(NoRoom::session_ended());
             };
@@ -502,22 +490,15 @@ impl Client {
                 shared.written.insert(offset);
                 return Ok(Location { offset, length: bytes });
             }
-            if refusal::goes_on(&answer, &mut rounds) {
-                continue;
+            match allocation.on_refused(&answer, now()) {
+                AfterRefusal::AskAfter(nanos) => {
+                    std::thread::sleep(Duration::from_nanos(nanos));
+                    self.step(|_, _| ());
+                }
+                AfterRefusal::GoOnAfter(nanos) => std::thread::sleep(Duration::from_nanos(nanos)),
+                AfterRefusal::AskAtLast => {}
+                AfterRefusal::GiveUp => return Err(NoRoom::of(bytes, &answer)),
             }
-            if answer.used != used {
-                // Others got what became free; so it goes on.
-                used = answer.used;
-                patience = now().plus(MOVES_NANOS);
-            }
-            let moves = answer.moves == Some(true) && now() < patience;
-            // Where room is on its way the node has waited for it.
-            let pause = if moves { Some(Duration::ZERO) } else { pauses.next() };
-            let Some(pause) = pause.filter(|_| bytes <= answer.capacity) else {
-                return self.allocate_at_last(bytes);
-            };
-            std::thread::sleep(pause);
-            self.step(|_, _| ());
         }
     }
 

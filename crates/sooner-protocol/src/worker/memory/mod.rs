@@ -1,5 +1,8 @@
-//! Memory that is short, as the processes see it: blocks that their node wants back, and tasks that it
-//! stopped.
+//! Memory that is short, as the processes see it: blocks that they ask their node for, blocks that it wants
+//! back, and tasks that it stopped.
 
+mod allocation;
 mod relinquishing;
 mod stopped;
+
+pub use allocation::{AfterRefusal, Allocation};
