@@ -40,7 +40,7 @@ pub use blocks::Blocks;
 pub use channels::{Channel, Channels, Item};
 pub use head::Head;
 pub use node::SimNode;
-pub use process::{Answer, Life, Process};
+pub use process::{Life, Process};
 pub use processes::{Processes, is_node, node_at, node_of, number_of};
 pub use sessions::Sessions;
 

@@ -1,29 +1,22 @@
-//! The end of a process of another node, whose last words come by another way than the news of it.
+//! The end of a process of another node: its line is read to its end before the core hears of it.
 //!
-//! What a process said before its end counts: its replies, and whom it registered. So its line is read to its
-//! end first; and all that the node says from there on waits for that, because much of it follows from the
-//! death. Not for long: when the other machine is gone, nothing comes any more, not even an end.
+//! What waits for that, and how long, is not decided here ([`sooner_protocol::session::news`]).
 
-use std::collections::VecDeque;
-
+use sooner_protocol::session::HeldNews;
 use sooner_protocol::time::Instant;
 use sooner_protocol::worker::action::Peer;
 use sooner_wire::WorkerId;
-use sooner_wire::limits::HOLD_NANOS;
 
 use super::Client;
 use super::receiving::Lead;
 use super::shared::Shared;
 use crate::transport::{ReadResult, Received};
 
-/// See the module.
+/// What the node says waits for the end of a line.
 pub(super) struct Held {
-    /// Whose line is read to its end, and under which token.
-    worker: WorkerId,
+    news: HeldNews<Received>,
+    /// The token of that line.
     token: u64,
-    until: Instant,
-    /// What the node has said, the news of the end first.
-    queue: VecDeque<Received>,
 }
 
 impl Client {
@@ -40,9 +33,9 @@ impl Client {
         if self.read_to_end(lead, shared, worker, token, time) {
             return false;
         }
-        let until = time.plus(HOLD_NANOS);
-        shared.outbox.remotes.note_due(until);
-        lead.held = Some(Held { worker, token, until, queue: VecDeque::new() });
+        let news = HeldNews::new(worker, time);
+        shared.outbox.remotes.note_due(news.until());
+        lead.held = Some(Held { news, token });
         true
     }
 
@@ -82,15 +75,15 @@ impl Client {
         self.drop_closed(lead, shared);
         while let Some(held) = lead.held.take() {
             let is_open = lead.inbound.contains_key(&held.token);
-            if is_open && time < held.until {
-                shared.outbox.remotes.note_due(held.until);
+            if !held.news.is_over(is_open, time) {
+                shared.outbox.remotes.note_due(held.news.until());
                 lead.held = Some(held);
                 break;
             }
             // Nothing that comes from it now is heard: the word of its end is final.
-            shared.outbox.remotes.forget(held.worker, time);
+            shared.outbox.remotes.forget(held.news.worker(), time);
             self.drop_closed(lead, shared);
-            for received in held.queue {
+            for received in held.news.into_said() {
                 if lead.held.is_some() {
                     lead.hold_back(received);
                 } else {
@@ -127,7 +120,7 @@ impl Lead {
     /// Another word of the node that waits.
     pub(super) fn hold_back(&mut self, received: Received) {
         if let Some(held) = &mut self.held {
-            held.queue.push_back(received);
+            held.news.hold_back(received);
         }
     }
 }

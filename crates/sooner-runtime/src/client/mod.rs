@@ -35,6 +35,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use sooner_protocol::session::goes_behind;
 use sooner_protocol::time::Instant;
 use sooner_protocol::worker::WorkerCore;
 use sooner_protocol::worker::action::{Action, Actions, Peer};
@@ -275,8 +276,7 @@ impl Client {
                 Action::Send { to: Peer::Worker(to), message } if to == self.me || local::is_local(to) => {
                     shared.loopback.push_back((Peer::Worker(to), *message));
                 }
-                Action::Send { to: Peer::Node, message } if matches!(*message, Message::HeldFrom(_)) => {
-                    // Whoever is told of a reference must hear it before the death of its giver is settled.
+                Action::Send { to: Peer::Node, message } if goes_behind(&message) => {
                     shared.outbox.send_after_flush(*message);
                 }
                 Action::Send { to: Peer::Worker(to), mut message } if to.node() != self.me.node() => {

@@ -4,13 +4,16 @@
 //! faster than that they are collected and leave together: when the sender waits, when 32 KiB have gathered,
 //! when 50 us have passed and another comes, or when the background thread looks, within a millisecond.
 //! Batches form from what has queued up, never by waiting for more.
+//!
+//! Who is sent to before whom, and what waits for others, is not decided here
+//! ([`sooner_protocol::session::flush_order`], [`sooner_protocol::session::behind`]).
 
-use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 use rustix::event::epoll;
+use sooner_protocol::session::{Behind, FlushOrder, Turn};
 use sooner_protocol::time::Instant;
 use sooner_protocol::worker::action::Peer;
 use sooner_wire::message::{Connect, FreeBlocks, Message};
@@ -28,7 +31,10 @@ struct Line {
     /// `None` until the node has connected us.
     socket: Option<Arc<OwnedFd>>,
     outlet: Outlet,
+    /// Bytes that have left so far.
+    sent: u64,
     is_full: bool,
+    /// It has a turn with the next flush. Not of the node's line, of which there is one.
     is_dirty: bool,
 }
 
@@ -41,17 +47,10 @@ pub(crate) struct Outbox {
     /// Lines to processes of other nodes.
     pub(super) remotes: Remotes,
     here: NodeId,
-    dirty: Vec<Peer>,
-    /// Words to the node that wait for others, in order.
-    behind: VecDeque<Behind>,
+    order: FlushOrder<WorkerId>,
+    /// Messages to the node that wait until lines to processes of this node have sent so many bytes.
+    behind: Behind<Message, (WorkerId, u64)>,
     last_flush: Instant,
-}
-
-/// A word to the node that must not be heard before what was said to these processes of this node: so many
-/// bytes of that have not left yet.
-struct Behind {
-    message: Message,
-    owed: Vec<(WorkerId, usize)>,
 }
 
 impl Outbox {
@@ -63,8 +62,8 @@ impl Outbox {
             epoll: Some(epoll),
             node: Line::new(super::NODE_TOKEN, Some(node)),
             workers: FxHashMap::default(),
-            dirty: Vec::new(),
-            behind: VecDeque::new(),
+            order: FlushOrder::default(),
+            behind: Behind::default(),
             last_flush: Instant(0),
         }
     }
@@ -80,13 +79,16 @@ impl Outbox {
             }
         }
         let line = match to {
-            Peer::Node => &mut self.node,
-            Peer::Worker(worker) => self.workers.get_mut(&worker).expect("inserted above"),
+            Peer::Node => {
+                self.order.mark_node();
+                &mut self.node
+            }
+            Peer::Worker(worker) => {
+                let line = self.workers.get_mut(&worker).expect("inserted above");
+                line.mark(worker, &mut self.order);
+                line
+            }
         };
-        if !line.is_dirty {
-            line.is_dirty = true;
-            self.dirty.push(to);
-        }
         line.outlet.buffer()
     }
 
@@ -98,7 +100,7 @@ impl Outbox {
     fn remote_buffer(&mut self, worker: WorkerId) -> &mut Vec<u8> {
         let (buffer, is_first) = self.remotes.buffer(worker, now());
         if is_first {
-            self.dirty.push(Peer::Worker(worker));
+            self.order.mark(worker);
         }
         buffer
     }
@@ -117,16 +119,15 @@ impl Outbox {
     pub(super) fn connected(&mut self, worker: WorkerId, socket: Arc<OwnedFd>) {
         let line = self.workers.entry(worker).or_insert_with(|| Line::new(worker.0, None));
         line.socket = Some(socket);
-        if line.outlet.waiting() > 0 && !line.is_dirty {
-            line.is_dirty = true;
-            self.dirty.push(Peer::Worker(worker));
+        if line.outlet.waiting() > 0 {
+            line.mark(worker, &mut self.order);
         }
     }
 
     /// The worker is gone: nothing is sent to it any more.
     pub(super) fn forget(&mut self, worker: WorkerId) {
         self.workers.remove(&worker);
-        self.pay(worker, usize::MAX);
+        self.let_go();
     }
 
     /// Says something to the node as soon as everything that was said to others so far has left, and has
@@ -134,29 +135,21 @@ impl Outbox {
     /// anything that the node says after it.
     pub(super) fn send_after_flush(&mut self, message: Message) {
         self.flush();
-        let waiting = self.workers.iter().map(|(worker, line)| (*worker, line.outlet.waiting()));
-        let owed = waiting.filter(|(_, bytes)| *bytes > 0).collect();
-        self.behind.push_back(Behind { message, owed });
+        let waiting = self.workers.iter().filter(|(_, line)| line.outlet.waiting() > 0);
+        let owed = waiting.map(|(worker, line)| (*worker, line.sent + line.outlet.waiting() as u64));
+        self.behind.push(message, owed.collect());
         self.let_go();
     }
 
-    /// So many bytes have left for a process of this node, or never will.
-    fn pay(&mut self, worker: WorkerId, bytes: usize) {
+    /// Bytes have left for a process of this node, or never will.
+    fn let_go(&mut self) {
         if self.behind.is_empty() {
             return;
         }
-        for (_, left) in self.behind.iter_mut().flat_map(|one| &mut one.owed).filter(|(to, _)| *to == worker)
+        let Self { behind, workers, .. } = self;
+        for message in
+            behind.release(|(to, position)| workers.get(to).is_none_or(|line| line.sent >= *position))
         {
-            *left = left.saturating_sub(bytes);
-        }
-        self.let_go();
-    }
-
-    fn let_go(&mut self) {
-        while let Some(first) = self.behind.front()
-            && first.owed.iter().all(|(_, left)| *left == 0)
-        {
-            let message = self.behind.pop_front().expect("it is there").message;
             self.remotes.send_after_flush(message);
         }
         self.take_from_remotes();
@@ -164,7 +157,7 @@ impl Outbox {
 
     /// Whether messages wait, and whether they should leave now; `time` is the time, if it is known.
     pub(super) fn should_flush(&self, time: Option<Instant>) -> bool {
-        if self.dirty.is_empty() {
+        if self.order.is_empty() {
             return false;
         }
         self.gathered() >= GATHER_BYTES || time.unwrap_or_else(now).since(self.last_flush) >= GATHER_NANOS
@@ -172,11 +165,11 @@ impl Outbox {
 
     /// Bytes that wait.
     pub(super) fn gathered(&self) -> usize {
-        self.dirty.iter().map(|peer| self.waiting(*peer)).sum()
+        self.node.outlet.waiting() + self.order.others().map(|worker| self.waiting(worker)).sum::<usize>()
     }
 
     pub(super) fn is_dirty(&self) -> bool {
-        !self.dirty.is_empty()
+        !self.order.is_empty()
     }
 
     /// Whether everything has left, but for peers that are not connected yet; and `said` to processes of
@@ -186,13 +179,11 @@ impl Outbox {
         has_left(&self.node) && self.workers.values().all(has_left) && self.remotes.has_arrived(said)
     }
 
-    fn waiting(&self, peer: Peer) -> usize {
-        match peer {
-            Peer::Node => self.node.outlet.waiting(),
-            Peer::Worker(worker) if worker.node() == self.here => {
-                self.workers.get(&worker).map_or(0, |l| l.outlet.waiting())
-            }
-            Peer::Worker(worker) => self.remotes.waiting(worker),
+    fn waiting(&self, worker: WorkerId) -> usize {
+        if worker.node() == self.here {
+            self.workers.get(&worker).map_or(0, |line| line.outlet.waiting())
+        } else {
+            self.remotes.waiting(worker)
         }
     }
 
@@ -204,23 +195,29 @@ impl Outbox {
         self.remotes.close();
     }
 
-    /// Sends what waits, the node's first: it must hear that a block is another process's before that one
-    /// hears of the value in it. If this process ended in between, the node would give the block to someone
-    /// else while it is read. The time of the last message that left.
+    /// Sends what waits, the node's first. The time of the last message that left.
     pub(super) fn flush(&mut self) -> Instant {
         self.take_from_remotes();
-        if !self.dirty.is_empty() {
-            if !self.flush_node() {
+        if !self.order.is_empty() {
+            self.order.begin();
+            self.take_turns();
+            if self.order.is_held_up() {
                 return self.last_flush;
-            }
-            for peer in std::mem::take(&mut self.dirty) {
-                self.flush_peer(peer);
             }
             self.last_flush = now();
             self.take_from_remotes();
-            self.flush_node();
+            self.take_turns();
         }
         self.last_flush
+    }
+
+    fn take_turns(&mut self) {
+        while let Some(turn) = self.order.take_turn() {
+            match turn {
+                Turn::Node => self.flush_to_node(),
+                Turn::Other(worker) => self.flush_to(worker),
+            }
+        }
     }
 
     /// What lines to other nodes want to say by themselves.
@@ -232,7 +229,7 @@ impl Outbox {
             }
         }
         if self.remotes.has_dirty() {
-            self.dirty.extend(self.remotes.take_dirty().into_iter().map(Peer::Worker));
+            self.remotes.take_dirty().into_iter().for_each(|worker| self.order.mark(worker));
         }
     }
 
@@ -244,52 +241,61 @@ impl Outbox {
             // What it may send has been let go before: the node has heard what comes first.
             self.remotes.after_read(token, time);
         } else if self.flush_node() {
-            self.flush_peer(Peer::Worker(WorkerId(token)));
+            self.flush_to(WorkerId(token));
             self.flush_node();
         } else if let Some(line) = self.workers.get_mut(&WorkerId(token)) {
             // Its turn comes with the node's.
             line.set_full(false, self.epoll.as_ref());
-            if !line.is_dirty {
-                line.is_dirty = true;
-                self.dirty.push(Peer::Worker(WorkerId(token)));
-            }
+            line.mark(WorkerId(token), &mut self.order);
         }
     }
 
-    /// Sends what waits for the node. False while it cannot take all of it; it reads always, so that is not
-    /// for long.
+    /// Sends what waits for the node. False while it cannot take all of it.
     fn flush_node(&mut self) -> bool {
-        if self.node.is_dirty || self.node.is_full {
-            self.flush_peer(Peer::Node);
+        self.order.retry_node();
+        if self.order.take_node() {
+            self.flush_to_node();
         }
-        !self.node.is_full
+        !self.order.is_held_up()
     }
 
-    fn flush_peer(&mut self, peer: Peer) {
-        let line = match peer {
-            Peer::Node => &mut self.node,
-            Peer::Worker(worker) if worker.node() != self.here => return self.remotes.flush(worker, now()),
-            Peer::Worker(worker) => match self.workers.get_mut(&worker) {
-                Some(line) => line,
-                None => return,
-            },
-        };
-        line.is_dirty = false;
-        let Some(socket) = &line.socket else { return };
-        let before = line.outlet.waiting();
-        // A peer that is gone is announced by the node; what waits for it is dropped then.
-        let is_full = line.outlet.flush(&**socket) == Flush::Full;
-        line.set_full(is_full, self.epoll.as_ref());
-        let left = before - line.outlet.waiting();
-        if let Peer::Worker(worker) = peer {
-            self.pay(worker, left);
+    fn flush_to_node(&mut self) {
+        self.node.flush(self.epoll.as_ref());
+        self.order.on_node_flushed(self.node.is_full);
+    }
+
+    fn flush_to(&mut self, worker: WorkerId) {
+        if worker.node() != self.here {
+            return self.remotes.flush(worker, now());
         }
+        let Some(line) = self.workers.get_mut(&worker) else { return };
+        line.is_dirty = false;
+        line.flush(self.epoll.as_ref());
+        self.let_go();
     }
 }
 
 impl Line {
     fn new(token: u64, socket: Option<Arc<OwnedFd>>) -> Self {
-        Self { token, socket, outlet: Outlet::default(), is_full: false, is_dirty: false }
+        Self { token, socket, outlet: Outlet::default(), sent: 0, is_full: false, is_dirty: false }
+    }
+
+    /// Something waits for the process at its other end, a process of this node.
+    fn mark(&mut self, worker: WorkerId, order: &mut FlushOrder<WorkerId>) {
+        if !self.is_dirty {
+            self.is_dirty = true;
+            order.mark(worker);
+        }
+    }
+
+    /// Sends what the socket takes.
+    fn flush(&mut self, epoll: Option<&Arc<OwnedFd>>) {
+        let Some(socket) = &self.socket else { return };
+        let before = self.outlet.waiting();
+        // A peer that is gone is announced by the node; what waits for it is dropped then.
+        let is_full = self.outlet.flush(&**socket) == Flush::Full;
+        self.sent += (before - self.outlet.waiting()) as u64;
+        self.set_full(is_full, epoll);
     }
 
     /// The socket takes no more for now, or does again: then the leader hears when that changes.

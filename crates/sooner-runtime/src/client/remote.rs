@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 use rustls::pki_types::ServerName;
+use sooner_protocol::session::Behind;
 use sooner_protocol::session::hello::Me;
 use sooner_protocol::time::Instant;
 use sooner_wire::WorkerId;
@@ -72,7 +73,7 @@ pub(crate) struct Remotes {
     /// For the node.
     wants: Vec<Message>,
     /// For the node, when what was said before has arrived.
-    waits: Vec<(Message, Said)>,
+    waits: Behind<Message, (WorkerId, u64)>,
     /// Lines with frames for the next flush.
     dirty: Vec<WorkerId>,
     /// Bytes that all lines retain together.
@@ -96,7 +97,7 @@ impl Remotes {
             last_session: 0,
             due: None,
             wants: Vec::new(),
-            waits: Vec::new(),
+            waits: Behind::default(),
             dirty: Vec::new(),
             retained: 0,
             fullness: Vec::new(),
@@ -237,32 +238,26 @@ impl Remotes {
     pub(super) fn said(&mut self) -> Said {
         let positions = self.lines.iter_mut().map(|(worker, line)| (*worker, line.wire.position()));
         let mut said: Said = positions.collect();
-        said.retain(|(worker, position)| !self.has_reached(*worker, *position));
+        said.retain(|said| !has_reached(&self.lines, said));
         said
     }
 
     /// Whether all this was heard. What has left only may never arrive when this process ends.
     pub(super) fn has_arrived(&self, said: &Said) -> bool {
-        said.iter().all(|(worker, position)| self.has_reached(*worker, *position))
-    }
-
-    fn has_reached(&self, worker: WorkerId, position: u64) -> bool {
-        let line = self.lines.get(&worker);
-        line.is_none_or(|line| line.ended.is_some() || line.wire.has_reached(position))
+        said.iter().all(|said| has_reached(&self.lines, said))
     }
 
     /// Says something to the node as soon as everything that was said so far was heard. Those who wait for
     /// that word go by it: a process that reads what was said to it later would come too late.
     pub(super) fn send_after_flush(&mut self, message: Message) {
         let said = self.said();
-        self.waits.push((message, said));
+        self.waits.push(message, said);
         self.release();
     }
 
     /// What has waited for lines, in order.
     pub(super) fn release(&mut self) {
-        let arrived = self.waits.iter().take_while(|(_, said)| self.has_arrived(said)).count();
-        self.wants.extend(self.waits.drain(..arrived).map(|(message, _)| message));
+        self.wants.extend(self.waits.release(|said| has_reached(&self.lines, said)));
     }
 
     /// The node has a connection for a line, or could not make one; why, for people.
@@ -477,6 +472,12 @@ impl Remotes {
         );
         self.end(worker, Instant(time.0.saturating_sub(SEVERED_NANOS)), reason);
     }
+}
+
+/// Whether a line is that far, or will never be.
+fn has_reached(lines: &FxHashMap<WorkerId, RemoteLine>, (worker, position): &(WorkerId, u64)) -> bool {
+    let line = lines.get(worker);
+    line.is_none_or(|line| line.ended.is_some() || line.wire.has_reached(*position))
 }
 
 /// A number that nobody else draws: where sessions begin to be counted.

@@ -1,6 +1,7 @@
 //! What cores want is carried out as the shell does it: actions in their order, buffers, timers.
 
 use sooner_protocol::probes::hit;
+use sooner_protocol::session::{Turn, goes_behind};
 use sooner_protocol::worker::WorkerCore;
 use sooner_protocol::worker::action::{Action, Actions, Peer};
 use sooner_wire::WorkerId;
@@ -87,7 +88,7 @@ impl World {
         match action {
             Action::Send { to: Peer::Node, message } => {
                 self.forget_given_away(number, &message);
-                if matches!(*message, Message::HeldFrom(_)) {
+                if goes_behind(&message) {
                     return self.answer_in_time(number, message);
                 }
                 self.send(number, node_of(number), Item::Message(message));
@@ -210,7 +211,8 @@ impl World {
             self.flush_channel(number);
         } else if !channel.is_dirty {
             channel.is_dirty = true;
-            self.process_mut(from).dirty.push(number);
+            let order = &mut self.process_mut(from).dirty;
+            if is_node(to) { order.mark_node() } else { order.mark(number) }
         }
     }
 
@@ -241,13 +243,18 @@ impl World {
         self.list(number);
     }
 
-    /// The buffers of a process in the order in which they are flushed: the node's first.
+    /// The buffers of a process in the order in which they are flushed. A node's socket is never full here.
     pub(super) fn take_dirty(&mut self, number: u32) -> Vec<u32> {
-        let mut dirty = std::mem::take(&mut self.process_mut(number).dirty);
-        if let Some(at) = dirty.iter().position(|channel| is_node(self.channels.get(*channel).to)) {
-            dirty.swap(0, at);
-        }
-        dirty
+        let to_node = self.channels.number(number, node_of(number));
+        let order = &mut self.process_mut(number).dirty;
+        order.begin();
+        let turns = std::iter::from_fn(|| order.take_turn());
+        turns
+            .map(|turn| match turn {
+                Turn::Node => to_node,
+                Turn::Other(channel) => channel,
+            })
+            .collect()
     }
 
     /// Everything in a process's buffers leaves.

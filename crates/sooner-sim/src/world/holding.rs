@@ -5,7 +5,7 @@
 use sooner_protocol::probes::hit;
 use sooner_wire::message::Message;
 
-use super::{Answer, Item, World, node_of};
+use super::{Item, World, node_of};
 
 impl World {
     /// A process answers a death. What it had said to its node leaves first, as ever: with a value that
@@ -16,7 +16,7 @@ impl World {
             self.flush(number);
         }
         let owed = self.process(number).lines.iter().map(|other| (*other, None)).collect();
-        self.process_mut(number).held_back.push(Answer { owed, message });
+        self.process_mut(number).held_back.push(message, owed);
         self.answer_what_may_go(number);
     }
 
@@ -25,20 +25,20 @@ impl World {
         if self.process(number).held_back.is_empty() {
             return;
         }
-        for mut answer in std::mem::take(&mut self.process_mut(number).held_back) {
-            answer.owed.retain_mut(|(other, position)| !self.is_paid(number, *other, position));
-            if answer.owed.is_empty() {
-                self.send(number, node_of(number), Item::Message(answer.message));
-                // It may lie in a buffer, and nothing else may be left to do.
-                self.touch(number);
+        let mut held_back = std::mem::take(&mut self.process_mut(number).held_back);
+        let released = held_back.release(|(other, position)| self.is_paid(number, *other, position));
+        for (_, owed) in held_back.iter().filter(|(_, owed)| !owed.is_empty()) {
+            if owed.iter().any(|(other, _)| node_of(*other) != node_of(number)) {
+                hit("what is held of a dead process was said later, for a line to another node");
             } else {
-                if answer.owed.iter().any(|(other, _)| node_of(*other) != node_of(number)) {
-                    hit("what is held of a dead process was said later, for a line to another node");
-                } else {
-                    hit("what is held of a dead process was said later, for a line that was not there yet");
-                }
-                self.process_mut(number).held_back.push(answer);
+                hit("what is held of a dead process was said later, for a line that was not there yet");
             }
+        }
+        self.process_mut(number).held_back = held_back;
+        for message in released {
+            self.send(number, node_of(number), Item::Message(message));
+            // It may lie in a buffer, and nothing else may be left to do.
+            self.touch(number);
         }
     }
 

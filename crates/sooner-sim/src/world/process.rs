@@ -2,6 +2,7 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use sooner_protocol::probes::hit;
+use sooner_protocol::session::{Behind, FlushOrder};
 use sooner_protocol::worker::WorkerCore;
 use sooner_wire::message::Message;
 use sooner_wire::{ActorId, ObjectId, Started, TaskId, WorkerId};
@@ -19,15 +20,8 @@ pub enum Life {
     Ended,
 }
 
-/// What a process holds of a dead one, for its node.
-#[derive(Debug)]
-pub struct Answer {
-    /// Processes of other nodes, and up to where each must have what was said to it; not known yet before
-    /// there is a line.
-    pub owed: Vec<(u32, Option<u64>)>,
-    /// The answer.
-    pub message: Box<Message>,
-}
+/// A process, and up to where it must have what was said to it; not known yet before there is a line.
+pub type Owed = (u32, Option<u64>);
 
 /// See the module.
 pub struct Process {
@@ -54,11 +48,11 @@ pub struct Process {
     /// Processes that it has a line to, or has asked for one.
     pub lines: FxHashSet<u32>,
     /// Channels with something to flush.
-    pub dirty: Vec<u32>,
+    pub dirty: FlushOrder<u32>,
     /// Dropped references that the core has not heard of.
     pub dropped: Vec<ObjectId>,
     /// Answers to deaths that wait until what was said before has come.
-    pub held_back: Vec<Answer>,
+    pub held_back: Behind<Box<Message>, Owed>,
     /// References that outlive the task that brought them.
     pub kept: Vec<Reference>,
     /// Blocks kept for reuse.
@@ -110,9 +104,9 @@ impl Process {
             frames: Vec::new(),
             instance: None,
             lines: FxHashSet::default(),
-            dirty: Vec::new(),
+            dirty: FlushOrder::default(),
             dropped: Vec::new(),
-            held_back: Vec::new(),
+            held_back: Behind::default(),
             kept: Vec::new(),
             cache: Vec::new(),
             written: FxHashSet::default(),
