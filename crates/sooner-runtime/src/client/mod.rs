@@ -39,10 +39,10 @@ use sooner_protocol::session::goes_behind;
 use sooner_protocol::time::Instant;
 use sooner_protocol::worker::WorkerCore;
 use sooner_protocol::worker::action::{Action, Actions, Peer};
-use sooner_protocol::worker::memory::{AfterRefusal, Allocation};
+use sooner_protocol::worker::memory::{AfterRefusal, Allocation, given_with};
 use sooner_protocol::worker::ownership::Slot;
 use sooner_store::Mapping;
-use sooner_wire::message::{Checkpoint, Location, Message, Outcome, Push, Return, Shutdown, Welcome};
+use sooner_wire::message::{Location, Message, Outcome, Push, Shutdown, Welcome};
 use sooner_wire::{ObjectId, ResourceSet, TaskId, WorkerId};
 
 use self::lead::{FlushedSoon, Led};
@@ -544,21 +544,6 @@ impl Client {
     #[must_use]
     pub fn loop_descriptor(&self) -> Option<i32> {
         self.lead.lock().epoll.as_ref().map(AsRawFd::as_raw_fd)
-    }
-}
-
-/// The blocks that this process does not have any more with this message.
-fn given_with(message: &Message, mut give: impl FnMut(u64)) {
-    match message {
-        Message::FreeBlocks(free) => free.offsets.iter().copied().for_each(give),
-        Message::GiveBlock(block) => give(block.offset),
-        // Those of another node were never this process's.
-        Message::Relinquished(answer) if answer.node.is_some() => {}
-        Message::Relinquished(answer) => answer.moved.iter().for_each(|block| give(block.offset)),
-        Message::Checkpoint(Checkpoint { state: Return { outcome: Outcome::Stored(at), .. }, .. }) => {
-            give(at.offset);
-        }
-        _ => {}
     }
 }
 

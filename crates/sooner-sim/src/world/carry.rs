@@ -4,8 +4,9 @@ use sooner_protocol::probes::hit;
 use sooner_protocol::session::{Turn, goes_behind};
 use sooner_protocol::worker::WorkerCore;
 use sooner_protocol::worker::action::{Action, Actions, Peer};
+use sooner_protocol::worker::memory::given_with;
 use sooner_wire::WorkerId;
-use sooner_wire::message::{Checkpoint, Connect, FreeBlocks, Message, Outcome, Return};
+use sooner_wire::message::{Connect, FreeBlocks, Message};
 
 use super::deliver::into_message;
 use super::{CACHE_MAX, EVENTS_MAX, Item, Life, Wake, World, is_node, node_of, number_of};
@@ -87,7 +88,8 @@ impl World {
     fn perform(&mut self, number: u32, action: Action) {
         match action {
             Action::Send { to: Peer::Node, message } => {
-                self.forget_given_away(number, &message);
+                let written = &mut self.process_mut(number).written;
+                given_with(&message, |block| _ = written.remove(&block));
                 if goes_behind(&message) {
                     return self.answer_in_time(number, message);
                 }
@@ -135,30 +137,6 @@ impl World {
                 }
             }
             Action::Ready(_) | Action::Warn(_) => {}
-        }
-    }
-
-    /// Blocks of which a process tells its node that they are not its own any more: none of them is being
-    /// written there.
-    fn forget_given_away(&mut self, number: u32, message: &Message) {
-        match message {
-            Message::GiveBlock(give) => {
-                self.process_mut(number).written.remove(&give.offset);
-            }
-            Message::Checkpoint(Checkpoint {
-                state: Return { outcome: Outcome::Stored(at), .. }, ..
-            }) => {
-                self.process_mut(number).written.remove(&at.offset);
-            }
-            Message::Relinquished(answer) if answer.node.is_none() => {
-                let written = &mut self.process_mut(number).written;
-                answer.moved.iter().for_each(|block| _ = written.remove(&block.offset));
-            }
-            Message::FreeBlocks(free) => {
-                let written = &mut self.process_mut(number).written;
-                free.offsets.iter().for_each(|block| _ = written.remove(block));
-            }
-            _ => {}
         }
     }
 

@@ -2,7 +2,9 @@
 //! back, and tasks that it stopped.
 
 mod allocation;
+mod given;
 mod relinquishing;
 mod stopped;
 
 pub use allocation::{AfterRefusal, Allocation};
+pub use given::given_with;
