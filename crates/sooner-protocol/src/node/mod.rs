@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`workers`] | the pool, jobs, leases here and at other nodes, and who is stopped when memory runs out |
 //! | `actors` | actors that have a process here, and who here hears of which |
-//! | [`objects`] | blocks of shared memory: holders, lost ones, pulls, and what is on disk |
+//! | [`objects`] | blocks of shared memory: who waits for one, holders, lost ones, pulls, and what is on disk |
 //! | `values` | what moves: transfers between nodes, spilling, eviction, promotion |
 //! | [`peers`] | processes and nodes as others see them: connections, watches, deaths |
 //! | [`uplink`] | a node whose control service is elsewhere |

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use rustix::event::epoll;
 use sooner_protocol::engine::{Engine, Part};
 use sooner_protocol::node::NodeActions;
+use sooner_protocol::node::objects::Creations;
 use sooner_protocol::time::Instant;
 use sooner_store::{Mapping, Room};
 use sooner_wire::message::{Hello, Message, Refused, Welcome, role};
@@ -17,7 +18,6 @@ use sooner_wire::strategy::NODE_LABEL;
 use sooner_wire::{WorkerId, version};
 
 use self::cells::Cells;
-use self::creations::Creations;
 use self::spilling::{Spilling, open_fallback, open_memory};
 use super::cluster::{Cluster, Itself};
 use super::data::{Data, DataOptions, Tuning};
@@ -309,7 +309,7 @@ impl Service {
         let listener = self.listener.next_deadline();
         let pages = self.arena.deadline(now().0).map(Instant);
         let rounds = [self.rounds.deadline(), self.lines_deadline(), self.memory_deadline(), pages];
-        let creations = self.creations.deadline();
+        let creations = self.creations.next_deadline();
         let introductions = self.introductions_deadline();
         let own =
             [silent, cluster, leaving, drained, listener, creations, introductions, self.beat_deadline()];

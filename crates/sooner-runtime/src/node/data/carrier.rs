@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
-use sooner_protocol::node::objects::{Fetching, Serves, StreamEnd};
+use sooner_protocol::node::objects::{Fetching, Permit, Serves, StreamEnd};
 use sooner_protocol::session::hello::{Me, hello};
 use sooner_protocol::time::Instant;
 use sooner_store::{Mapping, Progress};
@@ -16,7 +16,7 @@ use sooner_wire::NodeId;
 use sooner_wire::limits::{DATA_CONNECTIONS_MAX, HANDSHAKE_NANOS, HANDSHAKES_MAX, PIECES_ASKED};
 use sooner_wire::message::FetchEnd;
 
-use super::line::{Line, News, Permit, Piece, Targets};
+use super::line::{Line, News, Piece, Targets};
 use super::neighbours::Neighbours;
 use super::peers::{Peer, Stream};
 use super::{Command, DataEvent, ForData, Moved, Shared, Ticket, Tuning, address_of};
@@ -30,10 +30,6 @@ use crate::transport::dial::{dial, outcome};
 
 const WAKE: u64 = 0;
 const FIRST_LINE: u64 = 1;
-/// Time between two questions about a block of which the node does not know yet what is in it (nanoseconds).
-const AGAIN_NANOS: u64 = 2_000_000;
-/// How long it is asked: whoever asks may have heard of a value before this node has (nanoseconds).
-const UNKNOWN_NANOS: u64 = 5_000_000_000;
 /// A connection that was dialled by the other side is left to it to end, for so many times as long.
 const OTHERS_IDLE: u64 = 3;
 
@@ -423,15 +419,10 @@ impl Carrier {
             }
             return;
         };
-        let last = served.since.plus(UNKNOWN_NANOS);
-        served.permit = match serves {
-            Serves::Yes => {
-                served.begin(block, progress);
-                Permit::Given
-            }
-            Serves::NotYet if time < last => Permit::Later(time.plus(AGAIN_NANOS)),
-            Serves::NotYet | Serves::No => Permit::Refused(FetchEnd::NotThere),
-        };
+        served.permit = Permit::after(serves, served.since, time);
+        if served.permit == Permit::Given {
+            served.begin(block, progress);
+        }
         self.flush(ticket.line);
     }
 
@@ -551,10 +542,7 @@ impl Carrier {
                 State::Connecting(..) => None,
             };
             let served = line.into_iter().flat_map(|line| line.served());
-            served.filter_map(|served| match served.permit {
-                Permit::Later(at) => Some((*token, served.number, at)),
-                _ => None,
-            })
+            served.filter_map(|served| Some((*token, served.number, served.permit.asks_at()?)))
         })
     }
 

@@ -12,7 +12,7 @@ use std::io::IoSlice;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use sooner_protocol::node::objects;
+use sooner_protocol::node::objects::{self, Permit};
 use sooner_protocol::session::hello::{Me, Refusal, on_answer, on_hello, welcome};
 use sooner_protocol::time::Instant;
 use sooner_store::{Mapping, Progress};
@@ -46,19 +46,6 @@ pub(super) struct Piece {
     /// What is there of it ends here.
     pub(super) at: u64,
     pub(super) end: u64,
-}
-
-/// How far the sender is with a piece.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Permit {
-    /// The node is asked.
-    Asked,
-    /// The node will know later: it is asked again then.
-    Later(Instant),
-    /// The node keeps the block.
-    Given,
-    /// It is not sent, and the block is not kept.
-    Refused(FetchEnd),
 }
 
 #[derive(Debug)]

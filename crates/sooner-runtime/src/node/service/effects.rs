@@ -14,7 +14,7 @@ impl Service {
     /// Somebody creates a value.
     pub(super) fn allocate(&mut self, from: WorkerId, ask: &Allocate, out: &mut NodeActions) {
         let is_last = ask.is_last == Some(true);
-        if (self.creations.is_busy() && !is_last) || !self.try_to_allocate(from, ask, is_last, out) {
+        if self.creations.must_wait(ask) || !self.try_to_allocate(from, ask, is_last, out) {
             self.creations.push(from, ask.clone(), now());
         }
     }

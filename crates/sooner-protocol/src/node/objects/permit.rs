@@ -1,0 +1,82 @@
+//! Whether a piece of a value may be sent to a node that asks for it.
+//!
+//! The node says of each piece whether the value is here. Whoever asks may have heard of a value before this
+//! node has, which then cannot know yet ([`Serves::NotYet`]): it is asked again a little later. That ends
+//! after a while, so that who asks for the piece looks for it elsewhere. The block of a piece that is sent is
+//! kept until it was.
+
+use sooner_wire::message::FetchEnd;
+
+use super::Serves;
+use crate::time::Instant;
+
+/// How soon the node is asked again (nanoseconds).
+const AGAIN_NANOS: u64 = 2_000_000;
+
+/// How long the node may not know (nanoseconds).
+const UNKNOWN_NANOS: u64 = 5_000_000_000;
+
+/// See the module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Permit {
+    /// The node is asked.
+    Asked,
+    /// The node will know later: it is asked again then.
+    Later(Instant),
+    /// The node keeps the block.
+    Given,
+    /// It is not sent, and the block is not kept.
+    Refused(FetchEnd),
+}
+
+impl Permit {
+    /// What the node's answer means for a piece of which it was asked first at `since`.
+    #[must_use]
+    pub fn after(serves: Serves, since: Instant, now: Instant) -> Self {
+        match serves {
+            Serves::Yes => Self::Given,
+            Serves::NotYet if now < since.plus(UNKNOWN_NANOS) => Self::Later(now.plus(AGAIN_NANOS)),
+            Serves::NotYet | Serves::No => Self::Refused(FetchEnd::NotThere),
+        }
+    }
+
+    /// When the node is to be asked again.
+    #[must_use]
+    pub fn asks_at(self) -> Option<Instant> {
+        match self {
+            Self::Later(at) => Some(at),
+            Self::Asked | Self::Given | Self::Refused(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SINCE: Instant = Instant(3);
+
+    #[test]
+    fn what_is_here_is_sent_and_what_is_not_is_refused() {
+        assert_eq!(Permit::after(Serves::Yes, SINCE, SINCE), Permit::Given);
+        let refused = Permit::Refused(FetchEnd::NotThere);
+        assert_eq!(Permit::after(Serves::No, SINCE, SINCE), refused);
+        assert_eq!((Permit::Given.asks_at(), refused.asks_at()), (None, None));
+    }
+
+    #[test]
+    fn a_node_that_does_not_know_is_asked_again_for_a_while() {
+        let (mut now, mut asked) = (SINCE, 0_u64);
+        let end = loop {
+            match Permit::after(Serves::NotYet, SINCE, now) {
+                Permit::Later(at) => {
+                    assert_eq!(Permit::Later(at).asks_at(), Some(now.plus(AGAIN_NANOS)));
+                    (now, asked) = (at, asked + 1);
+                }
+                end => break end,
+            }
+        };
+        assert_eq!(end, Permit::Refused(FetchEnd::NotThere));
+        assert_eq!(asked, UNKNOWN_NANOS / AGAIN_NANOS);
+    }
+}
