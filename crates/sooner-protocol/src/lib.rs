@@ -55,10 +55,26 @@
 //! # run(Engine::new(ResourceSet::default(), 1 << 20, 1, Part::Alone), &mut Nothing);
 //! ```
 //!
-//! Three rules of order reach beyond one list of actions, and are the shell's to keep: what a process sends
-//! its node goes out before what it sends others; an answer to the news of a death (`HeldFrom`) goes behind
-//! all that was sent before, also to others; and the line of a process that is gone is read to its end before
-//! the core hears that it is.
+//! One turn of the loop has an order. In a process: of what one look at the sockets has brought, what came
+//! from other processes, then what came from the node; then what waits for the end of a line; then timers;
+//! then everything that is to be sent; then what the user's threads are told. In a node: what came, then
+//! `settle`, then the actions, then those who wait for memory, then everything that is to be sent.
+//!
+//! Three rules reach beyond one list of actions. The shell has the sockets, and asks these:
+//!
+//! - What a process sends its node leaves before what it sends others, and nothing leaves for others while
+//!   the node's socket is full: [`session::FlushOrder`].
+//! - An answer to the news of a death (`HeldFrom`) goes behind all that was sent before, also to others. It
+//!   waits until that has left for a process of the same node, and has arrived at one of another:
+//!   [`session::goes_behind`] and [`session::Behind`].
+//! - The line of a process that is gone is read to its end before the core hears that it is, and what the
+//!   node says behind that news waits, too. A line within a node ends at once; of another node's,
+//!   [`session::HeldNews`] says how long it is waited for.
+//!
+//! What is tried again, and after which pause: [`session::Redial`] (who is dialled),
+//! [`worker::memory::Allocation`] (a block of memory), [`node::objects::Creations`] (who waits for one), and
+//! [`node::objects::Permit`] (what another node asks for too early). `docs/adr/0104` lists what stays with
+//! the shells.
 //!
 //! Production, the simulator and the tests run the same code. `scenarios/` has runs of it as text: what
 //! messages a thing takes.
