@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Fuzzes every target of fuzz/ for FUZZ_SECONDS each, FUZZ_JOBS at a time; FUZZ_TARGETS names some of them. What it needs
-# itself, cargo-fuzz, it installs below target/, in one version. The compiler is the pinned one. Nearly all that the targets run
-# is safe Rust, so they are not slowed down by a sanitizer unless one is asked for: FUZZ_SANITIZER=address.
+# Fuzzes every target of fuzz/ for FUZZ_SECONDS each, FUZZ_JOBS at a time; FUZZ_TARGETS names some of them. The folder is laid out
+# for cargo-fuzz, which is not needed here: building it takes longer than to fuzz. The compiler is the pinned one. Nearly all that
+# the targets run is safe Rust, so they are not slowed down by a sanitizer unless one is asked for: FUZZ_SANITIZER=address.
 set -eu -o pipefail
 cd "$(dirname "$0")/.."
 cargo=${CARGO:-cargo}
 seconds=${FUZZ_SECONDS:-30}
 jobs=${FUZZ_JOBS:-2}
 sanitizer=${FUZZ_SANITIZER:-none}
-readonly version=0.13.2 out=$PWD/fuzz/target
+readonly out=$PWD/fuzz/target
 # Where the binaries are looked for below.
 unset CARGO_TARGET_DIR
 mkdir -p "$out"
@@ -29,26 +29,20 @@ runtime=("$(rustc --print sysroot)/lib/rustlib/$host/lib"/librustc-*rt.asan.a)
 command -v c++ >/dev/null 2>&1 || missing "a C++ compiler (no \"c++\" on the PATH; libFuzzer is built with it)" \
   "install it with: sudo apt-get install build-essential"
 
-fuzz=$(command -v cargo-fuzz || true)
-if [ -z "$fuzz" ] || [ "$("$fuzz" --version)" != "cargo-fuzz $version" ]; then
-  fuzz=$PWD/target/tools/bin/cargo-fuzz
-  if [ "$("$fuzz" --version 2>/dev/null)" != "cargo-fuzz $version" ]; then
-    echo "==> installing cargo-fuzz $version below target/tools"
-    "$cargo" install --quiet --locked --force --root target/tools --version "=$version" cargo-fuzz 2>"$out/install.log" ||
-      { cat "$out/install.log" >&2; missing "cargo-fuzz $version, and it cannot be installed" "the reason is above; it comes from crates.io"; }
-  fi
-fi
+# What `cargo fuzz build` gives the compiler: libFuzzer's counters at every edge, and what is compared. Several units: on few cores
+# a build in one takes longer than they run slower.
+flags="--cfg fuzzing -Cdebug-assertions -Ccodegen-units=16 -Cpasses=sancov-module -Cllvm-args=-simplifycfg-branch-fold-threshold=0"
+for what in level=4 inline-8bit-counters pc-table trace-compares stack-depth; do flags+=" -Cllvm-args=-sanitizer-coverage-$what"; done
 # Sanitizers are not stable: the compiler, which has them, is told that they may be used.
-fuzz() {
-  if [ "$sanitizer" = none ]; then CARGO="$cargo" "$fuzz" "$@"; else RUSTC_BOOTSTRAP=1 CARGO="$cargo" "$fuzz" "$@"; fi
-}
-targets=${FUZZ_TARGETS:-$(fuzz list)}
+[ "$sanitizer" = none ] || { flags+=" -Zsanitizer=$sanitizer" && export RUSTC_BOOTSTRAP=1; }
+targets=${FUZZ_TARGETS:-$(sed -n 's/^name = "\([a-z_]*\)"$/\1/p' fuzz/Cargo.toml)}
 [ -n "$targets" ] || { echo "fuzz/ declares no targets" >&2; exit 1; }
 
 echo "==> building the fuzz targets"
 start=$SECONDS
-# Several units: on few cores a build in one takes longer than they run slower.
-fuzz build --sanitizer "$sanitizer" --codegen-units 16 2>"$out/build.log" || { tail -60 "$out/build.log" >&2; exit 1; }
+# With a target, so that build scripts and macros are built without the flags.
+RUSTFLAGS="$flags" "$cargo" build --locked --release --bins --manifest-path fuzz/Cargo.toml --target "$host" 2>"$out/build.log" ||
+  { tail -60 "$out/build.log" >&2; exit 1; }
 echo "built in $((SECONDS - start)) s"
 
 # What the fuzzer begins with: the messages whose bytes the tests of sooner-wire hold.
