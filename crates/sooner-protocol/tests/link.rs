@@ -7,10 +7,10 @@
 use proptest::prelude::*;
 use sooner_protocol::session::{Connection, Link, LinkAction, Resume, Resumed};
 use sooner_protocol::time::Instant;
-use sooner_wire::Message;
 use sooner_wire::frame::{self, HEAD_BYTES, whole_frame};
 use sooner_wire::limits::{ACK_NANOS, LINK_PATIENCE_NANOS};
 use sooner_wire::message::Ack;
+use sooner_wire::{DialAttempt, Message};
 
 const HELLO: u16 = 90;
 const WELCOME: u16 = 91;
@@ -164,7 +164,7 @@ impl World {
             HELLO => {
                 let received = read(body, 2).checked_sub(1);
                 let attempt = u32::try_from(read(body, 1)).expect("few");
-                let hello = Resume { session: read(body, 0), attempt, received };
+                let hello = Resume { session: read(body, 0), attempt: DialAttempt(attempt), received };
                 end.link.on_hello(on, hello, now, &mut out);
             }
             WELCOME => {
@@ -232,7 +232,7 @@ impl World {
                 LinkAction::Dial => self.ends[index].wants_dial = true,
                 LinkAction::Hello(on, hello) => {
                     let received = hello.received.map_or(0, |received| received + 1);
-                    let bytes = numbers(HELLO, &[hello.session, u64::from(hello.attempt), received]);
+                    let bytes = numbers(HELLO, &[hello.session, u64::from(hello.attempt.0), received]);
                     self.greet(index, on, &bytes);
                 }
                 LinkAction::Welcome(on, welcome) => {
@@ -366,7 +366,7 @@ fn opened(wins: bool) -> Link {
     link.connect(Instant(0), &mut out);
     link.on_dialled(Connection(0), Instant(0), &mut out);
     link.on_welcome(Connection(0), Resumed { session: 5, received: 0 }, Instant(0), &mut out);
-    let hello = Resume { session: 5, attempt: 1, received: None };
+    let hello = Resume { session: 5, attempt: DialAttempt(1), received: None };
     assert_eq!(
         out,
         [LinkAction::Dial, LinkAction::Hello(Connection(0), hello), LinkAction::SendFrom(Connection(0), 0)]
@@ -385,7 +385,7 @@ fn a_resume_goes_on_from_what_the_other_end_has() {
     assert!(!link.on_frame(Connection(0), 7, false, Instant(5), &mut out), "it will come again");
     link.on_dialled(Connection(1), Instant(5), &mut out);
     link.on_welcome(Connection(1), Resumed { session: 5, received: 10 }, Instant(5), &mut out);
-    let hello = Resume { session: 5, attempt: 2, received: Some(7) };
+    let hello = Resume { session: 5, attempt: DialAttempt(2), received: Some(7) };
     assert_eq!(
         out,
         [
@@ -439,7 +439,12 @@ fn an_ended_session_is_never_resumed() {
     assert!(matches!(&out[..], [LinkAction::End(reason)] if reason.contains("25 s")), "{out:?}");
     out.clear();
     link.on_dialled(Connection(1), Instant(0), &mut out);
-    link.on_hello(Connection(2), Resume { session: 5, attempt: 9, received: None }, Instant(0), &mut out);
+    link.on_hello(
+        Connection(2),
+        Resume { session: 5, attempt: DialAttempt(9), received: None },
+        Instant(0),
+        &mut out,
+    );
     assert!(
         matches!(
             &out[..],
@@ -465,12 +470,17 @@ fn a_session_that_nobody_uses_waits_for_nothing() {
 fn a_session_that_nobody_knows_is_refused() {
     let mut link = Link::new(5, true);
     let mut out = Vec::new();
-    let hello = Resume { session: 77, attempt: 4, received: Some(1000) };
+    let hello = Resume { session: 77, attempt: DialAttempt(4), received: Some(1000) };
     link.on_hello(Connection(0), hello, Instant(0), &mut out);
     assert!(matches!(&out[..], [LinkAction::SayEnded(Connection(0), _)]), "{out:?}");
     // A new one is welcome.
     out.clear();
-    link.on_hello(Connection(1), Resume { session: 78, attempt: 1, received: None }, Instant(0), &mut out);
+    link.on_hello(
+        Connection(1),
+        Resume { session: 78, attempt: DialAttempt(1), received: None },
+        Instant(0),
+        &mut out,
+    );
     assert_eq!(link.connection(), Some(Connection(1)));
     assert_eq!(link.session(), 78);
 }
@@ -480,10 +490,10 @@ fn a_hello_that_is_too_late_changes_nothing() {
     let mut link = Link::new(5, true);
     let mut out = Vec::new();
     let hello = |attempt| Resume { session: 9, attempt, received: None };
-    link.on_hello(Connection(0), hello(1), Instant(0), &mut out);
-    link.on_hello(Connection(2), hello(3), Instant(0), &mut out);
+    link.on_hello(Connection(0), hello(DialAttempt(1)), Instant(0), &mut out);
+    link.on_hello(Connection(2), hello(DialAttempt(3)), Instant(0), &mut out);
     out.clear();
-    link.on_hello(Connection(1), hello(2), Instant(0), &mut out);
+    link.on_hello(Connection(1), hello(DialAttempt(2)), Instant(0), &mut out);
     assert_eq!(out, [LinkAction::Close(Connection(1))]);
     assert_eq!(link.connection(), Some(Connection(2)));
 }
@@ -496,7 +506,7 @@ fn of_two_connections_the_one_of_the_winner_is_used() {
         link.connect(Instant(0), &mut out);
         link.on_dialled(Connection(0), Instant(0), &mut out);
         out.clear();
-        let hello = Resume { session: 6, attempt: 1, received: None };
+        let hello = Resume { session: 6, attempt: DialAttempt(1), received: None };
         link.on_hello(Connection(1), hello, Instant(0), &mut out);
         (link, out)
     };
@@ -550,7 +560,7 @@ fn a_side_that_cannot_dial_takes_the_connection_that_it_has_asked_for() {
     link.connect(Instant(0), &mut out);
     assert_eq!(out, [LinkAction::Dial]);
     out.clear();
-    let hello = Resume { session: 51, attempt: 1, received: None };
+    let hello = Resume { session: 51, attempt: DialAttempt(1), received: None };
     link.on_hello(Connection(1), hello, Instant(5), &mut out);
     let welcome = LinkAction::Welcome(Connection(1), Resumed { session: 51, received: 0 });
     assert_eq!(out, [welcome, LinkAction::SendFrom(Connection(1), 0)]);

@@ -18,7 +18,7 @@ use sooner_wire::limits::PREPARED_NANOS;
 use sooner_wire::message::{
     Bundle, BundleStep, CreateGroup, FindGroup, GroupPhase, GroupStrategy, Message, Prepared,
 };
-use sooner_wire::{GroupId, NodeId, TaskId, WorkerId};
+use sooner_wire::{GroupId, NodeId, PlacementAttempt, TaskId, WorkerId};
 
 mod kit;
 
@@ -234,7 +234,8 @@ impl World {
         });
         for node in self.nodes.iter_mut().filter(|node| node.is_alive) {
             // Nodes say what they have when they register again.
-            let attempts: Set<u64> = node.pools.reserved(GROUP).map(|(_, attempt)| attempt).collect();
+            let attempts: Set<PlacementAttempt> =
+                node.pools.reserved(GROUP).map(|(_, attempt)| attempt).collect();
             for attempt in attempts {
                 let find = FindGroup { request: 0, group: Some(GROUP), title: None, attempt: Some(attempt) };
                 node.up.push_back(BundleAnswer::Asks(find));
@@ -292,7 +293,9 @@ impl World {
         for (at, node) in (0..).zip(&self.nodes).filter(|(_, node)| node.is_alive) {
             assert_eq!(node.pools.next_deadline(), None, "something stays prepared: {self:#?}");
             let known = (0..).zip(record.iter().flat_map(|record| &record.bundles));
-            let is_here = |place: &Option<(NodeId, u64)>| place.is_some_and(|(node, _)| node == NodeId(at));
+            let is_here = |place: &Option<(NodeId, PlacementAttempt)>| {
+                place.is_some_and(|(node, _)| node == NodeId(at))
+            };
             let mut expected: Vec<u32> =
                 known.filter(|(_, (_, place))| is_here(place)).map(|(index, _)| index).collect();
             let mut reserved: Vec<u32> = node.pools.reserved(GROUP).map(|(index, _)| index).collect();

@@ -271,7 +271,7 @@ fn a_task_that_may_have_run_costs_a_retry_when_its_worker_dies() {
     process.lease();
     process.worker_gone(Some(1));
     assert_eq!(
-        process.report().tasks.iter().map(|row| (row.retries, row.attempt)).collect::<Vec<_>>(),
+        process.report().tasks.iter().map(|row| (row.retries, row.attempt.0)).collect::<Vec<_>>(),
         [(0, 1), (-1, 0)]
     );
     process.pushed();

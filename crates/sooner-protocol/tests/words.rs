@@ -13,7 +13,7 @@ use sooner_wire::message::{
     JobConfig, JobState, KillActor, Location, Message, Outcome, PlaceActor, Prepare, Prepared, Push, Release,
     Remote, ReserveName, Restore, Return, Round, StillRead, SubscribeActor, TaskKind, TaskSpec, WorkerGone,
 };
-use sooner_wire::{ActorId, Blob, FunctionId, Name, NodeId, Takeover, TaskId, WorkerId};
+use sooner_wire::{ActorId, Blob, FunctionId, Name, NodeId, PlacementAttempt, Takeover, TaskId, WorkerId};
 
 mod kit;
 
@@ -172,7 +172,7 @@ fn to_control() -> impl Strategy<Value = ToControl> {
                 ToControl::Here(Box::new(ActorsHere { actors, jobs, subscribers, keepers, kept, also }))
             }),
         1 => actor().prop_map(|group| {
-            let prepared = Prepared { group, attempt: 1, step: BundleStep::Prepared };
+            let prepared = Prepared { group, attempt: PlacementAttempt(1), step: BundleStep::Prepared };
             ToControl::Bundles(Box::new(sooner_protocol::uplink::BundleAnswer::Prepared(prepared)))
         }),
     ]
@@ -181,9 +181,13 @@ fn to_control() -> impl Strategy<Value = ToControl> {
 fn to_node() -> impl Strategy<Value = ToNode> {
     let order = prop_oneof![
         actor().prop_map(|group| {
-            BundleOrder::Prepare(Prepare { group, attempt: 1, bundles: vec![(0, cpus(0.5))] })
+            BundleOrder::Prepare(Prepare {
+                group,
+                attempt: PlacementAttempt(1),
+                bundles: vec![(0, cpus(0.5))],
+            })
         }),
-        actor().prop_map(|group| BundleOrder::Commit(Commit { group, attempt: 1 })),
+        actor().prop_map(|group| BundleOrder::Commit(Commit { group, attempt: PlacementAttempt(1) })),
         actor().prop_map(|group| BundleOrder::Release(Release { group, attempt: None })),
     ];
     let started = || {

@@ -16,7 +16,9 @@ use sooner_runtime::wire::message::{
     AboutNode, BundleRow, Drain, GroupPhase, GroupRow, GroupStrategy, NodeRow, ViewRow,
 };
 use sooner_runtime::wire::resources::UNIT;
-use sooner_runtime::wire::{Blob, FunctionId, NodeId, ObjectId, ResourceSet, TaskId, WorkerId};
+use sooner_runtime::wire::{
+    Blob, ExecutionAttempt, FunctionId, NodeId, ObjectId, ResourceSet, TaskId, WorkerId,
+};
 
 use crate::session;
 
@@ -162,6 +164,12 @@ told_as_hex! {
     NodeId => |id: NodeId| format!("{:016x}", id.0),
     TaskId => session::hex,
     ObjectId => |id: ObjectId| format!("{}{:08x}", session::hex(id.task), id.index),
+}
+
+impl Told for ExecutionAttempt {
+    fn told<'py>(self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        u32::from(self.0).told(py)
+    }
 }
 
 impl Told for FunctionId {

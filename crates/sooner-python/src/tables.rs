@@ -4,6 +4,7 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use sooner_runtime::protocol::worker::tasks::{RECORD_BYTES, Record};
+use sooner_runtime::wire::ExecutionAttempt;
 use sooner_runtime::wire::message::FailureCode;
 use sooner_runtime::wire::message::state::{about, hold};
 
@@ -123,7 +124,7 @@ record! {
     label "I" u32,
     outcome "B" u8,
     again "B" u8,
-    attempt "H" u16,
+    attempt "H" ExecutionAttempt,
 }
 
 /// Adds the tables to the module.

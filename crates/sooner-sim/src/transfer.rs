@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use sooner_protocol::worker::ownership::{Assigned, ChainAction, ChainLimits, Chains};
-use sooner_wire::{NodeId, ObjectId, TaskId, WorkerId};
+use sooner_wire::{NodeId, ObjectId, TaskId, TransferAttempt, WorkerId};
 
 /// Bytes that are sent at a time.
 pub const CHUNK_BYTES: u64 = 64 << 10;
@@ -51,15 +51,15 @@ impl Setup {
 enum Event {
     /// The owner reads that a node wants the value, has it, or cannot go on with an attempt.
     Wants(usize),
-    Complete(usize, u64),
-    Failed(usize, u64),
+    Complete(usize, TransferAttempt),
+    Failed(usize, TransferAttempt),
     /// A node reads from whom to pull.
-    Told(usize, usize, u64),
+    Told(usize, usize, TransferAttempt),
     /// A sender reads that a node wants what is behind so many chunks.
     Fetch {
         sender: usize,
         receiver: usize,
-        attempt: u64,
+        attempt: TransferAttempt,
         from: u64,
     },
     /// A sender's uplink is free again.
@@ -67,7 +67,7 @@ enum Event {
     /// A chunk is at its receiver.
     Chunk {
         receiver: usize,
-        attempt: u64,
+        attempt: TransferAttempt,
     },
     Kill(usize),
 }
@@ -75,7 +75,7 @@ enum Event {
 /// What a sender has to send to one receiver.
 struct Stream {
     receiver: usize,
-    attempt: u64,
+    attempt: TransferAttempt,
     /// Chunks that the receiver has or that are on their way.
     sent: u64,
 }
@@ -84,7 +84,7 @@ struct Stream {
 struct Node {
     is_gone: bool,
     chunks: u64,
-    attempt: u64,
+    attempt: TransferAttempt,
     sender: usize,
     streams: Vec<Stream>,
     is_busy: bool,
@@ -179,7 +179,7 @@ impl Run {
         }
     }
 
-    fn on_told(&mut self, node: usize, sender: usize, attempt: u64) {
+    fn on_told(&mut self, node: usize, sender: usize, attempt: TransferAttempt) {
         let receiver = &mut self.nodes[node];
         if receiver.is_gone || receiver.ended.is_some() {
             return;
@@ -222,7 +222,7 @@ impl Run {
         self.after(time + self.setup.latency, Event::Chunk { receiver, attempt });
     }
 
-    fn on_chunk(&mut self, receiver: usize, attempt: u64) {
+    fn on_chunk(&mut self, receiver: usize, attempt: TransferAttempt) {
         let node = &mut self.nodes[receiver];
         if node.is_gone || node.attempt != attempt {
             return;

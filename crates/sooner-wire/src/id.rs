@@ -41,6 +41,27 @@ number_id!(
     Takeover, u32
 );
 number_id!(
+    /// An attempt to bring a value to a node, numbered by the value's owner. Each names a sender.
+    TransferAttempt, u64
+);
+number_id!(
+    /// An attempt to fetch a value's bytes from one sender, numbered by the node that fetches.
+    /// Chunks repeat it.
+    FetchAttempt, u64
+);
+number_id!(
+    /// An attempt to reserve the bundles of a placement group, numbered by the control service.
+    PlacementAttempt, u64
+);
+number_id!(
+    /// An attempt to execute a task: how many executions of the task came before it.
+    ExecutionAttempt, u16
+);
+number_id!(
+    /// An attempt to connect a session between two processes: which of the session's hellos it is.
+    DialAttempt, u32
+);
+number_id!(
     /// A function or class: a hash of its pickled form.
     FunctionId, u64
 );
@@ -53,6 +74,38 @@ impl Takeover {
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0.saturating_add(1))
+    }
+}
+
+impl FetchAttempt {
+    /// The attempt after this one.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+impl PlacementAttempt {
+    /// The attempt after this one.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+impl ExecutionAttempt {
+    /// The attempt after this one.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
+impl DialAttempt {
+    /// The attempt after this one.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0 + 1)
     }
 }
 

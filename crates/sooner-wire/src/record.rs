@@ -9,7 +9,7 @@ use minicbor::{Decode, Encode};
 
 use crate::limits::{CREATION_PIECES_MAX, STORE_VALUE_BYTES_MAX};
 use crate::message::{Bundle, CreateActor, GroupStrategy, JobConfig};
-use crate::{ActorId, Blob, GroupId, NodeId, Takeover, WorkerId};
+use crate::{ActorId, Blob, GroupId, NodeId, PlacementAttempt, Takeover, WorkerId};
 
 /// Version of keys and records together. Raised when an older sooner could misread what is written.
 ///
@@ -218,7 +218,7 @@ pub struct BundleRecord {
     pub bundle: Bundle,
     /// On which node, and by which attempt.
     #[n(1)]
-    pub place: Option<(NodeId, u64)>,
+    pub place: Option<(NodeId, PlacementAttempt)>,
 }
 
 /// A placement group. Where its bundles are is written before the first of them may be used.
@@ -316,7 +316,7 @@ mod tests {
         let resources = ResourceSet::from_amounts([("CPU".to_owned(), 1.0)]);
         let bundle =
             |place| BundleRecord { bundle: Bundle { resources: resources.clone(), labels: vec![] }, place };
-        let bundles = vec![bundle(Some((NodeId(1 << 24), 1 << 32))), bundle(None)];
+        let bundles = vec![bundle(Some((NodeId(1 << 24), PlacementAttempt(1 << 32)))), bundle(None)];
         let group = GroupId { owner: DRIVER, number: 5 };
         GroupRecord { group, title: None, strategy: GroupStrategy::Spread, driver: Some(DRIVER), bundles }
     }

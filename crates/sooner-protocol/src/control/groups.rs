@@ -28,7 +28,7 @@ use sooner_wire::message::{
     Message, Prepared, Release,
 };
 use sooner_wire::strategy::{InGroup, check_terms};
-use sooner_wire::{GroupId, NodeId, ResourceSet, WorkerId};
+use sooner_wire::{GroupId, NodeId, PlacementAttempt, ResourceSet, WorkerId};
 
 use crate::scheduling::add_formatted;
 use crate::scheduling::policy::NodeRow;
@@ -59,7 +59,7 @@ pub struct Groups {
     /// Groups that were removed, the latest last: for those who look at the state.
     ended: VecDeque<GroupRow>,
     /// The first attempt of any group: above all attempts before the last restart.
-    first_attempt: u64,
+    first_attempt: PlacementAttempt,
     /// What was known of the nodes when placing was tried last, and whether something else has changed since.
     seen: Vec<NodeRow>,
     is_dirty: bool,
@@ -74,7 +74,7 @@ impl Groups {
     /// have arrived.
     #[must_use]
     pub fn restored(records: Vec<Record>, incarnation: u32, out: &mut Vec<GroupAction>) -> Self {
-        let first_attempt = u64::from(incarnation) << 32;
+        let first_attempt = PlacementAttempt(u64::from(incarnation) << 32);
         let mut this = Self { first_attempt, is_dirty: true, is_busy: true, ..Self::default() };
         for record in records {
             let id = record.group;
@@ -139,7 +139,8 @@ impl Groups {
     pub fn commit_again(&self, node: NodeId, out: &mut Vec<GroupAction>) {
         for (id, group) in &self.groups {
             let its = group.uncommitted.iter().filter(|(at, _)| *at == node);
-            let commit = |attempt: &u64| BundleOrder::Commit(Commit { group: *id, attempt: *attempt });
+            let commit =
+                |attempt: &PlacementAttempt| BundleOrder::Commit(Commit { group: *id, attempt: *attempt });
             out.extend(its.map(|(_, attempt)| GroupAction::Node(node, commit(attempt))));
         }
     }

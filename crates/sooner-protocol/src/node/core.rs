@@ -25,7 +25,9 @@ use std::collections::VecDeque;
 use crate::probes::bug;
 use sooner_wire::message::{DropCopy, FindNodes, JobConfig, Located, Message, Promote, SpillId, WorkerGone};
 use sooner_wire::strategy::Labels;
-use sooner_wire::{ActorId, LeaseId, NodeId, ObjectId, ResourceSet, ShapeId, Started, WorkerId};
+use sooner_wire::{
+    ActorId, FetchAttempt, LeaseId, NodeId, ObjectId, ResourceSet, ShapeId, Started, WorkerId,
+};
 
 use super::objects::{Fetching, Holders, Lost, Pulls, Residency};
 use super::peers::departed::Departed;
@@ -90,7 +92,7 @@ pub enum NodeAction {
         /// The object.
         object: ObjectId,
         /// The number of the stream.
-        attempt: u64,
+        attempt: FetchAttempt,
     },
     /// Say something to a process of another node, or to that node, which goes by the id before those of its
     /// processes. It goes to [`NodeCore::on_routed`] there.

@@ -102,7 +102,7 @@ mod tests {
         Promoted, Relinquish, Relinquished, ReturnLeaseAt, Routed, SenderFailed, Sever, Shutdown,
         UnknownBlocks, Watch, WorkerGone,
     };
-    use sooner_wire::{LeaseId, ResourceSet, ShapeId, TaskId};
+    use sooner_wire::{LeaseId, ResourceSet, ShapeId, TaskId, TransferAttempt};
 
     use super::*;
 
@@ -146,10 +146,10 @@ mod tests {
         let of = |owner| TaskId { owner, number: 1 }.object(0);
         let locate = |owner| Locate { object: of(owner), node: THERE }.into();
         let located = |owner, node| {
-            let (sender, generation, attempt, is_copy) = (None, 0, 0, false);
+            let (sender, generation, attempt, is_copy) = (None, 0, None, false);
             Located { object: of(owner), node, sender, generation, attempt, is_copy }.into()
         };
-        let (object, attempt) = (of(LOCAL), 1);
+        let (object, attempt) = (of(LOCAL), TransferAttempt(1));
         let relinquish = |node| Relinquish { blocks: Vec::new(), gives_way: None, node, recomputes: None };
         let relinquished = |node| Relinquished { moved: Vec::new(), others: Vec::new(), node };
         let promote = |owner, node| Promote { object: of(owner), node, length: 64, generation: 1 }.into();

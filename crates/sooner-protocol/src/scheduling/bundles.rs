@@ -18,7 +18,7 @@ use sooner_wire::limits::PREPARED_NANOS;
 use sooner_wire::message::BundleFree;
 use sooner_wire::resources::UNIT;
 use sooner_wire::strategy::{InGroup, Strategy};
-use sooner_wire::{GroupId, ResourceSet};
+use sooner_wire::{GroupId, PlacementAttempt, ResourceSet};
 
 use super::{Grant, NodeResources};
 use crate::table::{Map, Set};
@@ -49,7 +49,7 @@ enum State {
 
 #[derive(Debug, Clone)]
 struct Bundle {
-    attempt: u64,
+    attempt: PlacementAttempt,
     state: State,
     resources: NodeResources,
     /// Grants out of it.
@@ -181,7 +181,12 @@ impl Pools {
     }
 
     /// Reserves bundles, all or none. True if they are reserved, now or already.
-    pub fn prepare(&mut self, group: GroupId, attempt: u64, bundles: &[(u32, ResourceSet)]) -> bool {
+    pub fn prepare(
+        &mut self,
+        group: GroupId,
+        attempt: PlacementAttempt,
+        bundles: &[(u32, ResourceSet)],
+    ) -> bool {
         let here = self.groups.entry(group).or_default();
         let mut taken = Vec::new();
         let mut is_room = true;
@@ -216,7 +221,7 @@ impl Pools {
     }
 
     /// What was prepared in this attempt may be used from now on. False if nothing was.
-    pub fn commit(&mut self, group: GroupId, attempt: u64) -> bool {
+    pub fn commit(&mut self, group: GroupId, attempt: PlacementAttempt) -> bool {
         let mut is_any = false;
         for bundle in self.groups.get_mut(&group).into_iter().flat_map(Map::values_mut) {
             if bundle.attempt == attempt && bundle.state != State::Leaving {
@@ -229,7 +234,7 @@ impl Pools {
 
     /// Gives back the bundles of an attempt, or all of the group. What processes hold of them stays theirs:
     /// the caller ends those whose grant says [`Grant::group`].
-    pub fn give_back(&mut self, group: GroupId, attempt: Option<u64>) {
+    pub fn give_back(&mut self, group: GroupId, attempt: Option<PlacementAttempt>) {
         let Some(bundles) = self.groups.get_mut(&group) else { return };
         let meant = |bundle: &&mut Bundle| attempt.is_none_or(|attempt| bundle.attempt == attempt);
         for bundle in bundles.values_mut().filter(meant) {
@@ -256,7 +261,7 @@ impl Pools {
 
     /// Groups and attempts whose bundles are prepared and of which nothing was heard for long; they count as
     /// asked about from now on.
-    pub fn unheard(&mut self, now: Instant) -> Vec<(GroupId, u64)> {
+    pub fn unheard(&mut self, now: Instant) -> Vec<(GroupId, PlacementAttempt)> {
         let mut found = Vec::new();
         if !std::mem::take(&mut self.has_prepared) {
             return found;
@@ -290,13 +295,13 @@ impl Pools {
 
     /// All groups and attempts whose bundles are reserved here.
     #[must_use]
-    pub fn attempts(&self) -> Set<(GroupId, u64)> {
+    pub fn attempts(&self) -> Set<(GroupId, PlacementAttempt)> {
         let all = self.groups.keys();
         all.flat_map(|group| self.reserved(*group).map(|(_, attempt)| (*group, attempt))).collect()
     }
 
     /// Bundles of a group that are reserved here, with their attempts.
-    pub fn reserved(&self, group: GroupId) -> impl Iterator<Item = (u32, u64)> {
+    pub fn reserved(&self, group: GroupId) -> impl Iterator<Item = (u32, PlacementAttempt)> {
         let bundles = self.groups.get(&group).into_iter().flatten();
         let stays = bundles.filter(|(_, bundle)| bundle.state != State::Leaving);
         stays.map(|(index, bundle)| (*index, bundle.attempt))
@@ -328,25 +333,25 @@ mod tests {
     fn a_bundle_is_reserved_once_however_often_it_is_asked_for() {
         let mut pools = Pools::new(cpus(3.0));
         let bundles = [(0, cpus(1.0)), (1, cpus(1.0))];
-        assert!(pools.prepare(group(1), 7, &bundles));
-        assert!(pools.prepare(group(1), 7, &bundles), "the answer was lost");
+        assert!(pools.prepare(group(1), PlacementAttempt(7), &bundles));
+        assert!(pools.prepare(group(1), PlacementAttempt(7), &bundles), "the answer was lost");
         assert_eq!(*pools.free(), cpus(1.0));
-        assert!(!pools.prepare(group(1), 8, &bundles), "of another attempt");
-        assert!(!pools.prepare(group(2), 1, &bundles), "no room for both");
+        assert!(!pools.prepare(group(1), PlacementAttempt(8), &bundles), "of another attempt");
+        assert!(!pools.prepare(group(2), PlacementAttempt(1), &bundles), "no room for both");
         assert_eq!(*pools.free(), cpus(1.0), "all or none");
-        pools.give_back(group(1), Some(6));
+        pools.give_back(group(1), Some(PlacementAttempt(6)));
         assert_eq!(*pools.free(), cpus(1.0), "another attempt");
-        pools.give_back(group(1), Some(7));
+        pools.give_back(group(1), Some(PlacementAttempt(7)));
         assert_eq!((pools.free(), pools.groups.is_empty()), (pools.total(), true));
     }
 
     #[test]
     fn only_what_is_committed_is_handed_out_and_only_within_its_bundle() {
         let mut pools = Pools::new(cpus(4.0));
-        assert!(pools.prepare(group(1), 1, &[(0, cpus(1.0)), (1, cpus(2.0))]));
+        assert!(pools.prepare(group(1), PlacementAttempt(1), &[(0, cpus(1.0)), (1, cpus(2.0))]));
         assert!(pools.acquire(&cpus(1.0), Some(&place(1, None))).is_none(), "not committed");
         assert!(pools.is_feasible(&cpus(2.0), Some(&place(1, None))), "it may be");
-        assert!(pools.commit(group(1), 1) && !pools.commit(group(2), 1));
+        assert!(pools.commit(group(1), PlacementAttempt(1)) && !pools.commit(group(2), PlacementAttempt(1)));
         assert!(!pools.is_feasible(&cpus(3.0), Some(&place(1, None))), "in one bundle, not over several");
         assert!(!pools.is_feasible(&cpus(2.0), Some(&place(1, Some(0)))));
         let grant = pools.acquire(&cpus(2.0), Some(&place(1, None))).expect("bundle 1");
@@ -364,14 +369,17 @@ mod tests {
     fn what_a_process_holds_returns_to_the_node_when_the_process_is_gone() {
         let mut pools = Pools::new(set(&[("CPU", 2.0), ("GPU", 2.0)]));
         let both = set(&[("CPU", 2.0), ("GPU", 1.0)]);
-        assert!(pools.prepare(group(1), 1, &[(0, both)]) && pools.commit(group(1), 1));
+        assert!(
+            pools.prepare(group(1), PlacementAttempt(1), &[(0, both)])
+                && pools.commit(group(1), PlacementAttempt(1))
+        );
         let held = set(&[("CPU", 1.0), ("GPU", 1.0)]);
         let grant = pools.acquire(&held, Some(&place(1, Some(0)))).expect("free");
         assert_eq!(grant.gpu_indices(), vec![0]);
         pools.give_back(group(1), None);
         assert_eq!(*pools.free(), set(&[("CPU", 1.0), ("GPU", 1.0)]));
         assert!(pools.acquire(&cpus(1.0), Some(&place(1, None))).is_none(), "it is leaving");
-        assert!(!pools.prepare(group(1), 2, &[(0, cpus(1.0))]), "it is leaving");
+        assert!(!pools.prepare(group(1), PlacementAttempt(2), &[(0, cpus(1.0))]), "it is leaving");
         let other = pools.acquire(&set(&[("GPU", 1.0)]), None).expect("the other GPU");
         assert_eq!(other.gpu_indices(), vec![1], "GPU 0 is in use");
         pools.release(&grant);
@@ -382,7 +390,10 @@ mod tests {
     #[test]
     fn a_debt_in_a_bundle_is_paid_before_its_resources_return() {
         let mut pools = Pools::new(cpus(1.0));
-        assert!(pools.prepare(group(1), 1, &[(0, cpus(1.0))]) && pools.commit(group(1), 1));
+        assert!(
+            pools.prepare(group(1), PlacementAttempt(1), &[(0, cpus(1.0))])
+                && pools.commit(group(1), PlacementAttempt(1))
+        );
         let parent = pools.acquire(&cpus(1.0), Some(&place(1, None))).expect("free");
         pools.lend_cpu(&parent);
         let child = pools.acquire(&cpus(1.0), Some(&place(1, None))).expect("lent");
@@ -398,26 +409,26 @@ mod tests {
     fn what_is_prepared_is_asked_about_after_a_while() {
         let mut pools = Pools::new(cpus(3.0));
         assert_eq!(pools.next_deadline(), None);
-        assert!(pools.prepare(group(1), 4, &[(0, cpus(1.0)), (1, cpus(1.0))]));
+        assert!(pools.prepare(group(1), PlacementAttempt(4), &[(0, cpus(1.0)), (1, cpus(1.0))]));
         let later = Instant(5 + PREPARED_NANOS);
         assert_eq!((pools.unheard(Instant(5)), pools.next_deadline()), (vec![], Some(later)));
-        assert_eq!(pools.unheard(later), vec![(group(1), 4)]);
+        assert_eq!(pools.unheard(later), vec![(group(1), PlacementAttempt(4))]);
         assert_eq!(pools.unheard(later), vec![], "it was asked about");
-        assert!(pools.commit(group(1), 4));
+        assert!(pools.commit(group(1), PlacementAttempt(4)));
         assert_eq!(pools.next_deadline(), None);
     }
 
     #[test]
     fn bundles_have_names_like_those_of_ray() {
         let mut pools = Pools::new(cpus(2.0));
-        assert!(pools.prepare(group(2), 1, &[(0, cpus(1.0)), (1, cpus(1.0))]));
+        assert!(pools.prepare(group(2), PlacementAttempt(1), &[(0, cpus(1.0)), (1, cpus(1.0))]));
         let free = |pools: &Pools| {
             let mut set = ResourceSet::default();
             pools.add_free_of_groups(&mut set);
             set
         };
         assert!(free(&pools).is_empty(), "not committed");
-        assert!(pools.commit(group(2), 1));
+        assert!(pools.commit(group(2), PlacementAttempt(1)));
         let amount = |name: &str| free(&pools).amount(&format!("{name}_00000000000000010000000000000002"));
         assert_eq!((amount("CPU_group"), amount("CPU_group_1")), (2 * UNIT, UNIT));
         assert_eq!(amount("bundle_group_0"), BUNDLE_SHARES);

@@ -7,7 +7,7 @@
 use sooner_wire::limits::PYTHON_VERSION_BYTES_MAX;
 use sooner_wire::message::{Message, PeerHello, PeerWelcome};
 use sooner_wire::version::{self, FEATURES, PROTOCOL_MAJOR, PROTOCOL_MINOR};
-use sooner_wire::{NodeId, WorkerId};
+use sooner_wire::{DialAttempt, NodeId, WorkerId};
 
 /// Whom a node asks for that knows the head's address only. No process has this id.
 pub const HEAD: WorkerId = WorkerId(0);
@@ -35,7 +35,7 @@ pub struct Party {
     /// The session that the connection carries.
     pub session: u64,
     /// Counts the hellos of that session, from one; zero in an answer.
-    pub attempt: u32,
+    pub attempt: DialAttempt,
     /// Bytes of that session that the peer has; `None` at the first connection of a session.
     pub received: Option<u64>,
 }
@@ -94,7 +94,7 @@ pub enum Refusal {
 
 /// What the side that dialled says first.
 #[must_use]
-pub fn hello(me: &Me, to: WorkerId, session: u64, attempt: u32, received: Option<u64>) -> PeerHello {
+pub fn hello(me: &Me, to: WorkerId, session: u64, attempt: DialAttempt, received: Option<u64>) -> PeerHello {
     PeerHello {
         major: PROTOCOL_MAJOR,
         minor: PROTOCOL_MINOR,
@@ -133,7 +133,7 @@ pub fn on_hello(message: &Message, me: &Me, certified: NodeId) -> Result<Party, 
         minor: version::spoken(hello.minor),
         features: hello.features & FEATURES,
         session: hello.session,
-        attempt: hello.attempt.unwrap_or(0),
+        attempt: hello.attempt.unwrap_or_default(),
         received: hello.received,
     })
 }
@@ -166,7 +166,7 @@ pub fn on_answer(message: &Message, sent: &PeerHello, certified: NodeId) -> Resu
         minor: version::spoken(welcome.minor),
         features: welcome.features & FEATURES,
         session: welcome.session,
-        attempt: 0,
+        attempt: DialAttempt::default(),
         received: Some(welcome.received),
     })
 }
@@ -192,7 +192,7 @@ mod tests {
 
     fn greet(change: impl FnOnce(&mut PeerHello)) -> Result<Party, Refusal> {
         let (a, b) = (process(NODE_A, 1), process(NODE_B, 2));
-        let mut said = hello(&a, b.id, 5, 1, Some(70));
+        let mut said = hello(&a, b.id, 5, DialAttempt(1), Some(70));
         change(&mut said);
         on_hello(&said.into(), &b, NODE_A)
     }
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn both_sides_learn_who_the_other_is() {
         let (a, b) = (process(NODE_A, 1), process(NODE_B, 2));
-        let said = hello(&a, b.id, 5, 1, Some(70));
+        let said = hello(&a, b.id, 5, DialAttempt(1), Some(70));
         let at_b = on_hello(&said.clone().into(), &b, NODE_A).expect("fits");
         assert_eq!((at_b.id, at_b.session, at_b.received), (a.id, 5, Some(70)));
         let at_a = on_answer(&welcome(&at_b, 80).into(), &said, NODE_B).expect("fits");
@@ -211,7 +211,7 @@ mod tests {
     fn a_node_that_knows_an_address_only_asks_for_the_head() {
         let a = process(NODE_A, 0);
         let head = Me { is_head: true, ..process(NODE_B, 0) };
-        let said = hello(&a, HEAD, 1, 1, None);
+        let said = hello(&a, HEAD, 1, DialAttempt(1), None);
         let at_head = on_hello(&said.clone().into(), &head, NODE_A).expect("is the head");
         let at_a = on_answer(&welcome(&at_head, 0).into(), &said, NODE_B).expect("fits");
         assert_eq!(at_a.id, head.id);
@@ -238,7 +238,7 @@ mod tests {
         let refused = greet(|hello| hello.from = WorkerId(NODE_B.0 + 1));
         assert_eq!(refused, Err(Refusal::NotOfItsNode { id: NODE_B.0 + 1, certified: NODE_A.0 }));
         let (a, b) = (process(NODE_A, 1), process(NODE_B, 2));
-        let said = hello(&a, b.id, 5, 1, None);
+        let said = hello(&a, b.id, 5, DialAttempt(1), None);
         let answer = PeerWelcome { minor: PROTOCOL_MINOR, features: 0, session: 5, received: 0 };
         let refused = on_answer(&answer.into(), &said, NODE_A);
         assert_eq!(refused, Err(Refusal::NotOfItsNode { id: b.id.0, certified: NODE_A.0 }));
@@ -257,7 +257,7 @@ mod tests {
     fn what_is_not_for_this_process_is_refused() {
         assert!(matches!(greet(|hello| hello.to = WorkerId(9)), Err(Refusal::NotForMe { .. })));
         let (a, b) = (process(NODE_A, 1), process(NODE_A, 1));
-        let said = hello(&a, b.id, 5, 1, None);
+        let said = hello(&a, b.id, 5, DialAttempt(1), None);
         assert_eq!(on_hello(&said.into(), &b, NODE_A), Err(Refusal::IsMe(b.id.0)));
         assert_eq!(on_hello(&Blocked {}.into(), &b, NODE_A), Err(Refusal::NoHello(14)));
     }
@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn a_refusal_and_a_strange_answer_are_told() {
         let (a, b) = (process(NODE_A, 1), process(NODE_B, 2));
-        let said = hello(&a, b.id, 5, 1, None);
+        let said = hello(&a, b.id, 5, DialAttempt(1), None);
         let refused = Refused { reason: "no".into() };
         assert_eq!(on_answer(&refused.into(), &said, NODE_B), Err(Refusal::Refused("no".into())));
         assert_eq!(on_answer(&Blocked {}.into(), &said, NODE_B), Err(Refusal::NoHello(14)));

@@ -25,6 +25,7 @@
 //! said hello once never takes the other's connection, because that hello may have arrived; a side that has
 //! not said it yet takes what comes.
 
+use sooner_wire::DialAttempt;
 use sooner_wire::limits::{
     ACK_BYTES, ACK_NANOS, HANDSHAKE_NANOS, LINK_BUFFER_BYTES_MAX, LINK_PATIENCE_NANOS, LINK_SHARE_BYTES,
     LINKS_BUFFER_BYTES_MAX, REDIAL_PAUSE_NANOS, REDIAL_PAUSE_NANOS_MAX,
@@ -43,7 +44,7 @@ pub struct Resume {
     /// The session, by a number that the dialling end drew.
     pub session: u64,
     /// Counts the hellos of a session: one that arrives after a later one is too late.
-    pub attempt: u32,
+    pub attempt: DialAttempt,
     /// Position up to which the dialling end has received; `None` if it was never answered.
     pub received: Option<u64>,
 }
@@ -121,7 +122,7 @@ pub struct Link {
     role: Role,
     dialling: Dialling,
     /// Hellos said, or the last one heard.
-    attempt: u32,
+    attempt: DialAttempt,
     /// There was a connection.
     was_open: bool,
     state: State,
@@ -148,7 +149,7 @@ impl Link {
             session,
             role: Role::Open,
             dialling: Dialling::No,
-            attempt: 0,
+            attempt: DialAttempt::default(),
             was_open: false,
             state: State::Cut(Instant(0)),
             pause_nanos: 0,
@@ -250,7 +251,7 @@ impl Link {
             return out.push(LinkAction::Close(connection));
         }
         self.role = Role::Dials;
-        self.attempt += 1;
+        self.attempt = self.attempt.next();
         self.dialling = Dialling::Greeting(connection, now);
         let received = self.was_open.then_some(self.received);
         let hello = Resume { session: self.session, attempt: self.attempt, received };
@@ -474,7 +475,7 @@ impl Link {
         self.dialling = Dialling::No;
         self.role = Role::Waits;
         self.session = session;
-        self.attempt = 0;
+        self.attempt = DialAttempt::default();
     }
 
     fn open(&mut self, connection: Connection, peer_received: u64, now: Instant, out: &mut LinkActions) {

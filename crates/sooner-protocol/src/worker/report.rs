@@ -99,7 +99,7 @@ impl WorkerCore {
             pushed: if state == 2 { pending.passed.pushed.0 } else { 0 },
             missing,
             resources,
-            attempt: u32::from(pending.passed.attempt),
+            attempt: pending.passed.attempt,
             retries: pending.retries,
             cancelled: pending.cancelled,
         }

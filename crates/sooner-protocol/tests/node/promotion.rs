@@ -8,7 +8,7 @@ use sooner_wire::message::{
     CopyGone, DropCopy, FreeBlocks, Located, Location, LostAt, Message, NodeGone, Priority, Promote,
     Promoted, Pull, Pulled, Relinquish, Relinquished, Relinquishing, Remote, SpillId,
 };
-use sooner_wire::{NodeId, ObjectId, TaskId, WorkerId};
+use sooner_wire::{FetchAttempt, NodeId, ObjectId, TaskId, TransferAttempt, WorkerId};
 
 use super::{NOW, cpus, on, told, worker_gone};
 
@@ -69,7 +69,7 @@ fn no() -> NodeAction {
 
 /// A node with a disk and a process, which pulls a value that its owner has it pull from the third node. The
 /// number of the stream.
-fn with_pull() -> (NodeCore, WorkerId, u64) {
+fn with_pull() -> (NodeCore, WorkerId, FetchAttempt) {
     let mut node = NodeCore::new(cpus(1.0), HERE.0, 2);
     node.join_cluster();
     node.ask_owners();
@@ -79,8 +79,14 @@ fn with_pull() -> (NodeCore, WorkerId, u64) {
     say(&mut node, process, pull());
     on(&mut node, |node, out| node.on_block(object(), BLOCK, out));
     let sender = Some(Remote { node: THIRD, location: Location { offset: 0, length: LENGTH } });
-    let word =
-        Located { object: object(), node: HERE, sender, generation: GENERATION, attempt: 9, is_copy: true };
+    let word = Located {
+        object: object(),
+        node: HERE,
+        sender,
+        generation: GENERATION,
+        attempt: Some(TransferAttempt(9)),
+        is_copy: true,
+    };
     let fetched = hear(&mut node, word);
     let [NodeAction::Fetch(fetching)] = &fetched[..] else { panic!("{fetched:?}") };
     let attempt = fetching.attempt;
@@ -248,7 +254,14 @@ fn an_owner_asks_its_own_node() {
     say(&mut node, reader, Pull { object, ..pull() });
     on(&mut node, |node, out| node.on_block(object, BLOCK, out));
     let sender = Some(pull().remote);
-    let word = Located { object, node: HERE, sender, generation: GENERATION, attempt: 1, is_copy: false };
+    let word = Located {
+        object,
+        node: HERE,
+        sender,
+        generation: GENERATION,
+        attempt: Some(TransferAttempt(1)),
+        is_copy: false,
+    };
     let fetched = say(&mut node, owner, word);
     let [NodeAction::Fetch(fetching)] = &fetched[..] else { panic!("{fetched:?}") };
     let attempt = fetching.attempt;

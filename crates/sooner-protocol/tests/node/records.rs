@@ -16,7 +16,7 @@ use sooner_wire::message::{
     GroupStrategy, Job, JobConfig, JobState, KillActor, Message, PlaceActor, Prepared, ReserveName,
 };
 use sooner_wire::record::{ACTORS, ActorRecord};
-use sooner_wire::{ActorId, Blob, NodeId, Takeover, TaskId, WorkerId};
+use sooner_wire::{ActorId, Blob, NodeId, PlacementAttempt, Takeover, TaskId, WorkerId};
 
 use super::{cpus, create, worker_gone};
 
@@ -543,7 +543,7 @@ fn groups_and_where_they_are_outlive_the_head() {
     // Its node prepares: what it is asked for is not seen by this harness, so it is said for whichever it is.
     let attempt = (u64::from(world.incarnation - 1) << 32) + 1;
     for node in world.nodes.keys().copied().collect::<Vec<_>>() {
-        let prepared = Prepared { group, attempt, step: BundleStep::Prepared };
+        let prepared = Prepared { group, attempt: PlacementAttempt(attempt), step: BundleStep::Prepared };
         let answer = sooner_protocol::uplink::BundleAnswer::Prepared(prepared);
         world.say(node, ToControl::Bundles(Box::new(answer)));
     }

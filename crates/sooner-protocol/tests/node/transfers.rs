@@ -9,7 +9,7 @@ use sooner_wire::message::{
     GivenBlocks, Locate, Located, Location, LostAt, Message, NodeGone, Outcome, Priority, Pull, Pulled,
     Remote, Settled, UnknownBlocks, Watch,
 };
-use sooner_wire::{NodeId, ObjectId, TaskId, WorkerId};
+use sooner_wire::{FetchAttempt, NodeId, ObjectId, TaskId, TransferAttempt, WorkerId};
 
 use super::{NOW, cpus, create, on, told, worker_gone};
 
@@ -50,7 +50,7 @@ fn free(offset: u64) -> FreeBlocks {
 }
 
 /// A client asks, and there is a block at 64. The number of the stream.
-fn fetch(node: &mut NodeCore, client: WorkerId) -> u64 {
+fn fetch(node: &mut NodeCore, client: WorkerId) -> FetchAttempt {
     let asked = say(node, client, pull());
     assert_eq!(asked, [NodeAction::AllocateFor { object: object(), bytes: LENGTH }]);
     let fetched = on(node, |node, out| node.on_block(object(), 64, out));
@@ -373,7 +373,14 @@ fn a_copy_is_made_as_its_owner_says_and_goes_when_the_owner_lets_it() {
     assert_eq!(node.begin_serving_copy(object, 5, LENGTH), ServedCopy::NotYet);
 
     let sender = Remote { node: third, location: Location { offset: 0, length: LENGTH } };
-    let word = Located { object, node: HERE, sender: Some(sender), generation: 5, attempt: 9, is_copy: true };
+    let word = Located {
+        object,
+        node: HERE,
+        sender: Some(sender),
+        generation: 5,
+        attempt: Some(TransferAttempt(9)),
+        is_copy: true,
+    };
     let fetched = routed(&mut node, FAR, word.clone());
     let [NodeAction::Fetch(fetching)] = &fetched[..] else { panic!("{fetched:?}") };
     assert_eq!(
@@ -386,14 +393,14 @@ fn a_copy_is_made_as_its_owner_says_and_goes_when_the_owner_lets_it() {
     assert_eq!(node.begin_serving_copy(object, 5, LENGTH + 1), ServedCopy::NotYet);
 
     // Another sender: the stream goes on behind what has come by then.
-    let switched = routed(&mut node, FAR, Located { attempt: 10, ..word });
+    let switched = routed(&mut node, FAR, Located { attempt: Some(TransferAttempt(10)), ..word });
     let [NodeAction::Fetch(next)] = &switched[..] else { panic!("{switched:?}") };
     assert_eq!((next.after, next.block), (Some(attempt), 64));
     let attempt = next.attempt;
     let came = on(&mut node, |node, out| node.on_bytes(object, attempt, LENGTH, out));
     let location = Some(Location { offset: 64, length: LENGTH });
     let here = told(first, Pulled { object, location, failure: None, tried: None });
-    assert_eq!(came, [to_owner(CopyMade { object, node: HERE, attempt: 10 }), here]);
+    assert_eq!(came, [to_owner(CopyMade { object, node: HERE, attempt: TransferAttempt(10) }), here]);
 
     assert_eq!(node.begin_serving_copy(object, 4, LENGTH), ServedCopy::No, "of another execution");
     assert_eq!(node.begin_serving_copy(object, 5, LENGTH), ServedCopy::Here(64));
@@ -419,7 +426,14 @@ fn with_copy() -> (NodeCore, WorkerId, WorkerId) {
     say(&mut node, first, pull());
     on(&mut node, |node, out| node.on_block(object, 64, out));
     let sender = Some(Remote { node: THERE, location: Location { offset: 128, length: LENGTH } });
-    let word = Located { object, node: HERE, sender, generation: 5, attempt: 9, is_copy: false };
+    let word = Located {
+        object,
+        node: HERE,
+        sender,
+        generation: 5,
+        attempt: Some(TransferAttempt(9)),
+        is_copy: false,
+    };
     let fetched = routed(&mut node, FAR, word);
     let [NodeAction::Fetch(fetching)] = &fetched[..] else { panic!("{fetched:?}") };
     let attempt = fetching.attempt;

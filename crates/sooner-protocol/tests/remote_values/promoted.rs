@@ -1,6 +1,7 @@
 //! Values that are lost where they were made, and copies that take their place
 //! (`docs/adr/0052-copies-become-values.md`).
 
+use sooner_wire::TransferAttempt;
 use sooner_wire::message::{
     AddBorrow, BlocksLost, CopyGone, CopyMade, DropCopy, Fetch, Locate, Located, Promote, Promoted,
     SenderFailed,
@@ -21,11 +22,11 @@ fn elsewhere(node: NodeId, offset: u64) -> Outcome {
 }
 
 /// A node is named a sender. By which word, and of which execution.
-fn located(out: &Actions, to: NodeId) -> (u64, u64) {
+fn located(out: &Actions, to: NodeId) -> (TransferAttempt, u64) {
     let word = out.iter().find_map(|action| match action {
         Action::Send { message, .. } => match &**message {
             Message::Located(Located { node, attempt, generation, .. }) if *node == to => {
-                Some((*attempt, *generation))
+                Some(((*attempt)?, *generation))
             }
             _ => None,
         },

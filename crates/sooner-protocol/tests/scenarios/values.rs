@@ -6,7 +6,7 @@
 use sooner_protocol::node::objects::{Fetching, Serves, StreamEnd};
 use sooner_protocol::node::{ServedCopy, ServedSpill};
 use sooner_wire::message::{Location, Outcome, Place, SpillId};
-use sooner_wire::{ObjectId, WorkerId};
+use sooner_wire::{FetchAttempt, ObjectId, WorkerId};
 
 use super::cluster::{Cluster, End, Item, node_of};
 
@@ -104,7 +104,7 @@ impl Cluster {
         self.with_node(at, |node, out| node.on_bytes(object, attempt, length, out));
     }
 
-    pub fn stop_fetching(&mut self, at: usize, object: ObjectId, attempt: u64) {
+    pub fn stop_fetching(&mut self, at: usize, object: ObjectId, attempt: FetchAttempt) {
         for node in &mut self.nodes {
             node.fetches.retain(|stream| {
                 stream.to != at || stream.fetching.object != object || stream.fetching.attempt != attempt

@@ -38,7 +38,7 @@ use sooner_protocol::session::hello::Me;
 use sooner_store::{Mapping, Progress};
 use sooner_wire::limits::{DATA_CONNECTIONS, DATA_IDLE_NANOS, DATA_PATIENCE_NANOS, FAR_NANOS};
 use sooner_wire::message::Location;
-use sooner_wire::{NodeId, ObjectId, WorkerId};
+use sooner_wire::{FetchAttempt, NodeId, ObjectId, WorkerId};
 
 use super::notes::Notes;
 use super::send_buffers::SendBuffer;
@@ -104,7 +104,7 @@ pub enum DataEvent {
         /// Which value.
         object: ObjectId,
         /// Which stream.
-        attempt: u64,
+        attempt: FetchAttempt,
         /// From its beginning.
         bytes: u64,
     },
@@ -113,7 +113,7 @@ pub enum DataEvent {
         /// Of which value.
         object: ObjectId,
         /// Which stream.
-        attempt: u64,
+        attempt: FetchAttempt,
         /// Why.
         end: StreamEnd,
     },
@@ -151,7 +151,7 @@ pub enum ForData {
 /// What the node tells the thread.
 enum Command {
     Fetch { fetching: Fetching, progress: Arc<Progress>, address: Option<SocketAddr> },
-    Stop { attempt: u64 },
+    Stop { attempt: FetchAttempt },
     Answer { ticket: Ticket, block: u64, serves: Serves, progress: Option<Arc<Progress>> },
     Send { ticket: Ticket, buffer: SendBuffer },
     Admit { socket: OwnedFd, address: SocketAddr, what: ForData },
@@ -183,7 +183,7 @@ pub struct Data {
     shared: Arc<Shared>,
     mapping: Arc<Mapping>,
     /// What is being written, by attempt.
-    moving: HashMap<u64, Arc<Progress>>,
+    moving: HashMap<FetchAttempt, Arc<Progress>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -234,7 +234,7 @@ impl Data {
 
     /// Ends a stream. When this returns, nothing is written to its block any more. Gives how many bytes are
     /// there.
-    pub fn stop(&mut self, attempt: u64) -> Option<u64> {
+    pub fn stop(&mut self, attempt: FetchAttempt) -> Option<u64> {
         let progress = self.moving.remove(&attempt)?;
         progress.close();
         self.tell(Command::Stop { attempt });
@@ -249,7 +249,7 @@ impl Data {
     /// The same for a copy in a block: all of it, or as far as a stream has brought it. False if that stream
     /// has ended: ask the node again, the block is not read.
     #[must_use]
-    pub fn answer_copy(&self, ticket: Ticket, block: u64, stream: Option<u64>) -> bool {
+    pub fn answer_copy(&self, ticket: Ticket, block: u64, stream: Option<FetchAttempt>) -> bool {
         let progress = stream.and_then(|attempt| self.moving.get(&attempt)).cloned();
         if stream.is_some() && progress.is_none() {
             return false;

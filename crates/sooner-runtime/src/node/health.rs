@@ -18,7 +18,7 @@ use sooner_protocol::session::hello::{Me, hello, on_answer};
 use sooner_protocol::time::Instant;
 use sooner_wire::limits::HANDSHAKE_NANOS;
 use sooner_wire::message::{Heartbeat, Message, PeerHello, Settings};
-use sooner_wire::{NodeId, WorkerId};
+use sooner_wire::{DialAttempt, NodeId, WorkerId};
 
 use super::cluster::Itself;
 use super::cluster::fate::Fate;
@@ -299,7 +299,7 @@ impl Pulse {
         let _ = epoll::delete(&self.epoll, &socket);
         let name = Destination::Health.server_name(head);
         let stream = Stream::Tls(Box::new(TlsStream::dial(socket, &self.identity, name)));
-        let said = hello(&self.me, WorkerId(head.0), 0, 0, None);
+        let said = hello(&self.me, WorkerId(head.0), 0, DialAttempt::default(), None);
         match Conn::add(stream, &self.epoll, LINE) {
             Ok(mut framed) => {
                 framed.push(&said.clone().into());

@@ -36,8 +36,8 @@ use sooner_object_store::{SpillObjects, StoreUrl};
 use sooner_protocol::node::objects::{Fetching, StreamEnd};
 use sooner_store::Mapping;
 use sooner_store::spill::{SpillFiles, SpillLimits, SpillPlace, SpillPulse, SpillSpace};
-use sooner_wire::ObjectId;
 use sooner_wire::message::{Place, SpillId};
+use sooner_wire::{FetchAttempt, ObjectId};
 
 use self::disk::Disk;
 use self::reading::Reading;
@@ -84,7 +84,7 @@ pub enum SpillEvent {
         /// Which.
         object: ObjectId,
         /// By which stream.
-        attempt: u64,
+        attempt: FetchAttempt,
         /// Its length.
         bytes: u64,
     },
@@ -93,7 +93,7 @@ pub enum SpillEvent {
         /// Which.
         object: ObjectId,
         /// By which stream.
-        attempt: u64,
+        attempt: FetchAttempt,
         /// As the node sees it.
         end: StreamEnd,
         /// Why.
@@ -180,9 +180,9 @@ pub struct Spiller {
     mapping: Arc<Mapping>,
     pulse: Arc<SpillPulse>,
     /// What is read, by attempt.
-    moving: HashMap<u64, Arc<Reading>>,
+    moving: HashMap<FetchAttempt, Arc<Reading>>,
     /// Readings that were stopped within a piece.
-    stopped: HashMap<u64, Arc<Reading>>,
+    stopped: HashMap<FetchAttempt, Arc<Reading>>,
 }
 
 /// A disk that has not answered for so long hangs: the end of the session does not wait for it.
@@ -272,7 +272,7 @@ impl Spiller {
 
     /// Ends a reading. The block to which the disk still writes at the moment, if it does: it must stay as it
     /// is until [`SpillEvent::LetGo`].
-    pub fn stop(&mut self, attempt: u64) -> Option<u64> {
+    pub fn stop(&mut self, attempt: FetchAttempt) -> Option<u64> {
         let reading = self.moving.remove(&attempt)?;
         if !reading.stop() {
             return None;

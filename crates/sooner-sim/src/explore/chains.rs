@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use sooner_protocol::worker::ownership::{Assigned, ChainAction, ChainLimits, Chains};
-use sooner_wire::{NodeId, ObjectId, TaskId, WorkerId};
+use sooner_wire::{NodeId, ObjectId, TaskId, TransferAttempt, WorkerId};
 
 use super::plain::{self, Model};
 use super::search::Found;
@@ -45,8 +45,8 @@ pub struct Broadcasts {
 #[derive(Debug, Clone, Copy, Hash)]
 enum News {
     Wants,
-    Complete(u64),
-    Failed(u64),
+    Complete(TransferAttempt),
+    Failed(TransferAttempt),
     Dropped,
     Leaves,
 }
@@ -63,7 +63,7 @@ enum Told {
 enum Phase {
     Idle,
     Asked,
-    Pulling { sender: usize, attempt: u64 },
+    Pulling { sender: usize, attempt: TransferAttempt },
     Here { kept: bool, counts: bool },
 }
 

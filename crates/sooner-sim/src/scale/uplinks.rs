@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use sooner_protocol::node::ServedCopy;
 use sooner_protocol::node::objects::{Fetching, Serves, StreamEnd};
 use sooner_protocol::time::Instant;
-use sooner_wire::ObjectId;
+use sooner_wire::{FetchAttempt, ObjectId};
 
 use super::plan::SECOND;
 use super::world::{Event, World};
@@ -90,7 +90,7 @@ impl World {
         self.after(latency, Event::Ask(number));
     }
 
-    pub(super) fn stop_fetching(&mut self, at: usize, object: ObjectId, attempt: u64) {
+    pub(super) fn stop_fetching(&mut self, at: usize, object: ObjectId, attempt: FetchAttempt) {
         let is_it = |transfer: &Transfer| {
             transfer.receiver == at
                 && (transfer.fetching.object, transfer.fetching.attempt) == (object, attempt)

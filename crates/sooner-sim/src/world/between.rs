@@ -5,7 +5,7 @@ use sooner_protocol::node::objects::{Fetching, Serves, StreamEnd};
 use sooner_protocol::node::{ServedCopy, ServedSpill};
 use sooner_protocol::probes::hit;
 use sooner_wire::message::{Message, PeerConnected, Place, Routed, SpillId};
-use sooner_wire::{ObjectId, WorkerId};
+use sooner_wire::{FetchAttempt, ObjectId, WorkerId};
 
 use super::node::SEVERAL;
 use super::processes::{id_of, node_at, number_of, number_of_node};
@@ -123,7 +123,7 @@ impl World {
     }
 
     /// Nothing is written for them from now on.
-    pub(super) fn stop_fetching(&mut self, at: usize, object: ObjectId, attempt: u64) {
+    pub(super) fn stop_fetching(&mut self, at: usize, object: ObjectId, attempt: FetchAttempt) {
         for fetch in &mut self.nodes[at].fetches {
             fetch.is_stopped |= (fetch.fetching.object, fetch.fetching.attempt) == (object, attempt);
         }
@@ -217,7 +217,7 @@ impl World {
         self.go_on_fetching(at, number);
     }
 
-    fn find_nothing(&mut self, at: usize, object: ObjectId, attempt: u64) {
+    fn find_nothing(&mut self, at: usize, object: ObjectId, attempt: FetchAttempt) {
         let SimNode { core, out, .. } = &mut self.nodes[at];
         core.on_stream_end(object, attempt, StreamEnd::NotThere, out);
         self.list_node_at(at);

@@ -7,7 +7,7 @@
 use minicbor::{Decode, Encode};
 
 use crate::strategy::LabelTerm;
-use crate::{GroupId, NodeId, ResourceSet, WorkerId};
+use crate::{GroupId, NodeId, PlacementAttempt, ResourceSet, WorkerId};
 
 /// How the bundles of a group lie to each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
@@ -151,7 +151,7 @@ pub struct Prepare {
     pub group: GroupId,
     /// Which try this is; answers to an earlier one do not count.
     #[n(1)]
-    pub attempt: u64,
+    pub attempt: PlacementAttempt,
     /// Places among the group's bundles, and what to reserve for each.
     #[n(2)]
     pub bundles: Vec<(u32, ResourceSet)>,
@@ -181,7 +181,7 @@ pub struct Prepared {
     #[n(0)]
     pub group: GroupId,
     #[n(1)]
-    pub attempt: u64,
+    pub attempt: PlacementAttempt,
     #[n(2)]
     pub step: BundleStep,
 }
@@ -195,7 +195,7 @@ pub struct Commit {
     #[n(0)]
     pub group: GroupId,
     #[n(1)]
-    pub attempt: u64,
+    pub attempt: PlacementAttempt,
 }
 
 row! { 165 Commit: [directory -> node]; no values; }
@@ -208,7 +208,7 @@ pub struct Release {
     pub group: GroupId,
     /// `None`: all of the group; it does not exist any more.
     #[n(1)]
-    pub attempt: Option<u64>,
+    pub attempt: Option<PlacementAttempt>,
 }
 
 row! { 166 Release: [directory -> node]; no values; }
@@ -226,7 +226,7 @@ pub struct FindGroup {
     #[n(2)]
     pub title: Option<(String, String)>,
     #[n(3)]
-    pub attempt: Option<u64>,
+    pub attempt: Option<PlacementAttempt>,
 }
 
 row! {

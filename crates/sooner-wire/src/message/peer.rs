@@ -2,7 +2,7 @@
 
 use minicbor::{Decode, Encode};
 
-use crate::WorkerId;
+use crate::{DialAttempt, WorkerId};
 
 /// First message of whoever dialled.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
@@ -32,7 +32,7 @@ pub struct PeerHello {
     pub received: Option<u64>,
     /// Counts the hellos of a session: one that arrives after a later one is too late. Zero if it is absent.
     #[n(8)]
-    pub attempt: Option<u32>,
+    pub attempt: Option<DialAttempt>,
 }
 
 row! { 90 PeerHello: [process -> process, node -> node, node -> control]; no values; }

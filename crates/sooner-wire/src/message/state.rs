@@ -7,7 +7,7 @@
 use minicbor::{Decode, Encode};
 
 use super::GroupRow;
-use crate::{ActorId, Blob, FunctionId, NodeId, ObjectId, ResourceSet, TaskId, WorkerId};
+use crate::{ActorId, Blob, ExecutionAttempt, FunctionId, NodeId, ObjectId, ResourceSet, TaskId, WorkerId};
 
 /// What a question is about; several may be asked at once.
 pub mod about {
@@ -252,7 +252,7 @@ pub struct TaskRow {
     #[n(7)]
     pub resources: Option<ResourceSet>,
     #[n(8)]
-    pub attempt: u32,
+    pub attempt: ExecutionAttempt,
     #[n(9)]
     pub retries: i32,
     #[n(10)]

@@ -4,7 +4,10 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::frame::{HEAD_BYTES, whole_frame};
-use crate::{Blob, FunctionId, Name, NodeId, ResourceSet, ShapeId, Takeover, TaskId, WorkerId};
+use crate::{
+    Blob, DialAttempt, FetchAttempt, FunctionId, Name, NodeId, ResourceSet, ShapeId, Takeover, TaskId,
+    TransferAttempt, WorkerId,
+};
 
 fn round_trip(message: Message) {
     let mut bytes = Vec::new();
@@ -126,19 +129,27 @@ fn mixed(add: &mut impl FnMut(Message)) {
     let location = remote.location;
     for generation in [None, Some(7)] {
         let object = task.object(1);
-        add(Fetching { object, location, begin: 3, end: 9, attempt: 2, generation }.into());
+        add(Fetching { object, location, begin: 3, end: 9, attempt: FetchAttempt(2), generation }.into());
     }
     let (object, node) = (task.object(1), remote.node);
     add(Locate { object, node }.into());
     for sender in [None, Some(remote)] {
-        add(Located { object, node, sender, generation: 3, attempt: 4, is_copy: true }.into());
+        add(Located {
+            object,
+            node,
+            sender,
+            generation: 3,
+            attempt: Some(TransferAttempt(4)),
+            is_copy: true,
+        }
+        .into());
     }
-    add(CopyMade { object, node, attempt: 4 }.into());
+    add(CopyMade { object, node, attempt: TransferAttempt(4) }.into());
     add(CopyGone { object, node }.into());
-    add(SenderFailed { object, node, attempt: 4 }.into());
+    add(SenderFailed { object, node, attempt: TransferAttempt(4) }.into());
     add(DropCopy { object, node }.into());
     let reason = FetchEnd::Unwanted;
-    add(FetchEnded { object: task.object(1), attempt: 2, reason }.into());
+    add(FetchEnded { object: task.object(1), attempt: FetchAttempt(2), reason }.into());
     add(FreeAt { node: remote.node, offsets: vec![64, 128] }.into());
     add(LostAt { node: remote.node, offsets: vec![64] }.into());
     add(GiveBlock { offset: 64, owner: WorkerId(7), object: Some(task.object(1)) }.into());
@@ -168,7 +179,7 @@ fn mixed(add: &mut impl FnMut(Message)) {
         to: WorkerId(9),
         session: 3,
         received: Some(1 << 40),
-        attempt: Some(3),
+        attempt: Some(DialAttempt(3)),
     }
     .into());
     add(PeerWelcome { minor: 0, features: 0, session: 3, received: 0 }.into());

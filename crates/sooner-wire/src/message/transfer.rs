@@ -4,7 +4,7 @@ use minicbor::{Decode, Encode};
 
 use super::{Failure, Location, Remote};
 use crate::limits::CHUNK_BYTES_MAX;
-use crate::{NodeId, ObjectId};
+use crate::{FetchAttempt, NodeId, ObjectId, TransferAttempt};
 
 /// How soon a value is pulled: before others that wait for room or bandwidth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
@@ -101,10 +101,11 @@ pub struct Located {
     /// Which execution the bytes are of: what is there of another one is worth nothing.
     #[n(3)]
     pub generation: u64,
-    /// The number of this word: the latest holds. Zero: the owner does not count on a copy there, and wants
-    /// to hear nothing.
+    /// The number of this word: the latest holds. `None`, a zero on the wire: the owner does not count on a
+    /// copy there, and wants to hear nothing.
     #[n(4)]
-    pub attempt: u64,
+    #[cbor(with = "zero", has_nil)]
+    pub attempt: Option<TransferAttempt>,
     /// The sender has a copy, perhaps only a part of one: it knows by itself in which block.
     #[n(5)]
     pub is_copy: bool,
@@ -114,6 +115,36 @@ row! {
     123 Located: [process -> node, process => node]; no values;
     only if |said, ends| ends.are_owner_and_copy(said.object, said.node),
         else "it is about another process's value, or about a copy of another node";
+}
+
+/// The encoding of an attempt that there may not be: zero where there is none. It is never left out.
+mod zero {
+    use minicbor::decode::Error as DecodeError;
+    use minicbor::encode::{Error as EncodeError, Write};
+    use minicbor::{Decoder, Encoder};
+
+    use crate::TransferAttempt;
+
+    pub(super) fn encode<C, W: Write>(
+        attempt: &Option<TransferAttempt>,
+        e: &mut Encoder<W>,
+        _: &mut C,
+    ) -> Result<(), EncodeError<W::Error>> {
+        e.u64(attempt.map_or(0, |attempt| attempt.0))?.ok()
+    }
+
+    pub(super) fn decode<C>(d: &mut Decoder<'_>, _: &mut C) -> Result<Option<TransferAttempt>, DecodeError> {
+        let number = d.u64()?;
+        Ok((number > 0).then_some(TransferAttempt(number)))
+    }
+
+    pub(super) const fn is_nil(_: &Option<TransferAttempt>) -> bool {
+        false
+    }
+
+    pub(super) const fn nil() -> Option<Option<TransferAttempt>> {
+        None
+    }
 }
 
 /// A node to the owner of an object: a copy is complete.
@@ -126,7 +157,7 @@ pub struct CopyMade {
     pub node: NodeId,
     /// Of the word of the owner's that it followed last.
     #[n(2)]
-    pub attempt: u64,
+    pub attempt: TransferAttempt,
 }
 
 row! {
@@ -163,7 +194,7 @@ pub struct SenderFailed {
     pub node: NodeId,
     /// Of the word of the owner's that named the sender.
     #[n(2)]
-    pub attempt: u64,
+    pub attempt: TransferAttempt,
 }
 
 row! {
@@ -256,7 +287,7 @@ pub struct Fetching {
     pub end: u64,
     /// A number of the asker's, which the chunks repeat.
     #[n(4)]
-    pub attempt: u64,
+    pub attempt: FetchAttempt,
     /// A copy of this generation is wanted, wherever it lies: the receiver knows in which block, and the
     /// offset says nothing.
     #[n(5)]
@@ -285,7 +316,7 @@ pub struct FetchEnded {
     #[n(0)]
     pub object: ObjectId,
     #[n(1)]
-    pub attempt: u64,
+    pub attempt: FetchAttempt,
     #[n(2)]
     pub reason: FetchEnd,
 }
@@ -339,7 +370,7 @@ row! { 136 MemoryOpen: [node -> node]; no values; }
 pub struct Lent {
     /// Of the [`Fetching`] that it answers.
     #[n(0)]
-    pub attempt: u64,
+    pub attempt: FetchAttempt,
     /// Bytes of the value before the first and up to the last.
     #[n(1)]
     pub begin: u64,
@@ -380,7 +411,7 @@ pub const CHUNK_HEAD_BYTES: usize = 32;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkHead {
     /// Of the [`Fetching`] that it answers.
-    pub attempt: u64,
+    pub attempt: FetchAttempt,
     /// Bytes of the value before these.
     pub at: u64,
     /// The number of the value's task, so that two sides that disagree notice.
@@ -413,7 +444,7 @@ impl ChunkHead {
         let mut bytes = [0; CHUNK_HEAD_BYTES];
         bytes[..4].copy_from_slice(&(self.length + Self::COUNTED).to_le_bytes());
         bytes[4..6].copy_from_slice(&CHUNK_KIND.to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.attempt.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.attempt.0.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.at.to_le_bytes());
         bytes[24..].copy_from_slice(&self.number.to_le_bytes());
         bytes
@@ -438,7 +469,7 @@ impl ChunkHead {
         if at.checked_add(u64::from(length)).is_none() {
             return Err(ChunkFault::Position(at));
         }
-        Ok(Self { attempt: number(8), at, number: number(24), length })
+        Ok(Self { attempt: FetchAttempt(number(8)), at, number: number(24), length })
     }
 }
 
@@ -446,7 +477,8 @@ impl ChunkHead {
 mod tests {
     use super::*;
 
-    const HEAD: ChunkHead = ChunkHead { attempt: 7, at: 1 << 40, number: 3, length: CHUNK_BYTES_MAX };
+    const HEAD: ChunkHead =
+        ChunkHead { attempt: FetchAttempt(7), at: 1 << 40, number: 3, length: CHUNK_BYTES_MAX };
 
     #[test]
     fn a_head_is_read_as_it_was_written() {
@@ -458,6 +490,21 @@ mod tests {
         let expected =
             "1800040082000000".to_owned() + "0700000000000000" + "0000000000010000" + "0300000000000000";
         assert_eq!(written, expected);
+    }
+
+    #[test]
+    fn an_owner_that_counts_on_no_copy_says_zero() {
+        let (object, node) = (ObjectId::default(), NodeId(1));
+        let attempt = None;
+        let none = Located { object, node, sender: None, generation: 0, attempt, is_copy: false };
+        let attempt = Some(TransferAttempt(7));
+        let one = Located { attempt, ..none.clone() };
+        for (said, number) in [(none, 0), (one, 7)] {
+            let bytes = minicbor::to_vec(&said).expect("memory");
+            // A number, and whether the sender has a copy, end it.
+            assert_eq!(bytes[bytes.len() - 2..], [number, 0xf4]);
+            assert_eq!(minicbor::decode::<Located>(&bytes).expect("as it was written"), said);
+        }
     }
 
     #[test]

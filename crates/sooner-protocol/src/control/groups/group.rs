@@ -5,7 +5,7 @@ use sooner_wire::message::{
     Bundle, BundleRow, Commit, GroupPhase, GroupRow, GroupState, GroupStrategy, Prepare, Release,
 };
 use sooner_wire::record::{BundleRecord, GroupRecord};
-use sooner_wire::{GroupId, NodeId, ResourceSet, WorkerId};
+use sooner_wire::{GroupId, NodeId, PlacementAttempt, ResourceSet, WorkerId};
 
 use super::GroupAction;
 use crate::scheduling::policy::NodeRow;
@@ -15,7 +15,7 @@ use crate::time::Instant;
 use crate::uplink::BundleOrder;
 
 /// Where a bundle is, and by which attempt it was reserved there.
-pub(super) type Place = (NodeId, u64);
+pub(super) type Place = (NodeId, PlacementAttempt);
 
 /// What must outlive a restart of the control service: written before the first `Commit`, and when a group is
 /// made or a bundle loses its place.
@@ -71,7 +71,7 @@ pub(super) struct Group {
     pub(super) record: Record,
     pub(super) phase: Phase,
     /// The number of the latest attempt.
-    pub(super) attempt: u64,
+    pub(super) attempt: PlacementAttempt,
     /// Nodes that were told to commit and have not said that they did.
     pub(super) uncommitted: Set<Place>,
     /// It was created once.
@@ -101,7 +101,7 @@ pub(super) fn blank_row(group: GroupId, strategy: GroupStrategy) -> GroupRow {
 }
 
 impl Group {
-    pub(super) fn new(record: Record, attempt: u64) -> Self {
+    pub(super) fn new(record: Record, attempt: PlacementAttempt) -> Self {
         Self {
             record,
             phase: Phase::Waiting { until: None },
@@ -126,7 +126,7 @@ impl Group {
         self.record.bundles.iter().filter_map(|(_, place)| *place)
     }
 
-    pub(super) fn is_at(&self, node: NodeId, attempt: u64) -> bool {
+    pub(super) fn is_at(&self, node: NodeId, attempt: PlacementAttempt) -> bool {
         self.places().any(|place| place == (node, attempt))
     }
 
@@ -160,7 +160,7 @@ impl Group {
             reason: self.reason.clone(),
             detached: self.record.driver.is_none(),
             // Above is the incarnation of the control service.
-            attempts: self.attempt as u32,
+            attempts: self.attempt.0 as u32,
         }
     }
 
@@ -185,7 +185,7 @@ impl Group {
                 return self.wait(reason, true);
             }
         };
-        self.attempt += 1;
+        self.attempt = self.attempt.next();
         let mut by_node: Map<NodeId, Vec<(u32, ResourceSet)>> = Map::default();
         for (index, node) in &places {
             let resources = self.record.bundles[*index as usize].0.resources.clone();

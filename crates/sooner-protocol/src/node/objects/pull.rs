@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 
 use sooner_wire::limits::PULL_ROOM_NANOS;
 use sooner_wire::message::{Failure, FailureCode, Location, Priority, Pull, Remote, SpillId};
-use sooner_wire::{NodeId, ObjectId, WorkerId, size};
+use sooner_wire::{FetchAttempt, NodeId, ObjectId, TransferAttempt, WorkerId, size};
 
 use crate::table::Map;
 use crate::time::Instant;
@@ -58,7 +58,7 @@ pub enum PullAction {
         /// Of which object.
         object: ObjectId,
         /// Which stream.
-        attempt: u64,
+        attempt: FetchAttempt,
     },
     /// The value is here. The asker holds the block from now on.
     Here {
@@ -100,14 +100,14 @@ pub enum PullAction {
         /// Of which object.
         object: ObjectId,
         /// By which word of the owner's.
-        attempt: u64,
+        attempt: TransferAttempt,
     },
     /// Tell the owner that the rest does not come.
     SenderFailed {
         /// Of which object.
         object: ObjectId,
         /// By which word of the owner's.
-        attempt: u64,
+        attempt: TransferAttempt,
     },
     /// Ask the owner whether a copy may go; [`Pulls::on_drop`] follows.
     Leave(ObjectId),
@@ -125,12 +125,12 @@ pub struct Fetching {
     /// The block that they go to.
     pub block: u64,
     /// The number of the stream.
-    pub attempt: u64,
+    pub attempt: FetchAttempt,
     /// The sender has a copy of this generation, and knows by itself in which block.
     pub generation: Option<u64>,
     /// The stream to the same block that this one follows: it ends now, and what came by it since is here,
     /// too.
-    pub after: Option<u64>,
+    pub after: Option<FetchAttempt>,
 }
 
 /// Why a stream ended early.
@@ -156,7 +156,7 @@ enum State {
     /// So many bytes are in the block; the owner has to say who has the rest.
     Asking { block: u64, at: u64 },
     /// So many bytes are in the block.
-    Moving { block: u64, at: u64, attempt: u64 },
+    Moving { block: u64, at: u64, attempt: FetchAttempt },
 }
 
 /// Who waits for a value, and since when.
@@ -322,7 +322,13 @@ impl Pulls {
     }
 
     /// So many bytes of an object are in its block.
-    pub fn on_bytes(&mut self, object: ObjectId, attempt: u64, bytes: u64, out: &mut Vec<PullAction>) {
+    pub fn on_bytes(
+        &mut self,
+        object: ObjectId,
+        attempt: FetchAttempt,
+        bytes: u64,
+        out: &mut Vec<PullAction>,
+    ) {
         let Some(Open {
             remote,
             state: State::Moving { block, at, attempt: current },
@@ -363,7 +369,7 @@ impl Pulls {
     pub fn on_stream_end(
         &mut self,
         object: ObjectId,
-        attempt: u64,
+        attempt: FetchAttempt,
         end: StreamEnd,
         out: &mut Vec<PullAction>,
     ) {
@@ -562,15 +568,15 @@ impl Pulls {
         self.admit(out);
     }
 
-    fn next_attempt(&mut self) -> u64 {
+    fn next_attempt(&mut self) -> FetchAttempt {
         self.made += 1;
-        self.made
+        FetchAttempt(self.made)
     }
 }
 
 impl Open {
     /// The stream that it is in the state to open.
-    fn fetch(&self, object: ObjectId, after: Option<u64>) -> PullAction {
+    fn fetch(&self, object: ObjectId, after: Option<FetchAttempt>) -> PullAction {
         let State::Moving { block, at, attempt } = self.state else { unreachable!("it moves") };
         let generation = self.directed.as_ref().and_then(directed::Directed::of_copy);
         PullAction::Fetch(Fetching { object, remote: self.remote, at, block, attempt, generation, after })

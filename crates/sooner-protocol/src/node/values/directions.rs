@@ -5,7 +5,7 @@
 //! node sees to it that it hears of its end: so no question stays open.
 
 use sooner_wire::message::{CopyGone, CopyMade, DropCopy, Locate, Message, SenderFailed};
-use sooner_wire::{NodeId, ObjectId, WorkerId};
+use sooner_wire::{FetchAttempt, NodeId, ObjectId, TransferAttempt, WorkerId};
 
 use super::transfers::address;
 use crate::node::objects::{CopyAt, Serves};
@@ -16,8 +16,8 @@ use crate::node::{NodeAction, NodeActions, NodeCore};
 pub(in crate::node) enum Direction {
     Locate,
     /// By which word of its.
-    Made(u64),
-    Failed(u64),
+    Made(TransferAttempt),
+    Failed(TransferAttempt),
     Leave,
 }
 
@@ -31,7 +31,7 @@ pub enum ServedCopy {
         /// The block.
         block: u64,
         /// The stream.
-        attempt: u64,
+        attempt: FetchAttempt,
     },
     /// Ask again.
     NotYet,

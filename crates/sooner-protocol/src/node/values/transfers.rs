@@ -9,7 +9,7 @@
 use sooner_wire::message::{
     FreeAt, FreeBlocks, GiveBlock, GivenBlocks, LostAt, Place, Pull, Pulled, UnknownBlocks,
 };
-use sooner_wire::{NodeId, ObjectId, WorkerId};
+use sooner_wire::{FetchAttempt, NodeId, ObjectId, WorkerId};
 
 use super::directions::Direction;
 use crate::node::core::send;
@@ -74,14 +74,20 @@ impl NodeCore {
     }
 
     /// So many bytes of an object that is pulled are here.
-    pub fn on_bytes(&mut self, object: ObjectId, attempt: u64, bytes: u64, out: &mut NodeActions) {
+    pub fn on_bytes(&mut self, object: ObjectId, attempt: FetchAttempt, bytes: u64, out: &mut NodeActions) {
         let mut wanted = Vec::new();
         self.pulls.on_bytes(object, attempt, bytes, &mut wanted);
         self.perform(wanted, out);
     }
 
     /// A stream ended before that.
-    pub fn on_stream_end(&mut self, object: ObjectId, attempt: u64, end: StreamEnd, out: &mut NodeActions) {
+    pub fn on_stream_end(
+        &mut self,
+        object: ObjectId,
+        attempt: FetchAttempt,
+        end: StreamEnd,
+        out: &mut NodeActions,
+    ) {
         let mut wanted = Vec::new();
         self.pulls.on_stream_end(object, attempt, end, &mut wanted);
         self.perform(wanted, out);

@@ -2,7 +2,7 @@
 //! has it set apart.
 
 use sooner_wire::message::{BundleStep, Closed, Failure, FailureCode, FindGroup, Infeasible, Prepared};
-use sooner_wire::{GroupId, NodeId, ResourceSet, ShapeId, Strategy, WorkerId};
+use sooner_wire::{GroupId, NodeId, PlacementAttempt, ResourceSet, ShapeId, Strategy, WorkerId};
 
 use crate::node::core::{Placement, send};
 use crate::node::{NodeAction, NodeActions, NodeCore};
@@ -149,7 +149,7 @@ impl NodeCore {
     }
 }
 
-fn question(group: GroupId, attempt: u64) -> NodeAction {
+fn question(group: GroupId, attempt: PlacementAttempt) -> NodeAction {
     let find = FindGroup { request: 0, group: Some(group), title: None, attempt: Some(attempt) };
     NodeAction::Control(ToControl::Bundles(Box::new(BundleAnswer::Asks(find))))
 }

@@ -9,7 +9,7 @@ use sooner_wire::message::{
     SpillId, StillRead, SubscribeActor, TaskKind, TaskSpec, WorkerGone,
 };
 use sooner_wire::message::{BundleStep, Outcome, QueryKind};
-use sooner_wire::{ActorId, Blob, FunctionId, Name, ResourceSet, Takeover, TaskId};
+use sooner_wire::{ActorId, Blob, FunctionId, Name, PlacementAttempt, ResourceSet, Takeover, TaskId};
 
 use super::*;
 
@@ -116,8 +116,8 @@ fn refused(no_workers: bool) -> ToControl {
 }
 
 fn to_control() -> Vec<ToControl> {
-    let asks = FindGroup { request: 0, group: Some(ACTOR), title: None, attempt: Some(3) };
-    let prepared = Prepared { group: ACTOR, attempt: 3, step: BundleStep::Prepared };
+    let asks = FindGroup { request: 0, group: Some(ACTOR), title: None, attempt: Some(PlacementAttempt(3)) };
+    let prepared = Prepared { group: ACTOR, attempt: PlacementAttempt(3), step: BundleStep::Prepared };
     vec![
         said(PROCESS, create(ACTOR, Vec::new())),
         said(PROCESS, SubscribeActor { actor: ACTOR }),
@@ -184,9 +184,13 @@ fn to_node() -> Vec<ToNode> {
         ToNode::Started(Box::new(started)),
         ToNode::Restarting(Box::new(restarting)),
         ToNode::Dead(Box::new(dead)),
-        bundles(BundleOrder::Prepare(Prepare { group: ACTOR, attempt: 1, bundles: Vec::new() })),
-        bundles(BundleOrder::Commit(Commit { group: ACTOR, attempt: 1 })),
-        bundles(BundleOrder::Release(Release { group: ACTOR, attempt: Some(1) })),
+        bundles(BundleOrder::Prepare(Prepare {
+            group: ACTOR,
+            attempt: PlacementAttempt(1),
+            bundles: Vec::new(),
+        })),
+        bundles(BundleOrder::Commit(Commit { group: ACTOR, attempt: PlacementAttempt(1) })),
+        bundles(BundleOrder::Release(Release { group: ACTOR, attempt: Some(PlacementAttempt(1)) })),
         ToNode::LetGo { block: 64 },
         ToNode::Gone(gone(FAR)),
         ToNode::Settled(Box::new(Settled { gone: vec![FAR], held: vec![held(PROCESS)] })),
@@ -246,7 +250,8 @@ fn what_is_no_word_is_refused() {
     {
         assert!(ToControl::parse(message.clone(), HERE).is_err(), "{message:?}");
     }
-    let prepared = Message::from(Prepared { group: ACTOR, attempt: 3, step: BundleStep::Prepared });
+    let prepared =
+        Message::from(Prepared { group: ACTOR, attempt: PlacementAttempt(3), step: BundleStep::Prepared });
     let foreign = routed(FAR, PROCESS, Answer::default().into());
     let elsewhere = routed(CONTROL, FAR, Answer::default().into());
     let blocks = routed(CONTROL, PROCESS, ForgetLost { round: Round::of_lost(3), offsets: vec![64] }.into());

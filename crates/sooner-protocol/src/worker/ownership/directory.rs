@@ -29,7 +29,7 @@
 use std::hash::{Hash, Hasher};
 
 use sooner_wire::limits::{BROADCAST_SMALL_BYTES, BROADCAST_SMALL_RECEIVERS, BROADCASTS_MAX, NODES_MAX};
-use sooner_wire::{NodeId, ObjectId};
+use sooner_wire::{NodeId, ObjectId, TransferAttempt};
 
 use crate::probes::{bug, mark};
 use crate::table::Map;
@@ -86,7 +86,7 @@ pub struct Assigned {
     /// Which execution the bytes are of: a receiver with bytes of another one begins anew.
     pub generation: u64,
     /// The number of this assignment: it grows, and the latest one holds.
-    pub attempt: u64,
+    pub attempt: TransferAttempt,
 }
 
 /// How large the tables may be, and what a small value is.
@@ -127,9 +127,8 @@ enum State {
 #[derive(Debug, Clone, Hash)]
 struct Holding {
     state: State,
-    /// Its first and its latest attempt in this generation; 0: it was never told anyone.
-    first: u64,
-    latest: u64,
+    /// Its first and its latest attempt in this generation; `None`: it was never told anyone.
+    attempts: Option<(TransferAttempt, TransferAttempt)>,
     /// How many pull from it.
     receivers: u32,
     /// Whether any has: who comes later is sent to one that has not, so that all take turns.
@@ -140,7 +139,7 @@ struct Holding {
 
 impl Holding {
     fn new(state: State) -> Self {
-        Self { state, first: 0, latest: 0, receivers: 0, has_served: false, leaves: false }
+        Self { state, attempts: None, receivers: 0, has_served: false, leaves: false }
     }
 
     fn is_complete(&self) -> bool {
@@ -227,10 +226,17 @@ impl Chains {
     }
 
     /// A node has all bytes. True of any attempt since it asked, unless the value was made again meanwhile.
-    pub fn on_complete(&mut self, object: ObjectId, node: NodeId, attempt: u64, out: &mut Vec<ChainAction>) {
+    pub fn on_complete(
+        &mut self,
+        object: ObjectId,
+        node: NodeId,
+        attempt: TransferAttempt,
+        out: &mut Vec<ChainAction>,
+    ) {
         let Some(broadcast) = self.objects.get_mut(&object) else { return };
         let Some(copy) = broadcast.copies.get_mut(&node) else { return };
-        let is_of_this_generation = copy.first != 0 && (copy.first..=copy.latest).contains(&attempt);
+        let is_of_this_generation =
+            copy.attempts.is_some_and(|(first, latest)| (first..=latest).contains(&attempt));
         if copy.is_complete() || !is_of_this_generation {
             return;
         }
@@ -247,14 +253,12 @@ impl Chains {
         &mut self,
         object: ObjectId,
         receiver: NodeId,
-        attempt: u64,
+        attempt: TransferAttempt,
         out: &mut Vec<ChainAction>,
     ) {
-        let Some(Holding { state: State::From(sender), latest, .. }) = self.copy(object, receiver) else {
-            return;
-        };
-        let sender = *sender;
-        if *latest == attempt {
+        let Some(copy) = self.copy(object, receiver) else { return };
+        let State::From(sender) = copy.state else { return };
+        if copy.attempts.is_some_and(|(_, latest)| latest == attempt) {
             self.objects[&object].part(receiver, sender);
             out.push(ChainAction::Drop { object, node: sender });
             self.remove(object, sender, out);
@@ -470,16 +474,14 @@ impl Chains {
         copies[&sender].has_served = true;
         let copy = &mut copies[&receiver];
         copy.state = State::From(sender);
-        copy.latest = self.numbers;
-        if copy.first == 0 {
-            copy.first = self.numbers;
-        }
+        let latest = TransferAttempt(self.numbers);
+        copy.attempts = Some((copy.attempts.map_or(latest, |(first, _)| first), latest));
         self.tell(object, receiver, sender, out);
     }
 
     fn tell(&self, object: ObjectId, receiver: NodeId, sender: NodeId, out: &mut Vec<ChainAction>) {
         let broadcast = &self.objects[&object];
-        let attempt = broadcast.copies[&receiver].latest;
+        let (_, attempt) = broadcast.copies[&receiver].attempts.expect("it has a sender");
         let (length, generation) = (broadcast.length.unwrap_or_default(), broadcast.generation);
         out.push(ChainAction::Pull(Assigned { object, receiver, sender, length, generation, attempt }));
     }
@@ -569,7 +571,8 @@ impl Broadcast {
             let State::From(sender) = copy.state else { continue };
             assert!(self.copies.contains_key(&sender), "B1: {node:?} has a sender that is not in the table");
             *receivers.entry(sender).or_default() += 1;
-            assert!(copy.first <= copy.latest && copy.first > 0, "B6: the attempts of {node:?}");
+            let grow = copy.attempts.is_some_and(|(first, latest)| first <= latest);
+            assert!(grow, "B6: the attempts of {node:?}");
         }
         let has_complete = self.copies.values().any(Holding::is_complete);
         for (node, copy) in &self.copies {

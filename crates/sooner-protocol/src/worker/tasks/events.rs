@@ -15,7 +15,7 @@ use std::mem::size_of;
 
 use sooner_wire::message::state::{Events, LabelRow};
 use sooner_wire::message::{Failure, Outcome, Reply, Return, Timing};
-use sooner_wire::{Blob, WorkerId};
+use sooner_wire::{Blob, ExecutionAttempt, WorkerId};
 
 use super::labels::Labels;
 use super::{Pending, State};
@@ -31,7 +31,7 @@ pub struct Timestamps {
     /// It was sent to a worker.
     pub pushed: Instant,
     /// Executions before this one.
-    pub attempt: u16,
+    pub attempt: ExecutionAttempt,
 }
 
 /// One execution of a task. Durations are in nanoseconds, with the 24 significant bits of a float.
@@ -64,7 +64,7 @@ pub struct Record {
     /// 1: it is executed again.
     pub again: u8,
     /// Executions before this one.
-    pub attempt: u16,
+    pub attempt: ExecutionAttempt,
 }
 
 /// By what the ring gets smaller where there is no memory for it.
@@ -269,7 +269,7 @@ impl Record {
         }
         out.extend_from_slice(&self.label.to_le_bytes());
         out.extend_from_slice(&[self.outcome, self.again]);
-        out.extend_from_slice(&self.attempt.to_le_bytes());
+        out.extend_from_slice(&self.attempt.0.to_le_bytes());
     }
 }
 
@@ -293,8 +293,12 @@ mod tests {
                 Blob::default(),
             )
         };
-        let passed =
-            Timestamps { submitted: Instant(100), ready: Instant(110), pushed: Instant(130), attempt: 0 };
+        let passed = Timestamps {
+            submitted: Instant(100),
+            ready: Instant(110),
+            pushed: Instant(130),
+            attempt: ExecutionAttempt(0),
+        };
         let state = State::Pushed { worker: WorkerId(5), estimate: 0, may_wait: false };
         Pending {
             spec: Arc::new(spec),

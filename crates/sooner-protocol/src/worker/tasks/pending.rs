@@ -77,7 +77,7 @@ impl Pending {
 
     /// An execution ended, and the task waits for another.
     pub fn repeat(&mut self, now: Instant) {
-        self.passed.attempt = self.passed.attempt.saturating_add(1);
+        self.passed.attempt = self.passed.attempt.next();
         self.passed.ready = now;
     }
 }

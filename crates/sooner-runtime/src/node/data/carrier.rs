@@ -12,9 +12,9 @@ use sooner_protocol::node::objects::{Fetching, Permit, Serves, StreamEnd};
 use sooner_protocol::session::hello::{Me, hello};
 use sooner_protocol::time::Instant;
 use sooner_store::{Mapping, Progress};
-use sooner_wire::NodeId;
 use sooner_wire::limits::{DATA_CONNECTIONS_MAX, HANDSHAKE_NANOS, HANDSHAKES_MAX, PIECES_ASKED};
 use sooner_wire::message::FetchEnd;
+use sooner_wire::{DialAttempt, FetchAttempt, NodeId};
 
 use super::line::{Line, News, Piece, Targets};
 use super::neighbours::Neighbours;
@@ -71,7 +71,7 @@ pub(super) struct Carrier {
     targets: Targets,
     neighbours: Arc<Neighbours>,
     /// Where each stream comes from.
-    senders: HashMap<u64, NodeId>,
+    senders: HashMap<FetchAttempt, NodeId>,
     events: Vec<DataEvent>,
 }
 
@@ -155,21 +155,21 @@ impl Carrier {
         self.ask_more(remote.node);
     }
 
-    fn stop(&mut self, attempt: u64) {
+    fn stop(&mut self, attempt: FetchAttempt) {
         if self.forget(attempt).is_some() {
             self.cancel(attempt);
         }
     }
 
     /// Takes a stream out.
-    fn forget(&mut self, attempt: u64) -> Option<Stream> {
+    fn forget(&mut self, attempt: FetchAttempt) -> Option<Stream> {
         self.targets.remove(&attempt);
         let node = self.senders.remove(&attempt)?;
         self.peers.get_mut(&node)?.take(attempt, now())
     }
 
     /// What was asked for of a stream is not wanted.
-    fn cancel(&mut self, attempt: u64) {
+    fn cancel(&mut self, attempt: FetchAttempt) {
         let is_asked = |connection: &Connection| match &connection.state {
             State::Open(line) => line.asked().iter().any(|piece| piece.attempt == attempt),
             State::Connecting(..) => false,
@@ -184,7 +184,7 @@ impl Carrier {
     }
 
     /// A stream ends without all its bytes.
-    fn end_stream(&mut self, attempt: u64, end: StreamEnd) {
+    fn end_stream(&mut self, attempt: FetchAttempt, end: StreamEnd) {
         let Some(stream) = self.forget(attempt) else { return };
         // Pieces of it may still come over other connections; the next stream writes to the same block.
         stream.progress.close();
@@ -369,7 +369,7 @@ impl Carrier {
         let whom = if asker.is_some() { Destination::Values } else { Destination::Data };
         let name = whom.server_name(other);
         let stream = TlsStream::dial(socket, &self.parts.identity, name);
-        let said = hello(&self.parts.me, address_of(other), 0, 0, None);
+        let said = hello(&self.parts.me, address_of(other), 0, DialAttempt::default(), None);
         let line = Line::new(stream, Some(said), node.is_some(), self.neighbours.clone(), now());
         let interest = EventFlags::OUT;
         let state = State::Open(Box::new(line));
@@ -487,7 +487,7 @@ impl Carrier {
             self.note_sent(token, news);
             let blocks = line.served().filter_map(|served| served.block());
             self.events.extend(blocks.map(|block| DataEvent::Served { block }));
-            let attempts: Vec<u64> = line.asked().iter().map(|piece| piece.attempt).collect();
+            let attempts: Vec<FetchAttempt> = line.asked().iter().map(|piece| piece.attempt).collect();
             for attempt in attempts {
                 self.end_stream(attempt, StreamEnd::Cut);
             }
@@ -593,7 +593,8 @@ impl Carrier {
         let is_late = peer.down.is_some_and(|since| since.plus(self.parts.tuning.patience) <= time);
         if is_late && peer.lines.is_empty() {
             peer.down = None;
-            let attempts: Vec<u64> = peer.streams.iter().map(|stream| stream.fetching.attempt).collect();
+            let attempts: Vec<FetchAttempt> =
+                peer.streams.iter().map(|stream| stream.fetching.attempt).collect();
             for attempt in attempts {
                 self.end_stream(attempt, StreamEnd::NotThere);
             }

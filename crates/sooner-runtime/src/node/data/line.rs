@@ -22,7 +22,7 @@ use sooner_wire::message::{
     Message, PeerHello, Refused, Taken,
 };
 use sooner_wire::version::READS_MEMORY;
-use sooner_wire::{NodeId, ObjectId};
+use sooner_wire::{FetchAttempt, NodeId, ObjectId};
 
 use super::Moved;
 use super::neighbours::{Lending, Neighbours, Reading};
@@ -42,7 +42,7 @@ pub(super) struct Piece {
     pub(super) location: Location,
     /// A copy of this generation is meant, wherever it lies.
     pub(super) generation: Option<u64>,
-    pub(super) attempt: u64,
+    pub(super) attempt: FetchAttempt,
     /// What is there of it ends here.
     pub(super) at: u64,
     pub(super) end: u64,
@@ -110,9 +110,9 @@ impl Served {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum News {
     /// A piece is here.
-    Here { attempt: u64 },
+    Here { attempt: FetchAttempt },
     /// A piece does not come.
-    Refused { attempt: u64, reason: FetchEnd },
+    Refused { attempt: FetchAttempt, reason: FetchEnd },
     /// The other side wants a piece.
     Wanted { number: u64, piece: Piece },
     /// A block need not be kept.
@@ -120,7 +120,7 @@ pub(super) enum News {
 }
 
 /// What is being written, by attempt.
-pub(super) type Targets = BTreeMap<u64, Arc<Progress>>;
+pub(super) type Targets = BTreeMap<FetchAttempt, Arc<Progress>>;
 
 /// See the module.
 pub(super) struct Line {
@@ -151,7 +151,7 @@ struct Talk {
     is_greeted: bool,
     asked: VecDeque<Piece>,
     /// The stream that the bytes are of which come next.
-    coming: u64,
+    coming: FetchAttempt,
     /// Since somebody asked.
     moved: Moved,
     served: VecDeque<Served>,
@@ -186,7 +186,7 @@ impl Line {
             asks,
             is_greeted: false,
             asked: VecDeque::new(),
-            coming: 0,
+            coming: FetchAttempt::default(),
             moved: Moved::default(),
             served: VecDeque::new(),
             made: 0,
@@ -258,7 +258,7 @@ impl Line {
     }
 
     /// Nothing of a stream is wanted any more.
-    pub(super) fn cancel(&mut self, attempt: u64) {
+    pub(super) fn cancel(&mut self, attempt: FetchAttempt) {
         if let Some(piece) = self.talk.asked.iter().find(|piece| piece.attempt == attempt) {
             let ended = FetchEnded { object: piece.object, attempt, reason: FetchEnd::Unwanted };
             self.talk.say(&ended.into());
@@ -429,7 +429,7 @@ impl Talk {
     /// The piece with which something can be done next. Those of a stream stay in order; a stream whose bytes
     /// have not arrived here does not hold up others.
     fn next_served(&self) -> Option<usize> {
-        let mut late: Vec<u64> = Vec::new();
+        let mut late: Vec<FetchAttempt> = Vec::new();
         self.served.iter().position(|served| {
             let attempt = served.piece.attempt;
             let is_next = !late.contains(&attempt);

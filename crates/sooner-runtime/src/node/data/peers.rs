@@ -11,6 +11,7 @@ use sooner_protocol::node::objects::Fetching;
 use sooner_protocol::session::Redial;
 use sooner_protocol::time::Instant;
 use sooner_store::Progress;
+use sooner_wire::FetchAttempt;
 use sooner_wire::limits::WIDE_BYTES;
 
 use super::Tuning;
@@ -124,7 +125,7 @@ impl Peer {
         self.streams.push_back(stream);
     }
 
-    pub(super) fn take(&mut self, attempt: u64, now: Instant) -> Option<Stream> {
+    pub(super) fn take(&mut self, attempt: FetchAttempt, now: Instant) -> Option<Stream> {
         self.left = now;
         let at = self.streams.iter().position(|stream| stream.fetching.attempt == attempt)?;
         self.streams.remove(at)

@@ -116,13 +116,13 @@ mod tests {
     use super::*;
     use sooner_wire::limits::CHUNK_BYTES_MAX;
     use sooner_wire::message::{FetchEnd, FetchEnded};
-    use sooner_wire::{TaskId, WorkerId};
+    use sooner_wire::{FetchAttempt, TaskId, WorkerId};
 
-    const HEAD: ChunkHead = ChunkHead { attempt: 1, at: 2, number: 3, length: 5 };
+    const HEAD: ChunkHead = ChunkHead { attempt: FetchAttempt(1), at: 2, number: 3, length: 5 };
 
     fn ended() -> Message {
         let object = TaskId { owner: WorkerId(7), number: 9 }.object(0);
-        FetchEnded { object, attempt: 4, reason: FetchEnd::NotThere }.into()
+        FetchEnded { object, attempt: FetchAttempt(4), reason: FetchEnd::NotThere }.into()
     }
 
     #[test]

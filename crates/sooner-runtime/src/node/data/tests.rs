@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags};
 use sooner_protocol::node::objects::{Fetching, Serves, StreamEnd};
 use sooner_store::Mapping;
 use sooner_wire::message::{Location, Place, Remote};
-use sooner_wire::{NodeId, ObjectId, TaskId, WorkerId};
+use sooner_wire::{FetchAttempt, NodeId, ObjectId, TaskId, WorkerId};
 
 use super::*;
 use crate::identity::testing::member;
@@ -150,6 +150,7 @@ impl Node {
         from: SocketAddr,
     ) {
         let (block, generation) = (Mapping::header_bytes(), None);
+        let (attempt, after) = (FetchAttempt(attempt), after.map(FetchAttempt));
         let fetching = Fetching { object, remote, at, block, attempt, generation, after };
         self.data().fetch(&fetching, Some(from));
     }
@@ -162,7 +163,8 @@ impl Node {
     /// Fetches a value to this block, from where it was made.
     fn fetch_to(&mut self, block: u64, (object, remote): (ObjectId, Remote), attempt: u64, from: SocketAddr) {
         self.arriving.insert(object, (block, Some(attempt)));
-        let fetching = Fetching { object, remote, at: 0, block, attempt, generation: None, after: None };
+        let (attempt, after) = (FetchAttempt(attempt), None);
+        let fetching = Fetching { object, remote, at: 0, block, attempt, generation: None, after };
         self.data().fetch(&fetching, Some(from));
     }
 
@@ -174,7 +176,8 @@ impl Node {
     fn fetch_copy_to(&mut self, block: u64, (object, remote): (ObjectId, Remote), attempt: u64, from: &Node) {
         let generation = Some(1);
         let remote = Remote { node: from.id, ..remote };
-        let fetching = Fetching { object, remote, at: 0, block, attempt, generation, after: None };
+        let (attempt, after) = (FetchAttempt(attempt), None);
+        let fetching = Fetching { object, remote, at: 0, block, attempt, generation, after };
         let address = from.address();
         self.data().fetch(&fetching, Some(address));
     }
@@ -190,11 +193,11 @@ impl Node {
         for event in data.take_events() {
             match event {
                 DataEvent::Bytes { attempt, bytes, .. } => {
-                    self.bytes.insert(attempt, bytes);
+                    self.bytes.insert(attempt.0, bytes);
                 }
                 DataEvent::AskFor(node) => *self.asked_for.entry(node).or_default() += 1,
                 DataEvent::End { attempt, end, .. } => {
-                    self.ends.insert(attempt, end);
+                    self.ends.insert(attempt.0, end);
                 }
                 DataEvent::Asked { ticket, object, generation: Some(_), .. } => {
                     self.asked_copies += 1;
@@ -202,7 +205,7 @@ impl Node {
                         data.answer(ticket, 0, Serves::NotYet);
                         continue;
                     };
-                    if data.answer_copy(ticket, *block, *stream) {
+                    if data.answer_copy(ticket, *block, stream.map(FetchAttempt)) {
                         *self.kept.entry(*block).or_default() += 1;
                     } else {
                         // The stream has ended since, or is about to be followed by another.
@@ -380,7 +383,7 @@ fn who_cannot_be_dialled_comes_and_is_asked() {
         remote,
         at: 0,
         block: Mapping::header_bytes(),
-        attempt: 1,
+        attempt: FetchAttempt(1),
         generation: None,
         after: None,
     };
@@ -392,7 +395,7 @@ fn who_cannot_be_dialled_comes_and_is_asked() {
     run(&mut [&mut a, &mut b], |nodes| nodes[1].bytes.contains_key(&1) && is_kept_nowhere(nodes));
     assert!(b.has(1, length) && b.ends.is_empty());
     // The next one goes over what is there.
-    b.data().fetch(&Fetching { attempt: 2, ..fetching }, None);
+    b.data().fetch(&Fetching { attempt: FetchAttempt(2), ..fetching }, None);
     run(&mut [&mut a, &mut b], |nodes| nodes[1].bytes.contains_key(&2) && is_kept_nowhere(nodes));
     assert!(b.has(1, length));
     assert_eq!(b.asked_for[&A], asked);
@@ -409,7 +412,7 @@ fn who_was_asked_to_come_in_vain_does_not_have_it() {
         remote,
         at: 0,
         block: location.offset,
-        attempt: 1,
+        attempt: FetchAttempt(1),
         generation: None,
         after: None,
     };

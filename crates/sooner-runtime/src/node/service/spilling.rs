@@ -12,9 +12,9 @@ use sooner_protocol::node::{NodeActions, ServedSpill};
 use sooner_protocol::time::Instant;
 use sooner_store::spill::SpillFull;
 use sooner_store::{FallbackFile, Mapping};
-use sooner_wire::ObjectId;
 use sooner_wire::limits::LENT_BYTES;
 use sooner_wire::message::SpillId;
+use sooner_wire::{FetchAttempt, ObjectId};
 
 use super::Service;
 use crate::clock::now;
@@ -220,7 +220,7 @@ impl Service {
         }
     }
 
-    pub(super) fn stop_restoring(&mut self, attempt: u64) {
+    pub(super) fn stop_restoring(&mut self, attempt: FetchAttempt) {
         let spiller = self.spilling.spiller.as_mut();
         if let Some(block) = spiller.and_then(|spiller| spiller.stop(attempt)) {
             self.spilling.held.insert(block, false);

@@ -3,9 +3,9 @@
 use sooner_protocol::node::objects::{Fetching, Serves, StreamEnd};
 use sooner_protocol::node::{NodeAction, NodeActions, ServedCopy};
 use sooner_store::NoBlock;
-use sooner_wire::ObjectId;
 use sooner_wire::message::Place;
 use sooner_wire::message::state::{MemoryRow, MetricKind, Series};
+use sooner_wire::{FetchAttempt, ObjectId};
 
 use super::Service;
 use super::spilling::{AskedOnDisk, batch};
@@ -46,7 +46,7 @@ impl Service {
         self.core.on_stream_end(fetching.object, fetching.attempt, end, out);
     }
 
-    pub(super) fn stop_fetching(&mut self, attempt: u64) {
+    pub(super) fn stop_fetching(&mut self, attempt: FetchAttempt) {
         self.stop_restoring(attempt);
         if let Some(data) = &mut self.data {
             let _ = data.stop(attempt);

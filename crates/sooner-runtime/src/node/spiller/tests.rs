@@ -6,7 +6,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags};
 use sooner_protocol::node::objects::Fetching;
 use sooner_store::spill::SpillPulse;
 use sooner_wire::message::{Location, Remote, SpillId};
-use sooner_wire::{NodeId, TaskId, WorkerId};
+use sooner_wire::{FetchAttempt, NodeId, TaskId, WorkerId};
 
 use super::disk::{DiskError, Id, Move, READ_BYTES, SpillValue};
 use super::*;
@@ -137,7 +137,15 @@ impl Stage {
         let object = TaskId { owner: WorkerId((1 << 24) + 1), number: 1 }.object(0);
         let location = Location { offset: VALUE.offset(), length: LENGTH };
         let remote = Remote { node: NodeId(1 << 24), location };
-        Fetching { object, attempt: 5, remote, block: Self::target(), at: 0, generation: None, after: None }
+        Fetching {
+            object,
+            attempt: FetchAttempt(5),
+            remote,
+            block: Self::target(),
+            at: 0,
+            generation: None,
+            after: None,
+        }
     }
 
     /// With a value on the disk.
@@ -178,8 +186,8 @@ fn who_stops_a_reading_does_not_wait_for_the_disk() {
     stage.spiller.read(&Stage::fetching());
     stage.expect("read");
     // The disk does not answer, and this returns.
-    assert_eq!(stage.spiller.stop(5), Some(Stage::target()));
-    assert_eq!(stage.spiller.stop(5), None, "it is stopped");
+    assert_eq!(stage.spiller.stop(FetchAttempt(5)), Some(Stage::target()));
+    assert_eq!(stage.spiller.stop(FetchAttempt(5)), None, "it is stopped");
     assert_eq!(stage.spiller.take_events(), []);
     stage.answer();
     assert_eq!(stage.events(), [SpillEvent::LetGo { block: Stage::target() }]);
@@ -193,7 +201,7 @@ fn a_reading_that_has_not_begun_ends_at_once() {
     stage.spiller.write(VALUE.next(), Stage::source(), LENGTH, 0);
     stage.expect("write");
     stage.spiller.read(&Stage::fetching());
-    assert_eq!(stage.spiller.stop(5), None, "nothing is written to its block");
+    assert_eq!(stage.spiller.stop(FetchAttempt(5)), None, "nothing is written to its block");
     stage.answer();
     assert_eq!(stage.events(), [SpillEvent::Written { spilled: VALUE.next(), error: None }]);
     // What comes next is the end: the value was not read.
@@ -231,16 +239,16 @@ fn the_end_waits_for_a_disk_that_answers_and_not_for_one_that_hangs() {
 fn a_thread_that_panics_is_noticed_and_what_it_had_is_lost() {
     let mut stage = Stage::with_value();
     stage.spiller.read(&Stage::fetching());
-    stage.spiller.read(&Fetching { attempt: 6, block: Stage::target(), ..Stage::fetching() });
+    stage.spiller.read(&Fetching { attempt: FetchAttempt(6), block: Stage::target(), ..Stage::fetching() });
     stage.expect("read");
-    assert_eq!(stage.spiller.stop(5), Some(Stage::target()));
+    assert_eq!(stage.spiller.stop(FetchAttempt(5)), Some(Stage::target()));
     stage.turns.send(Turn::Panics).expect("the disk is there");
     let Fetching { object, .. } = Stage::fetching();
     let (reason, end) = ("the disk is a puppet".to_owned(), StreamEnd::NotThere);
     assert_eq!(
         stage.events(),
         [
-            SpillEvent::Lost { object, attempt: 6, end, error: reason.clone() },
+            SpillEvent::Lost { object, attempt: FetchAttempt(6), end, error: reason.clone() },
             SpillEvent::LetGo { block: Stage::target() },
             SpillEvent::Ended { reason },
         ]

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use rustix::event::epoll;
 use sooner_protocol::session::hello::{HEAD, Me, hello};
 use sooner_protocol::time::Instant;
-use sooner_wire::WorkerId;
 use sooner_wire::limits::{HANDSHAKE_NANOS, LINK_BUFFER_BYTES_MAX, LINK_PATIENCE_NANOS};
 use sooner_wire::message::{Connect, Message, Refused, SessionEnded};
+use sooner_wire::{DialAttempt, WorkerId};
 
 use super::*;
 use crate::clock::timespec;
@@ -518,7 +518,7 @@ fn what_is_no_greeting_ends_the_connection() {
     for said in [
         numbered(1),
         SessionEnded { reason: "gone".into() }.into(),
-        hello(&process(A, 9), process(B, 2).id, 1, 1, None).into(),
+        hello(&process(A, 9), process(B, 2).id, 1, DialAttempt(1), None).into(),
     ] {
         let mut pair = Pair::plain();
         let (stranger, at_b) = pair_of_sockets();

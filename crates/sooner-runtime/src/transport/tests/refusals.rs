@@ -7,8 +7,8 @@ use std::sync::Arc;
 use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use sooner_protocol::session::hello::{Me, Refusal, hello, on_hello};
-use sooner_wire::WorkerId;
 use sooner_wire::message::Message;
+use sooner_wire::{DialAttempt, WorkerId};
 
 use super::*;
 use crate::transport::pair;
@@ -118,7 +118,7 @@ fn a_process_that_claims_to_be_of_another_node_is_refused() {
     let me = Me { id: WorkerId(B.0 + 1), is_head: false, python: "3.11".into() };
     let liar = Me { id: WorkerId(C.0 + 1), ..me.clone() };
     let mut bytes = Vec::new();
-    Message::from(hello(&liar, me.id, 1, 1, None)).append(&mut bytes, 0);
+    Message::from(hello(&liar, me.id, 1, DialAttempt(1), None)).append(&mut bytes, 0);
     assert_eq!(at_a.stream.write(&[std::io::IoSlice::new(&bytes)]), Ok(bytes.len()));
     run(&mut at_a, &mut at_b, |_, b| b.got.len() == bytes.len());
     let said = Message::decode(90, &at_b.got[sooner_wire::frame::HEAD_BYTES..]).expect("a hello");

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::message::MemoryEnd;
-use crate::{LeaseId, NodeId, Takeover};
+use crate::{FetchAttempt, LeaseId, NodeId, Takeover};
 
 const NODE: NodeId = NodeId(1 << 24);
 const WORKER: WorkerId = WorkerId((1 << 24) | 5);
@@ -383,7 +383,7 @@ fn about_processes() -> Vec<(Message, &'static str)> {
         ),
         (MemoryOpen { lender: 5 }.into(), "02000000880000008105"),
         (
-            Lent { attempt: 1, begin: 2, end: 3, offset: 64, number: 4, loan: 5 }.into(),
+            Lent { attempt: FetchAttempt(1), begin: 2, end: 3, offset: 64, number: 4, loan: 5 }.into(),
             "08000000890000008601020318400405",
         ),
         (Taken { loan: 5 }.into(), "020000008a0000008105"),

@@ -1,9 +1,8 @@
 //! Samples of the messages about placement groups, and of those that say where something must run.
 
 use super::*;
-use crate::NodeId;
-use crate::Strategy;
 use crate::strategy::{InGroup, LabelTerm, LabelTest, NodeAffinity, NodeLabels};
+use crate::{NodeId, PlacementAttempt, Strategy};
 
 pub(super) fn samples(add: &mut impl FnMut(Message)) {
     let group = TaskId { owner: WorkerId(7), number: 9 };
@@ -28,11 +27,11 @@ pub(super) fn samples(add: &mut impl FnMut(Message)) {
     };
     add(GroupState { request: 1, groups: vec![row], error: Some("taken".to_owned()) }.into());
     add(RemoveGroup { group }.into());
-    add(Prepare { group, attempt: 3, bundles: vec![(1, resources.clone())] }.into());
-    add(Prepared { group, attempt: 3, step: BundleStep::Refused }.into());
-    add(Commit { group, attempt: 3 }.into());
+    add(Prepare { group, attempt: PlacementAttempt(3), bundles: vec![(1, resources.clone())] }.into());
+    add(Prepared { group, attempt: PlacementAttempt(3), step: BundleStep::Refused }.into());
+    add(Commit { group, attempt: PlacementAttempt(3) }.into());
     add(Release { group, attempt: None }.into());
-    add(FindGroup { request: 0, group: Some(group), title, attempt: Some(3) }.into());
+    add(FindGroup { request: 0, group: Some(group), title, attempt: Some(PlacementAttempt(3)) }.into());
     let negated = LabelTerm { key: "rack".to_owned(), test: LabelTest::DoesNotExist };
     for strategy in [
         Strategy::Spread,

@@ -7,15 +7,15 @@
 //! here needs any more stays until the owner says that nobody pulls from it.
 
 use sooner_wire::message::Located;
-use sooner_wire::{NodeId, ObjectId, WorkerId};
+use sooner_wire::{FetchAttempt, NodeId, ObjectId, TransferAttempt, WorkerId};
 
 use super::{Copy, Open, PullAction, Pulls, Requester, State};
 
 /// What the owner has said.
 #[derive(Debug, Default)]
 pub(super) struct Directed {
-    /// Its latest word that holds; zero: none does.
-    attempt: u64,
+    /// Its latest word that holds, if one does.
+    attempt: Option<TransferAttempt>,
     /// It was asked, and has not answered: it may count on the copy already.
     is_asked: bool,
     /// Which execution the bytes here are of; zero: there are none.
@@ -40,12 +40,12 @@ impl Directed {
 
     /// Whether others may be sent here.
     fn is_counted_on(&self) -> bool {
-        self.attempt > 0 || self.is_asked
+        self.attempt.is_some() || self.is_asked
     }
 
     /// Whether the owner knows of the copy, and will say when the value goes.
     pub(super) fn is_known(&self) -> bool {
-        self.attempt > 0 && !self.is_asked && !self.is_leaving && !self.is_doubtful
+        self.attempt.is_some() && !self.is_asked && !self.is_leaving && !self.is_doubtful
     }
 
     /// Whether the bytes are of this execution.
@@ -56,7 +56,7 @@ impl Directed {
     /// The copy is the owner's: it need not be asked any more when that goes. Whether this node was holding
     /// it until the owner's answer.
     pub(super) fn take_for_owner(&mut self) -> bool {
-        (self.attempt, self.is_asked) = (0, false);
+        (self.attempt, self.is_asked) = (None, false);
         std::mem::take(&mut self.is_leaving)
     }
 
@@ -87,13 +87,11 @@ impl Directed {
     }
 
     pub(super) fn made(&self, object: ObjectId) -> Option<PullAction> {
-        let attempt = self.attempt;
-        (attempt > 0).then_some(PullAction::Made { object, attempt })
+        self.attempt.map(|attempt| PullAction::Made { object, attempt })
     }
 
     pub(super) fn failed(&self, object: ObjectId) -> Option<PullAction> {
-        let attempt = self.attempt;
-        (attempt > 0).then_some(PullAction::SenderFailed { object, attempt })
+        self.attempt.map(|attempt| PullAction::SenderFailed { object, attempt })
     }
 }
 
@@ -107,7 +105,7 @@ pub enum CopyAt {
         /// The block.
         block: u64,
         /// The stream.
-        attempt: u64,
+        attempt: FetchAttempt,
     },
     /// It is about to come.
     NotYet,
@@ -130,19 +128,19 @@ impl Pulls {
         let next = self.next_attempt();
         let Some(open) = self.open.get_mut(&object) else {
             // Whoever asked for it is gone.
-            return out.extend((attempt > 0).then_some(PullAction::Leave(object)));
+            return out.extend(attempt.is_some().then_some(PullAction::Leave(object)));
         };
         let Some(directed) = &mut open.directed else { return };
         directed.is_asked = false;
         let (block, at, after) = match open.state {
             // That was said to an earlier pull; this one asks when there is a block, if it comes to that.
             State::Waiting { .. } | State::Allocating => {
-                return out.extend((attempt > 0).then_some(PullAction::Leave(object)));
+                return out.extend(attempt.is_some().then_some(PullAction::Leave(object)));
             }
             State::Asking { block, at } => (block, at, None),
             State::Moving { block, at, attempt } => (block, at, Some(attempt)),
         };
-        if attempt > 0 && attempt <= directed.attempt {
+        if attempt.is_some() && attempt <= directed.attempt {
             return;
         }
         let Some(sender) = sender else {
@@ -156,7 +154,7 @@ impl Pulls {
             return self.begin_anew(located, out);
         }
         open.remote = sender;
-        let (is_copy, is_alone) = (located.is_copy, attempt == 0);
+        let (is_copy, is_alone) = (located.is_copy, attempt.is_none());
         *directed = Directed { attempt, generation, is_copy, is_alone, ..*directed };
         open.state = State::Moving { block, at, attempt: next };
         out.push(open.fetch(object, after));
@@ -167,7 +165,7 @@ impl Pulls {
         let is_directed = self.here.get(&object).is_some_and(|copy| copy.directed.is_some());
         let was_cached = is_directed && self.uncache(object);
         if let Some(Copy { location, directed: Some(directed), .. }) = self.here.get_mut(&object) {
-            directed.attempt = 0;
+            directed.attempt = None;
             if std::mem::take(&mut directed.is_leaving) || was_cached {
                 out.push(PullAction::Release(location.offset));
             }
@@ -176,7 +174,7 @@ impl Pulls {
         let Some(open) = self.open.get_mut(&object) else { return };
         let Some(directed) = &mut open.directed else { return };
         directed.is_leaving = false;
-        directed.attempt = 0;
+        directed.attempt = None;
         if matches!(open.state, State::Waiting { .. } | State::Allocating) {
             return;
         }
@@ -206,7 +204,7 @@ impl Pulls {
             directed.is_doubtful = true;
             out.extend(directed.made(*object));
             // A question that was not answered before all came is taken back.
-            let is_open = std::mem::take(&mut directed.is_asked) && directed.attempt == 0;
+            let is_open = std::mem::take(&mut directed.is_asked) && directed.attempt.is_none();
             out.extend((directed.is_leaving || is_open).then_some(PullAction::Leave(*object)));
         }
         for (object, open) in self.open.iter_mut().filter(|(object, _)| is_there(object)) {
@@ -334,10 +332,10 @@ impl Pulls {
         match directed {
             Some(directed) if directed.generation == generation && attempt > directed.attempt => {
                 (directed.attempt, directed.is_doubtful) = (attempt, false);
-                out.push(PullAction::Made { object, attempt });
+                out.extend(directed.made(object));
             }
             Some(directed) if directed.generation == generation => {}
-            Some(_) | None => out.extend((attempt > 0).then_some(PullAction::Leave(object))),
+            Some(_) | None => out.extend(attempt.is_some().then_some(PullAction::Leave(object))),
         }
     }
 

@@ -1,7 +1,7 @@
 //! The pulls of a node: exact actions, and random events against the invariants.
 
-use sooner_wire::TaskId;
 use sooner_wire::message::Located;
+use sooner_wire::{FetchAttempt, TaskId, TransferAttempt};
 
 use super::*;
 
@@ -26,7 +26,7 @@ pub(super) fn allocate(number: u64, bytes: u64) -> PullAction {
     PullAction::Allocate { object: object(number), bytes }
 }
 
-fn fetch(number: u64, length: u64, at: u64, attempt: u64) -> PullAction {
+fn fetch(number: u64, length: u64, at: u64, attempt: FetchAttempt) -> PullAction {
     let (object, remote) = (object(number), remote(number, length));
     PullAction::Fetch(Fetching { object, remote, at, block: number, attempt, generation: None, after: None })
 }
@@ -44,7 +44,7 @@ pub(super) fn on(pulls: &mut Pulls, event: impl FnOnce(&mut Pulls, &mut Vec<Pull
 }
 
 /// Object 1, of 100 bytes, is asked for by A and moves. The number of its stream.
-pub(super) fn moving(pulls: &mut Pulls) -> u64 {
+pub(super) fn moving(pulls: &mut Pulls) -> FetchAttempt {
     let asked = on(pulls, |pulls, out| pulls.on_pull(A, &pull(1, 100, Priority::Argument), false, out));
     assert_eq!(asked, [allocate(1, 100)]);
     let fetched = on(pulls, |pulls, out| pulls.on_block(object(1), 1, out));
@@ -116,13 +116,20 @@ fn what_there_is_no_way_to_stays_where_it_is_and_all_who_asked_learn_why() {
 }
 
 /// Object 1, of 100 bytes, moves from where its owner says.
-fn directed(pulls: &mut Pulls, is_copy: bool) -> u64 {
+fn directed(pulls: &mut Pulls, is_copy: bool) -> FetchAttempt {
     pulls.ask_owners();
     on(pulls, |pulls, out| pulls.on_pull(A, &pull(1, 100, Priority::Argument), false, out));
     let asked = on(pulls, |pulls, out| pulls.on_block(object(1), 1, out));
     assert_eq!(asked, [PullAction::Hold(1), PullAction::Locate(object(1))]);
     let (sender, node) = (Some(remote(1, 100)), NodeId(9 << 24));
-    let located = Located { object: object(1), node, sender, generation: 1, attempt: 7, is_copy };
+    let located = Located {
+        object: object(1),
+        node,
+        sender,
+        generation: 1,
+        attempt: Some(TransferAttempt(7)),
+        is_copy,
+    };
     let fetched = on(pulls, |pulls, out| pulls.on_located(&located, out));
     let [PullAction::Fetch(Fetching { attempt, .. })] = fetched[..] else { panic!("{fetched:?}") };
     attempt
@@ -131,7 +138,7 @@ fn directed(pulls: &mut Pulls, is_copy: bool) -> u64 {
 #[test]
 fn a_copy_of_which_its_owner_does_not_know_goes_when_nobody_needs_it() {
     let (sender, node) = (None, NodeId(9 << 24));
-    let nobody = Located { object: object(1), node, sender, generation: 0, attempt: 0, is_copy: false };
+    let nobody = Located { object: object(1), node, sender, generation: 0, attempt: None, is_copy: false };
     for is_needed in [true, false] {
         let mut pulls = Pulls::default();
         let attempt = directed(&mut pulls, false);
@@ -193,7 +200,7 @@ fn another_copy_takes_the_place_of_one_that_cannot_be_reached() {
     let attempt = directed(&mut pulls, true);
     let end =
         on(&mut pulls, |pulls, out| pulls.on_stream_end(object(1), attempt, StreamEnd::Unreachable, out));
-    assert_eq!(end, [PullAction::SenderFailed { object: object(1), attempt: 7 }]);
+    assert_eq!(end, [PullAction::SenderFailed { object: object(1), attempt: TransferAttempt(7) }]);
 }
 
 #[test]
@@ -329,7 +336,7 @@ fn streams_are_numbered() {
     let mut pulls = Pulls::default();
     let first = moving(&mut pulls);
     let again = on(&mut pulls, |pulls, out| pulls.on_stream_end(object(1), first, StreamEnd::Cut, out));
-    assert_eq!(again, [fetch(1, 100, 0, first + 1)]);
+    assert_eq!(again, [fetch(1, 100, 0, first.next())]);
 }
 
 /// A shell that allocates, fetches and fails at random, and clients that ask and free.

@@ -11,7 +11,7 @@ use sooner_wire::message::{
     Release, RequestLease, ReturnLease, ViewRow, WorkerGone, kind, node_state,
 };
 use sooner_wire::strategy::{InGroup, LabelTerm, LabelTest, NodeAffinity, NodeLabels};
-use sooner_wire::{GroupId, Strategy, TaskId};
+use sooner_wire::{GroupId, PlacementAttempt, Strategy, TaskId};
 
 use super::*;
 use crate::uplink::{BundleOrder, ToControl, ToNode};
@@ -628,8 +628,8 @@ fn group_row(phase: GroupPhase, nodes: &[NodeId]) -> GroupState {
 fn work_in_a_group_goes_to_the_nodes_of_its_bundles() {
     let mut world = World::new(&[4.0, 4.0, 4.0]);
     let client = world.client(0);
-    assert!(world.nodes[2].resources.prepare(GROUP, 1, &[(1, cpus(1.0))]));
-    assert!(world.nodes[2].resources.commit(GROUP, 1));
+    assert!(world.nodes[2].resources.prepare(GROUP, PlacementAttempt(1), &[(1, cpus(1.0))]));
+    assert!(world.nodes[2].resources.commit(GROUP, PlacementAttempt(1)));
     world.say(client, at(1, 2, Strategy::Group(InGroup { group: GROUP, bundle: None, captures: false })));
     world.run();
     let asked = |action: &ToControl| matches!(action, ToControl::Routed { message, .. } if matches!(**message, Message::FindGroup(_)));

@@ -1,7 +1,7 @@
 //! The directory of copies: exact actions, and random events against the invariants.
 
 use proptest::prelude::*;
-use sooner_wire::{TaskId, WorkerId};
+use sooner_wire::{TaskId, TransferAttempt, WorkerId};
 
 use super::*;
 
@@ -20,7 +20,7 @@ fn node(number: u64) -> NodeId {
 /// Who is told to pull from whom, with which attempt.
 fn pulls(out: &[ChainAction]) -> Vec<(u64, u64, u64)> {
     let told = out.iter().filter_map(|action| match action {
-        ChainAction::Pull(told) => Some((told.receiver.0 >> 24, told.sender.0 >> 24, told.attempt)),
+        ChainAction::Pull(told) => Some((told.receiver.0 >> 24, told.sender.0 >> 24, told.attempt.0)),
         _ => None,
     });
     told.collect()
@@ -56,11 +56,11 @@ impl Owner {
     }
 
     fn complete(&mut self, at: u64, attempt: u64) -> Vec<ChainAction> {
-        self.on(|chains, out| chains.on_complete(object(1), node(at), attempt, out))
+        self.on(|chains, out| chains.on_complete(object(1), node(at), TransferAttempt(attempt), out))
     }
 
     fn failed(&mut self, receiver: u64, attempt: u64) -> Vec<ChainAction> {
-        self.on(|chains, out| chains.on_failed(object(1), node(receiver), attempt, out))
+        self.on(|chains, out| chains.on_failed(object(1), node(receiver), TransferAttempt(attempt), out))
     }
 
     fn gone(&mut self, at: u64) -> Vec<ChainAction> {
@@ -358,7 +358,9 @@ proptest! {
         let mut latest: Map<(u64, u64), u64> = Map::default();
         for event in events {
             let mut out = Vec::new();
-            let attempt = |number, at, back| latest.get(&(number, at)).copied().unwrap_or(0_u64).saturating_sub(back);
+            let attempt = |number, at, back| {
+                TransferAttempt(latest.get(&(number, at)).copied().unwrap_or(0_u64).saturating_sub(back))
+            };
             match event {
                 Event::Made(number, at) => {
                     chains.on_made(object(number), node(at), length, &mut out);
@@ -379,8 +381,8 @@ proptest! {
             for action in out {
                 if let ChainAction::Pull(told) = action {
                     let known = latest.entry((told.object.task.number, told.receiver.0 >> 24)).or_default();
-                    prop_assert!(told.attempt >= *known, "attempts grow");
-                    *known = told.attempt;
+                    prop_assert!(told.attempt.0 >= *known, "attempts grow");
+                    *known = told.attempt.0;
                 }
             }
         }

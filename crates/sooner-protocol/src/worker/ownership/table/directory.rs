@@ -254,7 +254,7 @@ impl Ownership {
         let Assigned { object, receiver: node, sender, length, generation, attempt } = *assigned;
         let place = self.directory.places.get(&object).map(|(place, _)| *place);
         let made_there = place.filter(|place| place.node == sender);
-        let is_copy = made_there.is_none();
+        let (attempt, is_copy) = (Some(attempt), made_there.is_none());
         let copy = Remote { node: sender, location: Location { offset: 0, length } };
         let sender = Some(made_there.unwrap_or(copy));
         send(out, Peer::Node, Located { object, node, sender, generation, attempt, is_copy });
@@ -262,7 +262,7 @@ impl Ownership {
 
     /// There is no room for another copy in the table: who asks pulls from where the value was made.
     fn name_place(&self, object: ObjectId, node: NodeId, out: &mut Actions) {
-        let (sender, generation, attempt, is_copy) = (self.place_of(object), 0, 0, false);
+        let (sender, generation, attempt, is_copy) = (self.place_of(object), 0, None, false);
         send(out, Peer::Node, Located { object, node, sender, generation, attempt, is_copy });
     }
 
@@ -302,6 +302,6 @@ impl Directory {
 
 /// There is nothing that could be pulled: who wants the value asks the owner for it.
 fn name_nobody(object: ObjectId, node: NodeId, out: &mut Actions) {
-    let (sender, generation, attempt, is_copy) = (None, 0, 0, false);
+    let (sender, generation, attempt, is_copy) = (None, 0, None, false);
     send(out, Peer::Node, Located { object, node, sender, generation, attempt, is_copy });
 }

@@ -6,6 +6,7 @@ use rustix::io::Errno;
 use sooner_protocol::session::hello::{Me, hello};
 use sooner_wire::limits::PIECES_MAX;
 use sooner_wire::message::{ChunkHead, Message};
+use sooner_wire::{DialAttempt, FetchAttempt};
 
 use super::*;
 use crate::identity::Destination;
@@ -35,7 +36,7 @@ fn nothing_is_written_after_a_stop_and_nothing_is_kept() {
     let value = a.put(1, length);
     b.fetch(value, 1, 0, a.address());
     run(&mut [&mut a, &mut b], |nodes| !nodes[0].kept.is_empty());
-    b.data().stop(1);
+    b.data().stop(FetchAttempt(1));
     // SAFETY: the block is free again, since nothing writes to it any more.
     unsafe { b.mapping.bytes_mut(Mapping::header_bytes(), length) }.fill(0xee);
     run(&mut [&mut a, &mut b], |nodes| nodes[0].kept.is_empty());
@@ -138,7 +139,7 @@ impl Liar {
         let name = Destination::Data.server_name(node.id);
         let stream = TlsStream::dial(socket.into(), &member(C, CLUSTER), name);
         let mut liar = Self::over(stream);
-        liar.say(&hello(&Self::me(), WorkerId(node.id.0), 0, 0, None).into());
+        liar.say(&hello(&Self::me(), WorkerId(node.id.0), 0, DialAttempt(0), None).into());
         liar
     }
 
@@ -187,7 +188,15 @@ impl Liar {
 
 pub(super) fn asks(offset: u64, length: u64, begin: u64, end: u64) -> Message {
     let (object, location) = (object(1), Location { offset, length });
-    sooner_wire::message::Fetching { object, location, begin, end, attempt: 1, generation: None }.into()
+    sooner_wire::message::Fetching {
+        object,
+        location,
+        begin,
+        end,
+        attempt: FetchAttempt(1),
+        generation: None,
+    }
+    .into()
 }
 
 #[test]
@@ -213,9 +222,9 @@ fn who_asks_for_what_cannot_be_is_disconnected() {
 
 #[test]
 fn who_sends_what_nobody_asked_for_is_disconnected() {
-    let good = ChunkHead { attempt: 1, at: 0, number: 1, length: 100 };
+    let good = ChunkHead { attempt: FetchAttempt(1), at: 0, number: 1, length: 100 };
     for (head, flags) in [
-        (ChunkHead { attempt: 2, ..good }, 0),
+        (ChunkHead { attempt: FetchAttempt(2), ..good }, 0),
         (ChunkHead { at: 1, ..good }, 0),
         (ChunkHead { number: 2, ..good }, 0),
         (ChunkHead { length: 1001, ..good }, 0),
@@ -235,7 +244,7 @@ fn who_sends_what_nobody_asked_for_is_disconnected() {
             minor: sooner_wire::version::PROTOCOL_MINOR,
             features: 0,
             session: 0,
-            attempt: 0,
+            attempt: DialAttempt(0),
             received: None,
         };
         liar.say(&sooner_protocol::session::hello::welcome(&party, 0).into());

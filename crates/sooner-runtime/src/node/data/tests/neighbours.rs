@@ -2,6 +2,7 @@
 
 use sooner_protocol::session::hello::{Party, welcome};
 use sooner_wire::message::{Lent, MemoryHere, MemoryOpen, Message, Taken};
+use sooner_wire::{DialAttempt, FetchAttempt};
 
 use super::failures::Liar;
 use super::*;
@@ -67,7 +68,7 @@ fn nothing_is_copied_after_a_stop_and_nothing_is_kept() {
     let value = a.put(1, length);
     b.fetch(value, 1, 0, a.address());
     run(&mut [&mut a, &mut b], |nodes| !nodes[0].kept.is_empty());
-    b.data().stop(1);
+    b.data().stop(FetchAttempt(1));
     // SAFETY: the block is free again, since nothing writes to it any more.
     unsafe { b.mapping.bytes_mut(Mapping::header_bytes(), length) }.fill(0xee);
     run(&mut [&mut a, &mut b], |nodes| nodes[0].kept.is_empty());
@@ -171,9 +172,16 @@ fn who_lends_what_nobody_asked_for_is_disconnected() {
     let foreign = Mapping::create(MIB).expect("memory");
     let cell = foreign.begin_lending(5).expect("free");
     let at = foreign.whereabouts().expect("open");
-    let good = Lent { attempt: 1, begin: 0, end: 1000, offset: Mapping::header_bytes(), number: 1, loan: 9 };
+    let good = Lent {
+        attempt: FetchAttempt(1),
+        begin: 0,
+        end: 1000,
+        offset: Mapping::header_bytes(),
+        number: 1,
+        loan: 9,
+    };
     for (lent, lender) in [
-        (Lent { attempt: 2, ..good }, 5),
+        (Lent { attempt: FetchAttempt(2), ..good }, 5),
         (Lent { number: 2, ..good }, 5),
         (Lent { begin: 1, ..good }, 5),
         (Lent { end: 1001, ..good }, 5),
@@ -197,7 +205,7 @@ fn who_lends_what_nobody_asked_for_is_disconnected() {
             minor: sooner_wire::version::PROTOCOL_MINOR,
             features: sooner_wire::version::FEATURES,
             session: 0,
-            attempt: 0,
+            attempt: DialAttempt(0),
             received: None,
         };
         liar.say(&welcome(&party, 0).into());

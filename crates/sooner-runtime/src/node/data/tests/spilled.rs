@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use sooner_protocol::node::objects::Serves;
-use sooner_wire::ObjectId;
 use sooner_wire::message::{Location, Remote, SpillId};
+use sooner_wire::{FetchAttempt, ObjectId};
 
 use super::super::{Data, Ticket};
 use super::{A, B, MIB, Node, SENT, Tuning, fill, object, run};
@@ -118,7 +118,7 @@ fn a_stream_that_is_stopped_or_lost_gives_its_buffers_back() {
     let value = a.put_on_disk(1, 64 * MIB);
     b.fetch(value, 1, 0, a.address());
     run(&mut [&mut a, &mut b], |nodes| nodes[0].disk.reads > 0);
-    assert!(b.data().stop(1).is_some());
+    assert!(b.data().stop(FetchAttempt(1)).is_some());
     run(&mut [&mut a, &mut b], |nodes| nodes[0].disk.has_all_buffers());
     b.fetch(value, 2, 0, a.address());
     let reads = a.disk.reads;
