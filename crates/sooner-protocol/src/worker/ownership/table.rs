@@ -53,14 +53,35 @@ pub enum Origin {
         received: u32,
         /// Uses by tasks that others pushed here: each caller keeps the object for its own until the reply.
         loans: u32,
-        /// A caller was told that we hold it on: it registers us before it gives up what it has.
-        is_told: bool,
-        /// We handed it on although we are not registered: we are to be, so that our word to the owner has
-        /// time to arrive.
-        handed_on: bool,
-        /// Whether the owner was asked for the value.
+        /// Whether a caller registers us.
+        registration: Registration,
+        /// Whether the owner was asked for the value. That may be so whoever registers us.
         fetching: bool,
     },
+}
+
+/// Whether a caller registers us with the owner of an object that we were lent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Registration {
+    /// No caller was told that it has to.
+    Unasked,
+    /// One is to: we handed the object on although we are not registered, and our word to the owner needs
+    /// time to arrive.
+    Due,
+    /// One was told that we hold the object on: it registers us before it gives up what it has.
+    Announced,
+}
+
+/// What a slot does not say of the value of an object of ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum ValueState {
+    /// Nothing: the value is to come, or where the outcome says.
+    #[default]
+    Regular,
+    /// Its block was given up before the record went.
+    Released,
+    /// The value is gone, and nobody computes it.
+    Absent,
 }
 
 /// Those who wait for an outcome; most objects have none.
@@ -77,9 +98,11 @@ struct Waiting {
 /// How an object of ours came to be, as far as it says whether it can be made again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Made {
-    /// By `put`, or by a task that is pending or kept in the lineage.
+    /// By `put`, or by a task that is pending.
     #[default]
     Itself,
+    /// By a task that is kept in the lineage, or as an item of one that has not ended.
+    Kept,
     /// By a call of an actor that may not be repeated.
     Call,
     /// By a streaming task that was cancelled.
@@ -90,7 +113,8 @@ pub enum Made {
     Evicted,
 }
 
-/// One object.
+/// One object. Its booleans are independent of each other and of the other states: a dropped value may be
+/// lost or released later, a shared block may be released, and somebody may have been told of any of them.
 #[derive(Debug)]
 pub struct Record {
     /// Where the outcome appears.
@@ -99,19 +123,14 @@ pub struct Record {
     /// Arguments of kept tasks that this is (Ownership, table 2: the lineage count).
     lineage: u32,
     made: Made,
-    /// Its value is gone, and nobody computes it.
-    is_absent: bool,
+    value: ValueState,
     /// Its value was dropped for want of room, and is computed again when it is wanted.
     is_dropped: bool,
-    /// The task that made it is kept, or it is an item of one that has not ended.
-    is_kept: bool,
     origin: Origin,
     contained: Box<[ObjectId]>,
     waiting: Option<Box<Waiting>>,
     /// The handle of an actor: when it goes, the actor goes.
     is_actor: bool,
-    /// Its block was given up before the record went.
-    is_released: bool,
     /// Others hold the block, too: it goes back to the node, and is not reused here.
     is_shared: bool,
     /// Somebody was told where the value of this object of ours is, and may still have to do with it.
@@ -272,7 +291,7 @@ impl Ownership {
             Origin::Owned(Borrowers::default())
         } else {
             self.borrowed_from.entry(object.owner()).or_default().insert(object);
-            Origin::Borrowed { received: 0, loans: 0, is_told: false, handed_on: false, fetching: false }
+            Origin::Borrowed { received: 0, loans: 0, registration: Registration::Unasked, fetching: false }
         };
         self.records.insert(object, Record::new(slot.clone(), origin));
         slot
@@ -333,10 +352,10 @@ impl Ownership {
             && is_ours
             && record.uses == 0
             && record.slot.views() == 0
-            && !record.is_released
+            && record.value != ValueState::Released
             && !self.remotes.is_pulling(object)
         {
-            record.is_released = true;
+            record.value = ValueState::Released;
             let is_shared = record.is_shared;
             self.end_copies(object, out);
             self.free_value(object, Some(&outcome), is_shared, out);
@@ -484,7 +503,7 @@ impl Ownership {
         let owned_and_free = match &record.origin {
             Origin::Owned(borrowers) => {
                 (borrowers.is_empty() || (record.is_actor && bug!(ActorCollectedWhileBorrowed)))
-                    && (record.slot.has_outcome() || record.is_actor || record.is_absent)
+                    && (record.slot.has_outcome() || record.is_actor || record.is_absent())
             }
             Origin::Borrowed { .. } => true,
         };
@@ -498,7 +517,7 @@ impl Ownership {
         if !self.sites.is_empty() {
             self.sites.swap_remove(&object);
         }
-        if record.is_kept {
+        if record.made == Made::Kept {
             self.out_of_scope.push(object);
         }
         if record.is_actor {
@@ -511,7 +530,7 @@ impl Ownership {
                     let message = sooner_wire::message::ActorOutOfScope { actor: object.task };
                     send(out, Peer::Node, message);
                 }
-                if !record.is_released && !bug!(BlockNeverFreed) {
+                if record.value != ValueState::Released && !bug!(BlockNeverFreed) {
                     if let Some(Outcome::Stored(location)) = record.slot.outcome().as_deref()
                         && bug!(BlockFreedTwice)
                     {
@@ -563,14 +582,12 @@ impl Record {
             uses: 0,
             lineage: 0,
             made: Made::default(),
-            is_absent: false,
+            value: ValueState::default(),
             is_dropped: false,
-            is_kept: false,
             origin,
             contained: Box::default(),
             waiting: None,
             is_actor: false,
-            is_released: false,
             is_shared: false,
             is_told: false,
         }
@@ -580,6 +597,18 @@ impl Record {
     #[must_use]
     pub fn is_handed_on(&self) -> bool {
         matches!(&self.origin, Origin::Owned(borrowers) if borrowers.is_handed_on())
+    }
+
+    /// Whether the value is gone, and nobody computes it.
+    fn is_absent(&self) -> bool {
+        self.value == ValueState::Absent
+    }
+
+    /// The value is here again, or somebody computes it.
+    fn end_absence(&mut self) {
+        if self.is_absent() {
+            self.value = ValueState::Regular;
+        }
     }
 
     /// Ends one use. True if it was the last one, and there is no handle.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use sooner_wire::message::{AddBorrow, RemoveBorrow, Watch};
 use sooner_wire::{ObjectId, WorkerId};
 
-use super::{Origin, Ownership, Record};
+use super::{Origin, Ownership, Record, Registration};
 use crate::probes::{bug, mark};
 use crate::worker::action::{Actions, Peer, send};
 use crate::worker::ownership::Slot;
@@ -74,7 +74,8 @@ impl Ownership {
     #[must_use]
     pub fn is_kept_untold(&self, object: ObjectId, caller: WorkerId) -> bool {
         let Some(record) = self.records.get(&object) else { return false };
-        let Origin::Borrowed { loans, is_told, .. } = record.origin else { return false };
+        let Origin::Borrowed { loans, registration, .. } = record.origin else { return false };
+        let is_told = registration == Registration::Announced;
         let is_kept = record.slot.handles() > 0 || record.uses > loans || record.lineage > 0;
         if caller != object.owner() && loans > 0 {
             mark!("a borrower lent a reference to several tasks of a process");
@@ -96,10 +97,10 @@ impl Ownership {
             // An actor that called itself: its word to the owner is on its way, and nobody keeps the object
             // for so long.
             if caller != self.me
-                && let Some(Record { origin: Origin::Borrowed { is_told, .. }, .. }) =
+                && let Some(Record { origin: Origin::Borrowed { registration, .. }, .. }) =
                     self.records.get_mut(object)
             {
-                *is_told = true;
+                *registration = Registration::Announced;
             }
         }
     }
@@ -110,9 +111,10 @@ impl Ownership {
     #[must_use]
     pub fn must_be_registered(&self, object: ObjectId) -> bool {
         let Some(Record { origin, .. }) = self.records.get(&object) else { return false };
-        let Origin::Borrowed { received: 0, handed_on: true, is_told, .. } = *origin else { return false };
-        let is_told = is_told || (bug!(ReturnedIsTold) && self.handed.contains_key(&object));
-        !is_told
+        let Origin::Borrowed { received: 0, registration: Registration::Due, .. } = origin else {
+            return false;
+        };
+        !(bug!(ReturnedIsTold) && self.handed.contains_key(&object))
     }
 
     /// Registers `borrower` for a reference that is being handed to it.
@@ -121,10 +123,11 @@ impl Ownership {
     /// reach the owner, by way of the lender, before ours about the borrower: so the reply says that we hold
     /// it on, the lender registers us, and we return it at once, behind our word.
     pub fn hand_over(&mut self, object: ObjectId, borrower: WorkerId, out: &mut Actions) {
-        if let Some(Record { origin: Origin::Borrowed { received: 0, handed_on, .. }, .. }) =
+        if let Some(Record { origin: Origin::Borrowed { received: 0, registration, .. }, .. }) =
             self.records.get_mut(&object)
+            && *registration == Registration::Unasked
         {
-            *handed_on = true;
+            *registration = Registration::Due;
         }
         self.hand_back(object, borrower, out);
     }

@@ -92,7 +92,8 @@ impl Ownership {
         match (location, record) {
             (Some(location), Some(record)) => {
                 mark!("a copy became the value");
-                (record.is_absent, record.is_dropped) = (false, false);
+                record.end_absence();
+                record.is_dropped = false;
                 let mut contained: Vec<ObjectId> = Vec::new();
                 for inner in self.stale.get(&object).map_or(&[][..], |stale| &stale.contained) {
                     if !contained.contains(inner) {

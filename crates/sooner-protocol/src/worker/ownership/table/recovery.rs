@@ -10,7 +10,7 @@
 use sooner_wire::message::{AddBorrow, Failure, FailureCode, Outcome};
 use sooner_wire::{ObjectId, TaskId};
 
-use super::{Made, Origin, Ownership, Record, Stale, freed_failure};
+use super::{Made, Origin, Ownership, Record, Stale, ValueState, freed_failure};
 use crate::worker::action::{Actions, Peer, send};
 
 impl Ownership {
@@ -53,8 +53,7 @@ impl Ownership {
         let Some(outcome) = record.slot.outcome().filter(|outcome| outcome.is_in_memory()) else { return };
         match &mut record.origin {
             Origin::Owned(_) => {
-                record.is_absent = true;
-                if !std::mem::take(&mut record.is_released) {
+                if std::mem::replace(&mut record.value, ValueState::Absent) != ValueState::Released {
                     let stale = self.stale.entry(object).or_default();
                     match &*outcome {
                         Outcome::Stored(_) if copy.is_some() => stale.copies.extend(copy),
@@ -115,14 +114,16 @@ impl Ownership {
     /// Whether an object of ours has no value and none is being computed.
     #[must_use]
     pub fn is_absent(&self, object: ObjectId) -> bool {
-        self.records.get(&object).is_some_and(|record| record.is_absent)
+        self.records.get(&object).is_some_and(Record::is_absent)
     }
 
     /// The task that makes an object is executed again.
     pub fn expect_again(&mut self, object: ObjectId) {
         if let Some(record) = self.records.get_mut(&object) {
-            record.is_absent = false;
-            record.is_kept = false;
+            record.end_absence();
+            if record.made == Made::Kept {
+                record.made = Made::Itself;
+            }
         }
     }
 
@@ -165,7 +166,7 @@ impl Ownership {
     /// The task that made an object is kept in the lineage. False if the object is gone.
     pub fn mark_kept(&mut self, object: ObjectId) -> bool {
         self.records.get_mut(&object).is_some_and(|record| {
-            record.is_kept = true;
+            record.made = Made::Kept;
             true
         })
     }
@@ -173,7 +174,7 @@ impl Ownership {
     /// Whether the task that makes an object is kept, or executes.
     #[must_use]
     pub fn is_kept(&self, object: ObjectId) -> bool {
-        self.records.get(&object).is_some_and(|record| record.is_kept)
+        self.records.get(&object).is_some_and(|record| record.made == Made::Kept)
     }
 
     /// Whether an object has a value in shared memory.
@@ -186,7 +187,6 @@ impl Ownership {
     /// Notes why an object cannot be made again.
     pub fn set_made(&mut self, object: ObjectId, made: Made) {
         if let Some(record) = self.records.get_mut(&object) {
-            record.is_kept = false;
             record.made = made;
         }
     }
@@ -246,7 +246,7 @@ impl Ownership {
     /// another result, the value comes with that.
     pub(super) fn release_value(&mut self, object: ObjectId, out: &mut Actions) {
         let record = self.records.get(&object).expect("looked up by the caller");
-        let (can_return, is_ours) = (record.is_kept, object.owner() == self.me);
+        let (can_return, is_ours) = (record.made == Made::Kept, object.owner() == self.me);
         if !is_ours || !record.slot.outcome().is_some_and(|outcome| outcome.is_in_memory()) {
             return;
         }
@@ -260,7 +260,7 @@ impl Ownership {
             return;
         }
         let record = self.records.get_mut(&object).expect("a lost object stays while lineage counts it");
-        record.is_absent = false;
+        record.end_absence();
         if self.repeated.contains(&object.task.number) {
             return;
         }
@@ -277,7 +277,7 @@ impl Ownership {
                 FailureCode::OwnerDied,
                 "The process that owned it is gone, and with it how it was made. Let a longer-lived process create the object",
             ),
-            Made::Itself => (
+            Made::Itself | Made::Kept => (
                 FailureCode::ObjectLost,
                 "It was made by sooner.put(), or as a large argument: no task can compute it again. Put it again, or let a task make it",
             ),

@@ -15,7 +15,7 @@
 use sooner_wire::message::{FreeAt, FreeBlocks, Location, Outcome, Relinquishing, Remote};
 use sooner_wire::{NodeId, ObjectId};
 
-use super::{Origin, Ownership, Record};
+use super::{Origin, Ownership, Record, ValueState};
 use crate::probes::{bug, mark};
 use crate::table::Map;
 use crate::worker::action::{Actions, Peer, send};
@@ -46,9 +46,8 @@ impl Ownership {
         is_there
             && is_primary == block.spilled.is_some()
             && !is_lent
-            && !record.is_released
+            && record.value == ValueState::Regular
             && !record.is_shared
-            && !record.is_absent
             && record.waiting.is_none()
             && !record.slot.is_taken()
             && !self.lost.contains(&block.offset)
@@ -88,8 +87,7 @@ impl Ownership {
     fn is_movable_at(&self, object: ObjectId, record: &Record, place: &Remote) -> bool {
         let is_lent = record.is_lent() && !bug!(SpilledWhileBorrowed);
         !is_lent
-            && !record.is_released
-            && !record.is_absent
+            && record.value == ValueState::Regular
             && !self.remotes.is_leaving(object)
             && !self.is_lost_at(object, place)
             && !self.is_pulled(object)

@@ -17,7 +17,7 @@ use sooner_wire::message::{
 };
 use sooner_wire::{NodeId, ObjectId, WorkerId};
 
-use super::{Origin, Ownership, Record};
+use super::{Origin, Ownership, Record, ValueState};
 use crate::probes::{bug, mark};
 use crate::table::{Map, Set};
 use crate::worker::action::{Action, Actions, Peer, send};
@@ -156,7 +156,7 @@ impl Ownership {
         self.remotes.pulling.swap_remove(&object);
         if let Some(record) = self.records.get_mut(&object)
             && let Some(Outcome::Remote(remote)) = record.slot.outcome().as_deref()
-            && !record.is_released
+            && record.value != ValueState::Released
         {
             let from = Some(**remote);
             self.remotes.copies.insert(object, Copy { at, from, replaces: false });
@@ -364,7 +364,7 @@ impl Ownership {
     /// Where the block is that a value of ours was made in, or the copy that has taken its place.
     pub(super) fn place_of(&self, object: ObjectId) -> Option<Remote> {
         let record = self.records.get(&object).filter(|record| {
-            matches!(record.origin, Origin::Owned(_)) && !record.is_released && !record.is_absent
+            matches!(record.origin, Origin::Owned(_)) && record.value == ValueState::Regular
         })?;
         match &*record.slot.outcome()? {
             Outcome::Remote(remote) => Some(**remote),
@@ -413,7 +413,8 @@ impl Ownership {
         copy.replaces = true;
         let is_read = |record: &Record| {
             let is_lent = !matches!(&record.origin, Origin::Owned(borrowers) if borrowers.is_empty());
-            is_lent || record.uses > 0 || record.waiting.is_some() || record.is_released
+            let is_released = record.value == ValueState::Released;
+            is_lent || record.uses > 0 || record.waiting.is_some() || is_released
         };
         if self.records.get(&object).is_none_or(is_read) && !bug!(PlaceLeftWhileRead) {
             return;
@@ -499,7 +500,7 @@ impl Ownership {
         let primary = self.remotes.primaries.swap_remove(&object)?;
         let contained = self.stale.get(&object).map_or(Vec::new(), |stale| stale.contained.clone());
         if let Some(record) = self.records.get_mut(&object) {
-            record.is_absent = false;
+            record.end_absence();
         }
         Some((primary, contained))
     }

@@ -57,7 +57,7 @@ impl Ownership {
             self.settle(object, out);
             return true;
         }
-        if record.is_absent && !record.is_used() && record.borrowers().is_empty() {
+        if record.is_absent() && !record.is_used() && record.borrowers().is_empty() {
             let outcome = Outcome::Failed(Box::new(super::freed_failure(object)));
             send(out, Peer::Worker(from), Value { object, outcome, contained: Vec::new() });
             return false;
