@@ -8,7 +8,7 @@
 pub use sooner_wire::message::PlaceActor;
 use sooner_wire::message::{
     ActorDead, ActorHere, ActorRestarting, ActorStarted, ActorsHere, Commit, CreateActor, FindGroup, Held,
-    Job, Message, Prepare, Prepared, Release, Restore, Settled, WorkerGone,
+    Job, Message, Place, Prepare, Prepared, Release, Restore, Settled, WorkerGone,
 };
 use sooner_wire::{ActorId, NodeId, Takeover, WorkerId};
 
@@ -141,10 +141,7 @@ pub enum ToNode {
     /// About bundles of a placement group.
     Bundles(Box<BundleOrder>),
     /// The node need not keep a block any more, which lay in a checkpoint.
-    LetGo {
-        /// Where it begins.
-        block: u64,
-    },
+    LetGo(Place),
     /// A process of another node is gone.
     Gone(Box<WorkerGone>),
     /// Deaths are settled: what their owners are to know of them.

@@ -14,7 +14,7 @@ use sooner_wire::message::{
     CopyGone, CopyMade, DropCopy, FreeAt, Locate, Located, Location, Message, NodeGone, Outcome, Priority,
     Promote, Promoted, Pull, Remote, SenderFailed,
 };
-use sooner_wire::{NodeId, ObjectId, TaskId, WorkerId};
+use sooner_wire::{BlockId, NodeId, ObjectId, TaskId, WorkerId};
 
 const OWNER: WorkerId = WorkerId((1 << 24) + 1);
 const LENGTH: u64 = 1 << 20;
@@ -194,10 +194,10 @@ impl World {
     fn lose_copy(&mut self, at: NodeId) {
         let Some(this) = self.nodes.get_mut(&at) else { return };
         let itself = BTreeSet::from([WorkerId(at.0)]);
-        let is_copy = |block: &u64| this.pulls.object_in(*block).is_some();
+        let is_copy = |block: &u64| this.pulls.object_in(BlockId(*block)).is_some();
         let held = this.holders.iter().filter(|(_, holders)| **holders == itself).map(|(block, _)| *block);
         if let Some(block) = held.into_iter().find(is_copy) {
-            this.pulls.on_freed(block);
+            this.pulls.on_freed(BlockId(block));
             this.holders.remove(&block);
             this.blocks.remove(&block);
         }
@@ -249,15 +249,18 @@ impl World {
         }
         this.holders.remove(&block);
         let (before, mut out) = (this.pulls.cached_bytes(), Vec::new());
-        if this.pulls.keeps(block, may_cache, &mut out) {
+        if this.pulls.keeps(BlockId(block), may_cache, &mut out) {
             let is_cached = this.pulls.cached_bytes() > before;
             self.seen.cached += u32::from(is_cached);
             self.seen.kept_for_others += u32::from(!is_cached);
             return self.perform(at, out);
         }
         this.blocks.remove(&block).expect("freed once");
-        this.pulls.on_freed(block);
-        assert!(this.streams.iter().all(|stream| stream.fetching.block != block), "nothing is written to it");
+        this.pulls.on_freed(BlockId(block));
+        assert!(
+            this.streams.iter().all(|stream| stream.fetching.block != BlockId(block)),
+            "nothing is written to it"
+        );
     }
 
     fn allocate(&mut self, at: NodeId) {
@@ -266,7 +269,7 @@ impl World {
         this.made += 1;
         let (block, mut out) = (this.made, Vec::new());
         this.blocks.insert(block, 0);
-        this.pulls.on_block(object(), block, &mut out);
+        this.pulls.on_block(object(), BlockId(block), &mut out);
         self.perform(at, out);
     }
 
@@ -291,7 +294,7 @@ impl World {
                 }
                 assert!(this.streams.is_empty(), "one stream at a time");
                 let mark = fetching.at;
-                assert!(mark <= this.blocks[&fetching.block], "no byte is left out");
+                assert!(mark <= this.blocks[&fetching.block.offset()], "no byte is left out");
                 this.streams.push(Stream { fetching, mark });
             }
             PullAction::Stop { attempt, .. } => {
@@ -308,12 +311,12 @@ impl World {
                 self.seen.not_there += 1;
             }
             PullAction::Failed { failure, .. } => panic!("there is room: {failure:?}"),
-            PullAction::Free(block) if !this.holders.contains_key(&block) => {
-                this.blocks.remove(&block).expect("freed once");
+            PullAction::Free(block) if !this.holders.contains_key(&block.offset()) => {
+                this.blocks.remove(&block.offset()).expect("freed once");
             }
-            PullAction::Free(block) | PullAction::Release(block) => self.release(at, block, itself),
+            PullAction::Free(block) | PullAction::Release(block) => self.release(at, block.offset(), itself),
             PullAction::Hold(block) => {
-                this.holders.entry(block).or_default().insert(itself);
+                this.holders.entry(block.offset()).or_default().insert(itself);
             }
             PullAction::Locate(object) => this.to_owner.push_back(Locate { object, node: at }.into()),
             PullAction::Made { object, attempt } => {
@@ -341,7 +344,7 @@ impl World {
         let mark = reached.min(mark + step).max(mark);
         let this = self.nodes.get_mut(&at).expect("it lives");
         this.streams[0].mark = mark;
-        this.blocks.insert(fetching.block, mark);
+        this.blocks.insert(fetching.block.offset(), mark);
         if mark == LENGTH {
             self.end_stream(at, StreamEnd::Cut);
         }
@@ -379,7 +382,7 @@ impl World {
         let sender = self.nodes.get(&fetching.remote.node)?;
         self.seen.from_copies += 1;
         match sender.pulls.copy_at(object(), generation, LENGTH) {
-            CopyAt::Here(block) => Some(sender.blocks[&block]),
+            CopyAt::Here(block) => Some(sender.blocks[&block.offset()]),
             CopyAt::Moving { block, attempt } => {
                 let stream = sender.streams.iter().find(|stream| stream.fetching.attempt == attempt);
                 assert_eq!(stream.map(|stream| stream.fetching.block), Some(block));

@@ -10,7 +10,7 @@ use sooner_protocol::worker::WorkerCore;
 use sooner_protocol::worker::action::{Action, Actions, Peer};
 use sooner_protocol::worker::ownership::Slot;
 use sooner_wire::message::{Define, Location, Message, Outcome, TaskKind, TaskSpec, UnknownBlocks};
-use sooner_wire::{Blob, FunctionId, Name, ResourceSet, TaskId, WorkerId};
+use sooner_wire::{Blob, BlockId, FunctionId, Name, ResourceSet, TaskId, WorkerId};
 
 mod kit;
 
@@ -47,7 +47,7 @@ impl World {
                     left.extend(self.deliver(CALLER, &mut out));
                 }
                 NodeAction::StartWorker(GIVER) => self.node.on_connected(GIVER, 2, NOW),
-                NodeAction::FreeBlock(block) => self.freed.push(block),
+                NodeAction::FreeBlock(block) => self.freed.push(block.offset()),
                 _ => {}
             }
         }
@@ -100,7 +100,7 @@ impl World {
         self.caller.submit(Arc::new(spec), [slot.clone()], None, &mut out);
         self.deliver(CALLER, &mut out);
         assert!(self.giver.next_execution().is_some(), "it was pushed");
-        self.node.on_allocated(BLOCK.offset, GIVER);
+        self.node.on_allocated(BlockId(BLOCK.offset), GIVER);
         let value = plain(Outcome::Stored(BLOCK));
         let mut out = Actions::new();
         self.giver.on_finished(task, vec![value], 5, false, &mut out);

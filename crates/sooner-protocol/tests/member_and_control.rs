@@ -18,7 +18,7 @@ use sooner_wire::message::{
     GroupStrategy, Job, JobConfig, JobState, KillActor, ListNames, Location, Message, Outcome, Push, Query,
     QueryKind, RemoveGroup, ReserveName, SubscribeActor, TaskKind, TaskSpec,
 };
-use sooner_wire::{ActorId, Blob, FunctionId, GroupId, Name, NodeId, Takeover, TaskId, WorkerId};
+use sooner_wire::{ActorId, Blob, BlockId, FunctionId, GroupId, Name, NodeId, Takeover, TaskId, WorkerId};
 
 mod kit;
 
@@ -73,7 +73,7 @@ impl Pair for Solo {
     }
 
     fn allocate(&mut self, block: u64, process: WorkerId) {
-        self.on_allocated(block, process);
+        self.on_allocated(BlockId(block), process);
     }
 
     fn pump(&mut self, _: bool) -> NodeActions {
@@ -217,7 +217,7 @@ impl Pair for Linked {
     }
 
     fn allocate(&mut self, block: u64, process: WorkerId) {
-        self.member.on_allocated(block, process);
+        self.member.on_allocated(BlockId(block), process);
     }
 
     fn pump(&mut self, up: bool) -> NodeActions {

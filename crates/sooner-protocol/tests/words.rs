@@ -10,8 +10,9 @@ use sooner_protocol::uplink::{BundleOrder, End, ToControl, ToNode};
 use sooner_wire::message::{
     ActorDead, ActorHere, ActorOutOfScope, ActorReady, ActorRestarting, ActorStarted, ActorsHere, AlsoHere,
     Answer, BundleStep, Checkpoint, Commit, CreateActor, Define, Failure, FailureCode, FindName, Job,
-    JobConfig, JobState, KillActor, Location, Message, Outcome, PlaceActor, Prepare, Prepared, Push, Release,
-    Remote, ReserveName, Restore, Return, Round, StillRead, SubscribeActor, TaskKind, TaskSpec, WorkerGone,
+    JobConfig, JobState, KillActor, Location, Message, Outcome, Place, PlaceActor, Prepare, Prepared, Push,
+    Release, Remote, ReserveName, Restore, Return, Round, StillRead, SubscribeActor, TaskKind, TaskSpec,
+    WorkerGone,
 };
 use sooner_wire::{ActorId, Blob, FunctionId, Name, NodeId, PlacementAttempt, Takeover, TaskId, WorkerId};
 
@@ -160,7 +161,8 @@ fn to_control() -> impl Strategy<Value = ToControl> {
         2 => (prop::collection::vec(row(), 0..3), prop::collection::vec((actor(), process()), 0..2)).prop_map(
             |(actors, subscribers)| {
                 let keepers = Some(subscribers.clone());
-                let kept = Some(subscribers.iter().map(|(actor, process)| (*actor, Some(process.0))).collect());
+                let kept = subscribers.iter().map(|(actor, process)| (*actor, Some(Place::of(process.0))));
+                let kept = Some(kept.collect());
                 let state = Return { outcome: Outcome::Inline(Blob::default()), contained: Vec::new() };
                 let taken = |actor| Checkpoint { actor, state: state.clone(), calls: Vec::new() };
                 let checkpoints = subscribers.iter().map(|(actor, process)| (*process, taken(*actor)));
@@ -222,7 +224,7 @@ fn to_node() -> impl Strategy<Value = ToNode> {
             ToNode::Dead(Box::new(ActorDead { actor, failure }))
         }),
         1 => order.prop_map(|order| ToNode::Bundles(Box::new(order))),
-        1 => Just(ToNode::LetGo { block: 64 }),
+        1 => Just(ToNode::LetGo(Place::of(64))),
         1 => gone().prop_map(ToNode::Gone),
         2 => job().prop_map(ToNode::Job),
     ]

@@ -41,6 +41,10 @@ number_id!(
     Takeover, u32
 );
 number_id!(
+    /// A block of a node's shared memory: the offset at which it begins.
+    BlockId, u64
+);
+number_id!(
     /// An attempt to bring a value to a node, numbered by the value's owner. Each names a sender.
     TransferAttempt, u64
 );
@@ -65,6 +69,15 @@ number_id!(
     /// A function or class: a hash of its pickled form.
     FunctionId, u64
 );
+
+impl BlockId {
+    /// Where the block begins in the shared memory (bytes).
+    #[inline]
+    #[must_use]
+    pub const fn offset(self) -> u64 {
+        self.0
+    }
+}
 
 impl Takeover {
     /// The first process took over from none.
@@ -106,6 +119,12 @@ impl DialAttempt {
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0 + 1)
+    }
+}
+
+impl fmt::Display for BlockId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 

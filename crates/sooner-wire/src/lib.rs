@@ -19,8 +19,8 @@ pub mod version;
 
 pub use blob::{Blob, Name};
 pub use id::{
-    ActorId, DialAttempt, ExecutionAttempt, FetchAttempt, FunctionId, GroupId, LeaseId, NodeId, ObjectId,
-    PlacementAttempt, ShapeId, Started, Takeover, TaskId, TransferAttempt, WorkerId,
+    ActorId, BlockId, DialAttempt, ExecutionAttempt, FetchAttempt, FunctionId, GroupId, LeaseId, NodeId,
+    ObjectId, PlacementAttempt, ShapeId, Started, Takeover, TaskId, TransferAttempt, WorkerId,
 };
 pub use message::Message;
 pub use resources::{ResourceSet, size};

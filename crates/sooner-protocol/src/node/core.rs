@@ -23,10 +23,12 @@
 use std::collections::VecDeque;
 
 use crate::probes::bug;
-use sooner_wire::message::{DropCopy, FindNodes, JobConfig, Located, Message, Promote, SpillId, WorkerGone};
+use sooner_wire::message::{
+    DropCopy, FindNodes, JobConfig, Located, Message, Place, Promote, SpillId, WorkerGone,
+};
 use sooner_wire::strategy::Labels;
 use sooner_wire::{
-    ActorId, FetchAttempt, LeaseId, NodeId, ObjectId, ResourceSet, ShapeId, Started, WorkerId,
+    ActorId, BlockId, FetchAttempt, LeaseId, NodeId, ObjectId, ResourceSet, ShapeId, Started, WorkerId,
 };
 
 use super::objects::{Fetching, Holders, Lost, Pulls, Residency};
@@ -62,7 +64,7 @@ pub enum NodeAction {
     /// allowance ([`super::workers::memory::limit`]); `None`: as much as there is again.
     LimitMemory(WorkerId, Option<u64>),
     /// A block of shared memory is free.
-    FreeBlock(u64),
+    FreeBlock(BlockId),
     /// Tell the user.
     Warn(String),
     /// A node is held for gone: nothing is said to it, nothing heard from it, and the control service is told
@@ -83,7 +85,7 @@ pub enum NodeAction {
         /// The value.
         spilled: SpillId,
         /// The block.
-        block: u64,
+        block: BlockId,
     },
     /// Nobody needs what was written of a value.
     DropSpilled(SpillId),
@@ -244,9 +246,9 @@ pub struct NodeCore {
     pub(super) turn: usize,
     pub(super) is_draining: bool,
     /// Who has been told that blocks are to be brought elsewhere, and which.
-    pub(super) handed_over: Set<(WorkerId, u64)>,
+    pub(super) handed_over: Set<(WorkerId, Place)>,
     /// Which of these are not waited for any more.
-    pub(super) brought: Set<(WorkerId, u64)>,
+    pub(super) brought: Set<(WorkerId, Place)>,
     /// It is there for a program, and no work runs on it.
     pub(super) runs_nothing: bool,
     /// There are other nodes, or may be.
@@ -336,13 +338,13 @@ impl NodeCore {
     }
 
     /// A block was allocated for a client.
-    pub fn on_allocated(&mut self, block: u64, client: WorkerId) {
-        self.holders.insert(block, client);
+    pub fn on_allocated(&mut self, block: BlockId, client: WorkerId) {
+        self.holders.insert(block.into(), client);
     }
 
     /// See [`Holders::largest`].
     #[must_use]
-    pub fn largest_holders(&self, most: usize, length: impl Fn(u64) -> u64) -> Vec<(WorkerId, u64, u64)> {
+    pub fn largest_holders(&self, most: usize, length: impl Fn(BlockId) -> u64) -> Vec<(WorkerId, u64, u64)> {
         self.holders.largest(most, length)
     }
 
@@ -520,7 +522,7 @@ impl NodeCore {
             Message::StillRead(answer) => {
                 self.on_forgotten(answer.round, from, out);
                 let free = self.holders.on_answer(from, &answer);
-                free.into_iter().for_each(|block| self.free_block(block, out));
+                free.into_iter().for_each(|place| self.free_place(place, out));
             }
             other => return Some(other),
         }
@@ -561,9 +563,9 @@ impl NodeCore {
             ToNode::Started(started) => self.on_actor_started(&started, out),
             ToNode::Restarting(news) => self.on_actor_restarting(*news, out),
             ToNode::Dead(news) => self.on_actor_dead(*news, out),
-            ToNode::LetGo { block } => {
-                self.local_actors.forget_state(block);
-                self.let_go(block, out);
+            ToNode::LetGo(place) => {
+                self.local_actors.forget_state(place);
+                self.let_go(place, out);
             }
             ToNode::Bundles(order) => self.on_bundles(*order, out),
             ToNode::Gone(gone) => self.on_gone_elsewhere(*gone, out),

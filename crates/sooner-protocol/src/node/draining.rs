@@ -6,17 +6,18 @@
 //! elsewhere.
 
 use sooner_wire::limits::HAND_OVER_MAX;
-use sooner_wire::message::{HandOver, HandedOver};
+use sooner_wire::message::{HandOver, HandedOver, Place};
 use sooner_wire::{NodeId, WorkerId};
 
 use super::values::transfers::address;
 use super::{NodeAction, NodeActions, NodeCore};
 use crate::table::{Map, Set};
 
-/// Asks the owner of values in these blocks to have them brought to where it is.
-pub(super) fn ask_to_bring(node: NodeId, owner: WorkerId, blocks: &[u64], out: &mut NodeActions) {
-    for part in blocks.chunks(HAND_OVER_MAX) {
-        let message = Box::new(HandOver { node, offsets: part.to_vec() }.into());
+/// Asks the owner of values in these places to have them brought to where it is.
+pub(super) fn ask_to_bring(node: NodeId, owner: WorkerId, places: &[Place], out: &mut NodeActions) {
+    for part in places.chunks(HAND_OVER_MAX) {
+        let offsets = part.iter().map(|place| place.offset()).collect();
+        let message = Box::new(HandOver { node, offsets }.into());
         out.push(NodeAction::Route { from: address(node), to: owner, message });
     }
 }
@@ -56,12 +57,12 @@ impl NodeCore {
     }
 
     /// Blocks that processes of nodes that stay hold here, and have not said that they have them.
-    fn values_to_leave(&self) -> impl Iterator<Item = (WorkerId, u64)> {
+    fn values_to_leave(&self) -> impl Iterator<Item = (WorkerId, Place)> {
         self.values_to_move().filter(|one| !self.brought.contains(one))
     }
 
     /// Blocks that processes of nodes that stay hold here.
-    pub(super) fn values_to_move(&self) -> impl Iterator<Item = (WorkerId, u64)> {
+    pub(super) fn values_to_move(&self) -> impl Iterator<Item = (WorkerId, Place)> {
         let here = self.id();
         let stays = move |holder: &WorkerId| holder.node() != here && self.view.is_open(holder.node());
         let held = self.holders.all_held().filter(move |(holder, _)| stays(holder));
@@ -71,15 +72,15 @@ impl NodeCore {
     fn hand_over(&mut self, out: &mut NodeActions) {
         // A block that was given back may hold another value by now.
         let holders = &self.holders;
-        self.brought.retain(|(owner, block)| holders.of(*block).contains(owner));
-        let left: Set<(WorkerId, u64)> = self.values_to_leave().collect();
-        let mut by_owner: Map<WorkerId, Vec<u64>> = Map::default();
-        for (owner, block) in left.iter().filter(|one| !self.handed_over.contains(*one)) {
-            by_owner.entry(*owner).or_default().push(*block);
+        self.brought.retain(|(owner, place)| holders.of(*place).contains(owner));
+        let left: Set<(WorkerId, Place)> = self.values_to_leave().collect();
+        let mut by_owner: Map<WorkerId, Vec<Place>> = Map::default();
+        for (owner, place) in left.iter().filter(|one| !self.handed_over.contains(*one)) {
+            by_owner.entry(*owner).or_default().push(*place);
         }
         let node = self.id();
-        for (owner, blocks) in by_owner {
-            ask_to_bring(node, owner, &blocks, out);
+        for (owner, places) in by_owner {
+            ask_to_bring(node, owner, &places, out);
         }
         self.handed_over = left;
     }
@@ -93,10 +94,11 @@ impl NodeCore {
     /// A process of another node says that of values here.
     pub(super) fn on_handed_over(&mut self, from: WorkerId, done: &HandedOver) {
         let holders = &self.holders;
-        let held = done.offsets.iter().filter(|block| holders.of(**block).contains(&from));
-        self.brought.extend(held.map(|block| (from, *block)));
-        for block in &done.offsets {
-            self.handed_over.swap_remove(&(from, *block));
+        let places = || done.offsets.iter().map(|offset| Place::of(*offset));
+        let held = places().filter(|place| holders.of(*place).contains(&from));
+        self.brought.extend(held.map(|place| (from, place)));
+        for place in places() {
+            self.handed_over.swap_remove(&(from, place));
         }
     }
 
@@ -114,10 +116,10 @@ impl NodeCore {
 
     /// A process has given a block back, which may hold another value of its soon.
     #[inline]
-    pub(super) fn note_left(&mut self, owner: WorkerId, block: u64) {
+    pub(super) fn note_left(&mut self, owner: WorkerId, place: Place) {
         if !(self.handed_over.is_empty() && self.brought.is_empty()) {
-            self.handed_over.swap_remove(&(owner, block));
-            self.brought.swap_remove(&(owner, block));
+            self.handed_over.swap_remove(&(owner, place));
+            self.brought.swap_remove(&(owner, place));
         }
     }
 }

@@ -4,7 +4,7 @@
 use sooner_wire::limits::BUNDLES_REPORTED_MAX;
 use sooner_wire::message::state::{DemandRow, MemoryRow, NodeReport, WorkerRow};
 use sooner_wire::message::{self as wire, Answer, Query, QueryKind, ShapeDemand};
-use sooner_wire::{ResourceSet, WorkerId};
+use sooner_wire::{BlockId, ResourceSet, WorkerId};
 
 use super::core::{Worker, WorkerState, send};
 use super::uplink::reporter::Spare;
@@ -19,7 +19,7 @@ impl NodeCore {
         NodeReport {
             total: self.resources.total().clone(),
             free: self.resources.free().clone(),
-            blocks: self.holders.all().filter(|block| !wire::Place::of(*block).is_disk()).count() as u64,
+            blocks: self.holders.all().filter(|place| !place.is_disk()).count() as u64,
             workers: self.workers.iter().map(|(id, worker)| self.worker_row(*id, worker)).collect(),
             demands: self.demand_rows(),
             leases: self.leases.len() as u64,
@@ -31,13 +31,12 @@ impl NodeCore {
 
     /// What the blocks are for; `length_of` gives the bytes of one. What is on disk the shell knows.
     #[must_use]
-    pub fn memory_use(&self, length_of: impl Fn(u64) -> u64) -> MemoryRow {
+    pub fn memory_use(&self, length_of: impl Fn(BlockId) -> u64) -> MemoryRow {
         let mut row = MemoryRow::default();
-        let arriving: Set<u64> = self.pulls.arriving().collect();
+        let arriving: Set<BlockId> = self.pulls.arriving().collect();
         row.incoming = arriving.iter().map(|block| length_of(*block)).sum();
-        for block in
-            self.holders.all().filter(|block| !wire::Place::of(*block).is_disk() && !arriving.contains(block))
-        {
+        let blocks = self.holders.all().filter_map(wire::Place::block);
+        for block in blocks.filter(|block| !arriving.contains(block)) {
             let bytes = length_of(block);
             if self.residency.is_written_from(block) {
                 row.outgoing += bytes;

@@ -127,8 +127,8 @@ impl Member {
         if let Some((process, checkpoint)) = self.requests.take_checkpoint(&word) {
             self.node.note_checkpoint(process, *checkpoint);
         }
-        if let ToNode::LetGo { block } = word {
-            self.requests.forget_checkpoint_in(block);
+        if let ToNode::LetGo(place) = word {
+            self.requests.forget_checkpoint_in(place);
         }
         self.checkpoint_pins.on_control(&self.node, &word);
         if self.requests.is_stale(&word) {

@@ -1,8 +1,8 @@
 //! Blocks whose contents are lost.
 
 use sooner_protocol::node::NodeAction;
-use sooner_wire::WorkerId;
 use sooner_wire::message::{BlocksLost, ForgetLost, FreeBlocks, LoseBlocks, Message, StillRead};
+use sooner_wire::{BlockId, WorkerId};
 
 use super::{DRIVER, NOW, connect, node, request, say, settle};
 
@@ -11,7 +11,7 @@ fn a_lost_block_is_used_again_when_every_process_has_forgotten_it() {
     let mut node = node(1.0);
     say(&mut node, DRIVER, request(0, 1));
     connect(&mut node, WorkerId(101));
-    node.on_allocated(64, DRIVER);
+    node.on_allocated(BlockId(64), DRIVER);
     let told = |who, offsets: &[u64]| super::told(who, BlocksLost { offsets: offsets.to_vec() });
     let out = say(&mut node, DRIVER, LoseBlocks { offsets: vec![64, 128] });
     assert_eq!(out, [told(DRIVER, &[64]), told(WorkerId(101), &[64])], "nobody holds block 128");
@@ -26,5 +26,5 @@ fn a_lost_block_is_used_again_when_every_process_has_forgotten_it() {
     let answer = StillRead { round, offsets: Vec::new(), lent: None };
     assert_eq!(say(&mut node, DRIVER, answer.clone()), []);
     assert_eq!(say(&mut node, late, answer.clone()), []);
-    assert_eq!(say(&mut node, WorkerId(101), answer), [NodeAction::FreeBlock(64)]);
+    assert_eq!(say(&mut node, WorkerId(101), answer), [NodeAction::FreeBlock(BlockId(64))]);
 }

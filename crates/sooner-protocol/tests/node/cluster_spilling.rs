@@ -4,10 +4,10 @@
 use sooner_protocol::node::objects::Serves;
 use sooner_protocol::node::{NodeAction, NodeActions, NodeCore, ServedSpill};
 use sooner_wire::message::{
-    AboutNode, FreeBlocks, GiveBlock, HandOver, HeldFrom, Location, Message, NodeRow, Priority, Pull,
+    AboutNode, FreeBlocks, GiveBlock, HandOver, HeldFrom, Location, Message, NodeRow, Place, Priority, Pull,
     Relinquish, Relinquished, Relinquishing, Remote, SpillId, kind, node_state,
 };
-use sooner_wire::{NodeId, ObjectId, TaskId, WorkerId};
+use sooner_wire::{BlockId, NodeId, ObjectId, TaskId, WorkerId};
 
 use super::{NOW, cpus, worker_gone};
 
@@ -46,7 +46,7 @@ fn node() -> (NodeCore, WorkerId) {
 }
 
 fn give(node: &mut NodeCore, giver: WorkerId, block: u64, number: u64) {
-    node.on_allocated(block, giver);
+    node.on_allocated(BlockId(block), giver);
     let give = GiveBlock { offset: block, owner: FAR, object: Some(object(number)) };
     assert_eq!(node.on_message(giver, give.into(), NOW, &mut NodeActions::new()), None);
 }
@@ -82,15 +82,15 @@ fn a_value_of_an_owner_elsewhere_goes_to_disk_and_is_read_there() {
     assert_eq!(relieve(&mut node, 100), (true, vec![asked(64, FIRST)]));
     assert_eq!(relieve(&mut node, 100), (true, vec![]), "it was asked for");
     assert_eq!(node.begin_serving_spilled(FIRST, object(1)), ServedSpill::NotYet);
-    assert_eq!(hear(&mut node, moved(64, FIRST)), [NodeAction::Spill { spilled: FIRST, block: 64 }]);
-    assert_eq!(node.begin_serving_spilled(FIRST, object(1)), ServedSpill::Here(64));
+    assert_eq!(hear(&mut node, moved(64, FIRST)), [NodeAction::Spill { spilled: FIRST, block: BlockId(64) }]);
+    assert_eq!(node.begin_serving_spilled(FIRST, object(1)), ServedSpill::Here(BlockId(64)));
     let mut out = NodeActions::new();
-    assert_eq!(node.begin_serving(64, object(1)), Serves::Yes, "who was sent there before finds it");
-    node.end_serving(64, &mut out);
+    assert_eq!(node.begin_serving(BlockId(64), object(1)), Serves::Yes, "who was sent there before finds it");
+    node.end_serving(BlockId(64), &mut out);
     node.on_spilled(FIRST, true, &mut out);
     assert_eq!(out, [], "somebody reads it in the block");
-    node.end_serving(64, &mut out);
-    assert_eq!(out, [NodeAction::FreeBlock(64)]);
+    node.end_serving(BlockId(64), &mut out);
+    assert_eq!(out, [NodeAction::FreeBlock(BlockId(64))]);
     assert_eq!(node.begin_serving_spilled(FIRST, object(1)), ServedSpill::Disk);
     let stranger = TaskId { owner: WorkerId(FAR.0 + 1), number: 1 }.object(0);
     assert_ne!(node.begin_serving_spilled(FIRST, stranger), ServedSpill::Disk, "of another owner");
@@ -110,12 +110,12 @@ fn what_has_moved_is_not_waited_for_where_it_was() {
     hear(&mut node, moved(64, FIRST));
     let mut out = NodeActions::new();
     node.on_spilled(FIRST, true, &mut out);
-    assert_eq!(out, [NodeAction::FreeBlock(64)]);
-    node.on_allocated(64, giver);
-    assert_eq!(node.begin_serving(64, object(1)), Serves::No);
-    assert_eq!(node.begin_serving(64, object(2)), Serves::NotYet, "its giver may say so");
+    assert_eq!(out, [NodeAction::FreeBlock(BlockId(64))]);
+    node.on_allocated(BlockId(64), giver);
+    assert_eq!(node.begin_serving(BlockId(64), object(1)), Serves::No);
+    assert_eq!(node.begin_serving(BlockId(64), object(2)), Serves::NotYet, "its giver may say so");
     hear(&mut node, FreeBlocks { offsets: vec![FIRST.offset()] });
-    assert_eq!(node.begin_serving(64, object(1)), Serves::NotYet, "nothing is kept of what is gone");
+    assert_eq!(node.begin_serving(BlockId(64), object(1)), Serves::NotYet, "nothing is kept of what is gone");
 }
 
 /// Found by the simulator: an actor that began anew asked for an argument of a process that was long gone,
@@ -123,18 +123,18 @@ fn what_has_moved_is_not_waited_for_where_it_was() {
 #[test]
 fn the_value_of_an_owner_whose_end_is_settled_is_not_waited_for() {
     let (mut node, giver) = node();
-    node.on_allocated(128, giver);
-    assert_eq!(node.begin_serving(128, object(2)), Serves::NotYet, "its giver may say so");
+    node.on_allocated(BlockId(128), giver);
+    assert_eq!(node.begin_serving(BlockId(128), object(2)), Serves::NotYet, "its giver may say so");
     let gone = worker_gone(FAR, "");
     let mut out = NodeActions::new();
     node.on_control(sooner_protocol::uplink::ToNode::Gone(Box::new(gone)), &mut out);
-    assert_eq!(node.begin_serving(128, object(2)), Serves::NotYet, "the word may be on its way");
+    assert_eq!(node.begin_serving(BlockId(128), object(2)), Serves::NotYet, "the word may be on its way");
     let answer = HeldFrom { gone: FAR, held: Vec::new() };
     assert_eq!(node.on_message(giver, answer.into(), NOW, &mut out), None);
-    assert_eq!(node.begin_serving(128, object(2)), Serves::No);
-    assert_eq!(node.begin_serving(64, object(1)), Serves::Yes, "somebody may read what it left");
+    assert_eq!(node.begin_serving(BlockId(128), object(2)), Serves::No);
+    assert_eq!(node.begin_serving(BlockId(64), object(1)), Serves::Yes, "somebody may read what it left");
     let own = TaskId { owner: giver, number: 1 }.object(0);
-    assert_eq!(node.begin_serving(128, own), Serves::Yes);
+    assert_eq!(node.begin_serving(BlockId(128), own), Serves::Yes);
 }
 
 #[test]
@@ -143,8 +143,8 @@ fn what_is_in_use_stays_and_is_asked_for_again_without_hope() {
     assert!(relieve(&mut node, 100).0);
     let stays = Relinquished { moved: Vec::new(), others: vec![64], node: Some(HERE) };
     assert_eq!(hear(&mut node, stays.clone()), []);
-    assert_eq!(node.begin_serving(64, object(1)), Serves::Yes);
-    node.end_serving(64, &mut NodeActions::new());
+    assert_eq!(node.begin_serving(BlockId(64), object(1)), Serves::Yes);
+    node.end_serving(BlockId(64), &mut NodeActions::new());
     assert_eq!(relieve(&mut node, 100), (false, vec![asked(64, FIRST.next())]));
     assert_eq!(hear(&mut node, stays), []);
 }
@@ -157,7 +157,7 @@ fn an_owner_is_asked_the_same_again_when_the_session_with_its_node_has_ended() {
     let mut out = NodeActions::new();
     node.on_link_ended(THERE, &mut out);
     assert!(out.contains(&asked(64, FIRST)), "{out:?}");
-    assert_eq!(hear(&mut node, moved(64, FIRST)), [NodeAction::Spill { spilled: FIRST, block: 64 }]);
+    assert_eq!(hear(&mut node, moved(64, FIRST)), [NodeAction::Spill { spilled: FIRST, block: BlockId(64) }]);
     let mut out = NodeActions::new();
     node.on_link_ended(THERE, &mut out);
     assert!(!out.iter().any(|action| matches!(action, NodeAction::Route { message, .. } if matches!(**message, Message::Relinquish(_)))));
@@ -172,7 +172,7 @@ fn an_owner_that_is_gone_is_not_waited_for() {
     node.on_control(sooner_protocol::uplink::ToNode::Gone(Box::new(gone)), &mut out);
     assert_eq!(node.begin_serving_spilled(FIRST, object(1)), ServedSpill::No);
     // Another one takes its place.
-    node.on_allocated(128, giver);
+    node.on_allocated(BlockId(128), giver);
     let own = Relinquish {
         blocks: vec![Relinquishing { offset: 128, spilled: Some(FIRST.next()) }],
         gives_way: None,
@@ -191,14 +191,14 @@ fn a_block_that_somebody_else_holds_by_then_is_free_when_both_are_done() {
     let remote = Remote { node: HERE, location: Location { offset: 64, length: 100 } };
     let pull = Pull { object: object(1), remote, priority: Priority::Get };
     assert_eq!(node.on_message(giver, pull.into(), NOW, &mut NodeActions::new()), None);
-    assert_eq!(node.holders().of(64), [FAR, giver]);
-    assert_eq!(hear(&mut node, moved(64, FIRST)), [NodeAction::Spill { spilled: FIRST, block: 64 }]);
+    assert_eq!(node.holders().of(Place::of(64)), [FAR, giver]);
+    assert_eq!(hear(&mut node, moved(64, FIRST)), [NodeAction::Spill { spilled: FIRST, block: BlockId(64) }]);
     let mut out = NodeActions::new();
     node.on_spilled(FIRST, true, &mut out);
     assert_eq!(out, []);
     let free = FreeBlocks { offsets: vec![64] };
     assert_eq!(node.on_message(giver, free.into(), NOW, &mut out), None);
-    assert_eq!(out, [NodeAction::FreeBlock(64)]);
+    assert_eq!(out, [NodeAction::FreeBlock(BlockId(64))]);
     assert_eq!(node.begin_serving_spilled(FIRST, object(1)), ServedSpill::Disk);
 }
 
@@ -214,15 +214,15 @@ fn what_no_disk_takes_is_brought_to_where_its_owner_is() {
     node.on_spilled(FIRST, true, &mut out);
     assert_eq!(relieve(&mut node, 100), (true, vec![]), "the other one is still on its way");
     node.on_spilled(FIRST.next(), false, &mut out);
-    assert_eq!(out, [NodeAction::FreeBlock(64)]);
+    assert_eq!(out, [NodeAction::FreeBlock(BlockId(64))]);
     let hand = Box::new(HandOver { node: HERE, offsets: vec![FIRST.next().offset()] }.into());
     let hand = NodeAction::Route { from: WorkerId(HERE.0), to: FAR, message: hand };
     assert_eq!(relieve(&mut node, 1_000), (true, vec![hand]), "what is on disk takes no room");
     assert_eq!(relieve(&mut node, 1_000), (true, vec![]), "it is on its way");
     // The owner pulls it, and gives it back.
-    assert_eq!(node.begin_serving_spilled(FIRST.next(), object(2)), ServedSpill::Here(128));
+    assert_eq!(node.begin_serving_spilled(FIRST.next(), object(2)), ServedSpill::Here(BlockId(128)));
     let mut out = hear(&mut node, FreeBlocks { offsets: vec![FIRST.next().offset()] });
-    node.end_serving(128, &mut out);
-    assert_eq!(out, [NodeAction::DropSpilled(FIRST.next()), NodeAction::FreeBlock(128)]);
+    node.end_serving(BlockId(128), &mut out);
+    assert_eq!(out, [NodeAction::DropSpilled(FIRST.next()), NodeAction::FreeBlock(BlockId(128))]);
     assert_eq!(relieve(&mut node, 1_000), (false, vec![]));
 }

@@ -5,9 +5,9 @@ use sooner_protocol::node::{NodeAction, NodeActions, NodeCore};
 use sooner_protocol::scheduling::policy::NodeRow;
 use sooner_protocol::uplink::{End, PlaceActor, ToControl, ToNode};
 use sooner_wire::message::{
-    AboutNode, CreateActor, FreeBlocks, GiveBlock, HandOver, HandedOver, Message, kind, node_state,
+    AboutNode, CreateActor, FreeBlocks, GiveBlock, HandOver, HandedOver, Message, Place, kind, node_state,
 };
-use sooner_wire::{ActorId, NodeId, Takeover, TaskId, WorkerId, message};
+use sooner_wire::{ActorId, BlockId, NodeId, Takeover, TaskId, WorkerId, message};
 
 use super::{NOW, cpus, create, worker_gone};
 
@@ -35,7 +35,7 @@ fn node() -> (NodeCore, WorkerId) {
     node.on_node_known(&known(THERE, node_state::ALIVE));
     let giver = node.new_worker_id();
     node.on_connected(giver, 1, NOW);
-    node.on_allocated(64, giver);
+    node.on_allocated(BlockId(64), giver);
     let object = Some(TaskId { owner: FAR, number: 1 }.object(0));
     let give = GiveBlock { offset: 64, owner: FAR, object };
     assert_eq!(node.on_message(giver, give.into(), NOW, &mut NodeActions::new()), None);
@@ -69,7 +69,7 @@ fn a_node_that_drains_hands_values_over_to_their_owners() {
     let mut out = NodeActions::new();
     assert_eq!(node.on_routed(FAR, WorkerId(HERE.0), done, NOW, &mut out), Ok(None));
     assert!(node.is_drained());
-    assert!(node.holders().is_held(64), "tasks here may read it");
+    assert!(node.holders().is_held(Place::of(64)), "tasks here may read it");
 }
 
 fn routed(node: &mut NodeCore, message: impl Into<Message>) {
@@ -87,7 +87,7 @@ fn relieve(node: &mut NodeCore, bytes: u64) -> (bool, Vec<(WorkerId, Message)>) 
 fn a_node_without_room_hands_values_over_that_it_can_do_without() {
     let (mut node, giver) = node();
     let hand = |offset| (FAR, HandOver { node: HERE, offsets: vec![offset] }.into());
-    node.on_allocated(128, giver);
+    node.on_allocated(BlockId(128), giver);
     let object = Some(TaskId { owner: FAR, number: 2 }.object(0));
     let give = GiveBlock { offset: 128, owner: FAR, object };
     assert_eq!(node.on_message(giver, give.into(), NOW, &mut NodeActions::new()), None);
@@ -97,12 +97,12 @@ fn a_node_without_room_hands_values_over_that_it_can_do_without() {
     let done = |offset| HandedOver { node: HERE, offsets: vec![offset] };
     routed(&mut node, done(64));
     routed(&mut node, FreeBlocks { offsets: vec![64] });
-    assert!(!node.holders().is_held(64));
+    assert!(!node.holders().is_held(Place::of(64)));
     // The other one is read by a task here.
     routed(&mut node, done(128));
     assert_eq!(relieve(&mut node, 100), (true, vec![hand(128)]), "it is asked for again");
     // What is in a block that was given back is another value.
-    node.on_allocated(64, giver);
+    node.on_allocated(BlockId(64), giver);
     let object = Some(TaskId { owner: FAR, number: 3 }.object(0));
     let give = GiveBlock { offset: 64, owner: FAR, object };
     assert_eq!(node.on_message(giver, give.into(), NOW, &mut NodeActions::new()), None);
@@ -126,7 +126,7 @@ fn an_owner_is_asked_again_when_it_may_not_have_heard_and_not_waited_for_when_it
 #[test]
 fn a_node_without_room_keeps_what_is_held_here_and_what_nobody_can_have() {
     let (mut node, giver) = node();
-    node.on_allocated(128, giver);
+    node.on_allocated(BlockId(128), giver);
     assert_eq!(relieve(&mut node, 1_000).1.len(), 1, "not the one of a process here");
     let (mut node, _) = self::node();
     node.on_node_known(&known(THERE, node_state::DRAINING));

@@ -1,10 +1,10 @@
 //! Tasks that wait for arguments give way to older ones, as the node sees it.
 
-use sooner_wire::ObjectId;
 use sooner_wire::limits::SPILL_RETRY_NANOS;
 use sooner_wire::message::{
     FreeBlocks, Location, Priority, Pull, Relinquish, Relinquished, Relinquishing, Remote, SpillId,
 };
+use sooner_wire::{BlockId, ObjectId};
 
 use super::*;
 
@@ -18,7 +18,7 @@ fn object(number: u64) -> ObjectId {
 
 /// A value of the driver, in a block of its own, is to go to disk. Its number there.
 fn ask_for(node: &mut Solo, block: u64) -> SpillId {
-    node.on_allocated(block, DRIVER);
+    node.on_allocated(BlockId(block), DRIVER);
     let mut out = NodeActions::new();
     assert!(node.relieve(LENGTH, |_| LENGTH, &mut out));
     let [NodeAction::Send(DRIVER, message)] = &out[..] else { panic!("{out:?}") };
@@ -27,7 +27,7 @@ fn ask_for(node: &mut Solo, block: u64) -> SpillId {
     };
     let [moved @ Relinquishing { spilled: Some(spilled), .. }] = blocks[..] else { panic!("{blocks:?}") };
     let written = say(node, DRIVER, Relinquished { moved: vec![moved], others: Vec::new(), node: None });
-    assert_eq!(written, [NodeAction::Spill { spilled, block }]);
+    assert_eq!(written, [NodeAction::Spill { spilled, block: BlockId(block) }]);
     spilled
 }
 
@@ -36,7 +36,7 @@ fn spill(node: &mut Solo, block: u64) -> SpillId {
     let spilled = ask_for(node, block);
     let mut out = NodeActions::new();
     node.on_spilled(spilled, true, &mut out);
-    assert!(out.contains(&NodeAction::FreeBlock(block)), "{out:?}");
+    assert!(out.contains(&NodeAction::FreeBlock(BlockId(block))), "{out:?}");
     spilled
 }
 
@@ -53,7 +53,7 @@ fn allocate(number: u64) -> NodeAction {
 /// A value is brought to this block.
 fn bring(node: &mut Solo, number: u64, block: u64) {
     let mut out = NodeActions::new();
-    node.on_block(object(number), block, &mut out);
+    node.on_block(object(number), BlockId(block), &mut out);
     let [NodeAction::Fetch(fetching)] = out[..] else { panic!("{out:?}") };
     node.on_bytes(object(number), fetching.attempt, LENGTH, &mut NodeActions::new());
 }
@@ -94,7 +94,7 @@ fn the_younger_one_gives_way_once_and_what_it_frees_goes_to_the_older_one() {
     assert_eq!(give_way(&mut node, 2), (true, vec![]), "it was asked");
     assert_eq!(say(&mut node, SECOND, FreeBlocks { offsets: vec![576] }), [], "its answer comes first");
     let done = say(&mut node, SECOND, Relinquished { moved: Vec::new(), others: vec![576], node: None });
-    assert_eq!(done, [NodeAction::FreeBlock(576), allocate(2)]);
+    assert_eq!(done, [NodeAction::FreeBlock(BlockId(576)), allocate(2)]);
 }
 
 #[test]
@@ -128,16 +128,16 @@ fn what_could_not_be_written_is_written_later() {
     };
     let due = NOW.plus(SPILL_RETRY_NANOS);
     assert_eq!(relieve(&mut node, Instant(due.0 - 1)), (false, vec![]), "too early");
-    assert_eq!(relieve(&mut node, due), (true, vec![NodeAction::Spill { spilled, block: 64 }]));
+    assert_eq!(relieve(&mut node, due), (true, vec![NodeAction::Spill { spilled, block: BlockId(64) }]));
     node.on_spilled(spilled, true, &mut out);
-    assert_eq!(out, [NodeAction::FreeBlock(64)]);
+    assert_eq!(out, [NodeAction::FreeBlock(BlockId(64))]);
 }
 
 #[test]
 fn ahead_of_need_what_is_in_use_is_asked_for_once() {
     let mut node = node(2.0);
     node.set_spills();
-    node.on_allocated(64, DRIVER);
+    node.on_allocated(BlockId(64), DRIVER);
     let ahead = |node: &mut Solo| {
         let mut out = NodeActions::new();
         node.spill_ahead(LENGTH, |_| LENGTH, &mut out);
@@ -147,7 +147,7 @@ fn ahead_of_need_what_is_in_use_is_asked_for_once() {
     assert_eq!(ahead(&mut node), [], "it was asked for");
     say(&mut node, DRIVER, Relinquished { moved: Vec::new(), others: vec![64], node: None });
     assert_eq!(ahead(&mut node), [], "it is in use");
-    node.on_allocated(128, DRIVER);
+    node.on_allocated(BlockId(128), DRIVER);
     let out = ahead(&mut node);
     let [NodeAction::Send(DRIVER, message)] = &out[..] else { panic!("{out:?}") };
     let Message::Relinquish(Relinquish { blocks, .. }) = &**message else { panic!("{out:?}") };

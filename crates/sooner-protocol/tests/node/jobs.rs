@@ -1,9 +1,9 @@
 //! Several drivers on one node: workers, pauses and ends of one job are no other's.
 
 use sooner_wire::message::{
-    ExitActor, FreeBlocks, KillActor, LeaseGranted, ReclaimLease, ReturnLease, Shutdown,
+    ExitActor, FreeBlocks, KillActor, LeaseGranted, Place, ReclaimLease, ReturnLease, Shutdown,
 };
-use sooner_wire::{LeaseId, TaskId};
+use sooner_wire::{BlockId, LeaseId, TaskId};
 
 use super::*;
 
@@ -93,17 +93,17 @@ fn the_end_of_a_driver_is_the_end_of_its_job_only() {
         connect(&mut node, WorkerId(worker));
     }
     say(&mut node, OTHER, ReturnLease { lease: LeaseId(3) });
-    node.on_allocated(64, OTHER);
-    node.on_allocated(128, DRIVER);
+    node.on_allocated(BlockId(64), OTHER);
+    node.on_allocated(BlockId(128), DRIVER);
     let out = end(&mut node, OTHER);
     assert_eq!(killed(&out), [WorkerId(104)], "what it had leased");
     assert!(!node.is_over(OTHER));
     end(&mut node, WorkerId(103));
     end(&mut node, WorkerId(104));
-    assert!(node.holders().is_held(128), "a value of the other driver");
+    assert!(node.holders().is_held(Place::of(128)), "a value of the other driver");
     assert!(node.is_over(OTHER) && !node.is_over(DRIVER));
     let out = say(&mut node, DRIVER, FreeBlocks { offsets: vec![128] });
-    assert_eq!(out, [NodeAction::FreeBlock(128)]);
+    assert_eq!(out, [NodeAction::FreeBlock(BlockId(128))]);
 }
 
 #[test]
@@ -220,10 +220,10 @@ fn what_the_last_process_leaves_is_free() {
     let mut node = node(2.0);
     say(&mut node, DRIVER, request(1, 1));
     connect(&mut node, WorkerId(101));
-    node.on_allocated(64, DRIVER);
+    node.on_allocated(BlockId(64), DRIVER);
     end(&mut node, DRIVER);
-    assert!(node.holders().is_held(64), "the worker is asked");
-    assert!(end(&mut node, WorkerId(101)).contains(&NodeAction::FreeBlock(64)));
+    assert!(node.holders().is_held(Place::of(64)), "the worker is asked");
+    assert!(end(&mut node, WorkerId(101)).contains(&NodeAction::FreeBlock(BlockId(64))));
     assert!(node.holders().is_empty());
 }
 

@@ -7,7 +7,7 @@ use sooner_protocol::time::Instant;
 use sooner_protocol::uplink::{End, ToControl, ToNode};
 use sooner_wire::message::{
     ActorHere, ActorReady, ActorStarted, ActorsHere, AlsoHere, FindName, KeepObjects, Location, Message,
-    Outcome, PlaceActor, Restore, Return, SubscribeActor, Watch, WorkerGone,
+    Outcome, Place, PlaceActor, Restore, Return, SubscribeActor, Watch, WorkerGone,
 };
 use sooner_wire::{ActorId, Blob, NodeId, Takeover, TaskId, WorkerId};
 
@@ -281,14 +281,15 @@ fn owners_keep_what_the_last_checkpoint_refers_to_and_nothing_else() {
     let create = Some(Box::new(create));
     let actors = vec![ActorHere { checkpoint: Some(state), create, ..row(0, taker) }];
     let mut control = control();
-    let kept = Some(vec![(ACTOR, Some(32))]);
+    let kept = Some(vec![(ACTOR, Some(Place::of(32)))]);
     let word = ToControl::Here(Box::new(ActorsHere { actors, kept, ..ActorsHere::default() }));
     say(&mut control, HERE, word);
     // One was told of an earlier checkpoint, or of one of an actor that is gone; one has not heard of the
     // last.
     let keepers = Some(vec![(ACTOR, other), (lost, other)]);
     // And the node keeps states of both, and arguments.
-    let kept = Some(vec![(lost, Some(64)), (ACTOR, Some(128)), (lost, None), (ACTOR, None)]);
+    let kept =
+        Some(vec![(lost, Some(Place::of(64))), (ACTOR, Some(Place::of(128))), (lost, None), (ACTOR, None)]);
     let word = ToControl::Here(Box::new(ActorsHere { keepers, kept, ..ActorsHere::default() }));
     say(&mut control, THERE, word);
     let kept = |words: &[(NodeId, ToNode)]| -> Vec<(WorkerId, ActorId, usize)> {
@@ -302,7 +303,7 @@ fn owners_keep_what_the_last_checkpoint_refers_to_and_nothing_else() {
         words.iter().filter_map(kept).collect()
     };
     let told = hear(&mut control, |control, out| control.on_all_here(NOW, out));
-    assert!(told.contains(&(THERE, ToNode::LetGo { block: 64 })), "{told:?}");
+    assert!(told.contains(&(THERE, ToNode::LetGo(Place::of(64)))), "{told:?}");
     let is_dead = |word: &(NodeId, ToNode)| matches!(&word.1, ToNode::Dead(dead) if dead.actor == lost);
     assert!(told.iter().any(is_dead), "{told:?}");
     assert_eq!(
@@ -314,7 +315,7 @@ fn owners_keep_what_the_last_checkpoint_refers_to_and_nothing_else() {
     let next = sooner_wire::message::Checkpoint { actor: ACTOR, state, calls: Vec::new() };
     let word = ToControl::Routed { from: taker, message: Box::new(next.into()) };
     let told = say(&mut control, HERE, word);
-    assert!(told.contains(&(HERE, ToNode::LetGo { block: 32 })), "{told:?}");
+    assert!(told.contains(&(HERE, ToNode::LetGo(Place::of(32)))), "{told:?}");
     let kill = sooner_wire::message::KillActor { actor: ACTOR, may_restart: None };
     let from = DRIVER;
     say(&mut control, HERE, ToControl::Routed { from, message: Box::new(kill.into()) });
@@ -322,8 +323,8 @@ fn owners_keep_what_the_last_checkpoint_refers_to_and_nothing_else() {
     let ended = ToControl::ActorProcessGone { actor: ACTOR, takeover: Takeover(0), gone };
     let told = say(&mut control, HERE, ended);
     assert_eq!(kept(&told), [(owner, ACTOR, 0)]);
-    assert!(!told.contains(&(HERE, ToNode::LetGo { block: 32 })), "it may be in use again");
-    assert!(told.contains(&(THERE, ToNode::LetGo { block: 128 })), "{told:?}");
+    assert!(!told.contains(&(HERE, ToNode::LetGo(Place::of(32)))), "it may be in use again");
+    assert!(told.contains(&(THERE, ToNode::LetGo(Place::of(128)))), "{told:?}");
 }
 
 #[test]

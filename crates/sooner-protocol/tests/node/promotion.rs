@@ -5,10 +5,10 @@ use sooner_protocol::node::objects::Serves;
 use sooner_protocol::node::{NodeAction, NodeActions, NodeCore, ServedCopy};
 use sooner_protocol::uplink::ToNode;
 use sooner_wire::message::{
-    CopyGone, DropCopy, FreeBlocks, Located, Location, LostAt, Message, NodeGone, Priority, Promote,
+    CopyGone, DropCopy, FreeBlocks, Located, Location, LostAt, Message, NodeGone, Place, Priority, Promote,
     Promoted, Pull, Pulled, Relinquish, Relinquished, Relinquishing, Remote, SpillId,
 };
-use sooner_wire::{FetchAttempt, NodeId, ObjectId, TaskId, TransferAttempt, WorkerId};
+use sooner_wire::{BlockId, FetchAttempt, NodeId, ObjectId, TaskId, TransferAttempt, WorkerId};
 
 use super::{NOW, cpus, on, told, worker_gone};
 
@@ -77,7 +77,7 @@ fn with_pull() -> (NodeCore, WorkerId, FetchAttempt) {
     let process = node.new_worker_id();
     node.on_connected(process, 1, NOW);
     say(&mut node, process, pull());
-    on(&mut node, |node, out| node.on_block(object(), BLOCK, out));
+    on(&mut node, |node, out| node.on_block(object(), BlockId(BLOCK), out));
     let sender = Some(Remote { node: THIRD, location: Location { offset: 0, length: LENGTH } });
     let word = Located {
         object: object(),
@@ -104,18 +104,18 @@ fn with_copy() -> (NodeCore, WorkerId) {
 fn a_copy_that_has_become_the_value_is_held_for_its_owner() {
     let (mut node, process) = with_copy();
     assert_eq!(hear(&mut node, promote()), [yes()]);
-    assert_eq!(node.holders().of(BLOCK), [process, FAR]);
+    assert_eq!(node.holders().of(Place::of(BLOCK)), [process, FAR]);
     assert_eq!(say(&mut node, process, free(BLOCK)), []);
-    assert_eq!(node.begin_serving(BLOCK, object()), Serves::Yes, "it is found where its owner says");
-    on(&mut node, |node, out| node.end_serving(BLOCK, out));
+    assert_eq!(node.begin_serving(BlockId(BLOCK), object()), Serves::Yes, "it is found where its owner says");
+    on(&mut node, |node, out| node.end_serving(BlockId(BLOCK), out));
     let served = node.begin_serving_copy(object(), GENERATION, LENGTH);
-    assert_eq!(served, ServedCopy::Here(BLOCK), "and by who was sent here for a copy");
-    on(&mut node, |node, out| node.end_serving(BLOCK, out));
+    assert_eq!(served, ServedCopy::Here(BlockId(BLOCK)), "and by who was sent here for a copy");
+    on(&mut node, |node, out| node.end_serving(BlockId(BLOCK), out));
     assert_eq!(say(&mut node, process, pull()), [found(process)]);
     assert_eq!(hear(&mut node, free(BLOCK)), [], "somebody reads it");
     assert_eq!(
         say(&mut node, process, free(BLOCK)),
-        [NodeAction::FreeBlock(BLOCK)],
+        [NodeAction::FreeBlock(BlockId(BLOCK))],
         "nobody would say when it is to go"
     );
     assert!(node.holders().is_empty());
@@ -126,11 +126,11 @@ fn a_copy_that_nobody_needed_becomes_the_value() {
     let (mut node, process) = with_copy();
     assert_eq!(say(&mut node, process, free(BLOCK)), [], "it stays as long as there is room");
     assert_eq!(hear(&mut node, promote()), [yes()]);
-    assert_eq!(node.holders().of(BLOCK), [FAR]);
+    assert_eq!(node.holders().of(Place::of(BLOCK)), [FAR]);
     assert_eq!(node.memory_use(|_| LENGTH).pinned, LENGTH);
     // That was said before the owner knew.
     assert_eq!(hear(&mut node, DropCopy { object: object(), node: HERE }), []);
-    assert_eq!(hear(&mut node, free(BLOCK)), [NodeAction::FreeBlock(BLOCK)]);
+    assert_eq!(hear(&mut node, free(BLOCK)), [NodeAction::FreeBlock(BlockId(BLOCK))]);
     assert!(node.holders().is_empty());
 }
 
@@ -141,8 +141,8 @@ fn a_copy_that_is_about_to_leave_becomes_the_value() {
     let leaving = on(&mut node, |node, out| assert!(node.relieve(1, |_| LENGTH, out)));
     assert_eq!(leaving, [to_owner(CopyGone { object: object(), node: HERE })]);
     assert_eq!(hear(&mut node, promote()), [yes()]);
-    assert_eq!(node.holders().of(BLOCK), [FAR]);
-    assert_eq!(hear(&mut node, free(BLOCK)), [NodeAction::FreeBlock(BLOCK)]);
+    assert_eq!(node.holders().of(Place::of(BLOCK)), [FAR]);
+    assert_eq!(hear(&mut node, free(BLOCK)), [NodeAction::FreeBlock(BlockId(BLOCK))]);
 }
 
 #[test]
@@ -163,8 +163,8 @@ fn the_same_is_answered_to_a_question_that_is_said_again() {
     assert_eq!(hear(&mut node, promote()), [yes()]);
     on(&mut node, |node, out| node.on_link_ended(THERE, out));
     assert_eq!(hear(&mut node, promote()), [yes()]);
-    assert_eq!(node.holders().of(BLOCK), [FAR]);
-    assert_eq!(hear(&mut node, free(BLOCK)), [NodeAction::FreeBlock(BLOCK)]);
+    assert_eq!(node.holders().of(Place::of(BLOCK)), [FAR]);
+    assert_eq!(hear(&mut node, free(BLOCK)), [NodeAction::FreeBlock(BlockId(BLOCK))]);
     assert!(node.holders().is_empty());
 }
 
@@ -174,12 +174,15 @@ fn nobody_is_answered_who_is_gone_and_what_one_held_goes_with_it() {
     let (mut node, process) = with_copy();
     on(&mut node, |node, out| node.on_control(gone(), out));
     assert_eq!(hear(&mut node, promote()), []);
-    assert_eq!(say(&mut node, process, free(BLOCK)), [NodeAction::FreeBlock(BLOCK)]);
+    assert_eq!(say(&mut node, process, free(BLOCK)), [NodeAction::FreeBlock(BlockId(BLOCK))]);
 
     let (mut node, process) = with_copy();
     hear(&mut node, promote());
-    assert!(!on(&mut node, |node, out| node.on_control(gone(), out)).contains(&NodeAction::FreeBlock(BLOCK)));
-    assert_eq!(node.holders().of(BLOCK), [process], "it is being read");
+    assert!(
+        !on(&mut node, |node, out| node.on_control(gone(), out))
+            .contains(&NodeAction::FreeBlock(BlockId(BLOCK)))
+    );
+    assert_eq!(node.holders().of(Place::of(BLOCK)), [process], "it is being read");
 }
 
 #[test]
@@ -192,9 +195,9 @@ fn what_has_become_the_value_goes_to_disk_like_any_other() {
     let question = Relinquish { blocks: blocks.clone(), gives_way: None, node: Some(HERE), recomputes: None };
     assert_eq!(on(&mut node, |node, out| assert!(node.relieve(1, |_| LENGTH, out))), [to_owner(question)]);
     let answer = Relinquished { moved: blocks, others: Vec::new(), node: Some(HERE) };
-    assert_eq!(hear(&mut node, answer), [NodeAction::Spill { spilled: number, block: BLOCK }]);
+    assert_eq!(hear(&mut node, answer), [NodeAction::Spill { spilled: number, block: BlockId(BLOCK) }]);
     let written = on(&mut node, |node, out| node.on_spilled(number, true, out));
-    assert_eq!(written, [NodeAction::FreeBlock(BLOCK)]);
+    assert_eq!(written, [NodeAction::FreeBlock(BlockId(BLOCK))]);
     assert_eq!(node.begin_serving_copy(object(), GENERATION, LENGTH), ServedCopy::No);
     assert_eq!(hear(&mut node, free(number.offset())), [NodeAction::DropSpilled(number)]);
     assert!(node.holders().is_empty());
@@ -252,7 +255,7 @@ fn an_owner_asks_its_own_node() {
     [owner, reader].iter().for_each(|process| node.on_connected(*process, 1, NOW));
     let object = TaskId { owner, number: 1 }.object(0);
     say(&mut node, reader, Pull { object, ..pull() });
-    on(&mut node, |node, out| node.on_block(object, BLOCK, out));
+    on(&mut node, |node, out| node.on_block(object, BlockId(BLOCK), out));
     let sender = Some(pull().remote);
     let word = Located {
         object,
@@ -269,7 +272,7 @@ fn an_owner_asks_its_own_node() {
     let location = Some(Location { offset: BLOCK, length: LENGTH });
     let answer = Promoted { object, node: HERE, location };
     assert_eq!(say(&mut node, owner, Promote { object, ..promote() }), [told(owner, answer)]);
-    assert_eq!(node.holders().of(BLOCK), [reader, owner]);
+    assert_eq!(node.holders().of(Place::of(BLOCK)), [reader, owner]);
     assert_eq!(say(&mut node, reader, free(BLOCK)), []);
-    assert_eq!(say(&mut node, owner, free(BLOCK)), [NodeAction::FreeBlock(BLOCK)]);
+    assert_eq!(say(&mut node, owner, free(BLOCK)), [NodeAction::FreeBlock(BlockId(BLOCK))]);
 }

@@ -1,6 +1,7 @@
 //! Which blocks a node asks for when it has no room.
 
 use sooner_protocol::node::{NodeAction, NodeActions, NodeCore};
+use sooner_wire::BlockId;
 use sooner_wire::message::Message;
 
 use super::{NOW, cpus};
@@ -12,10 +13,10 @@ fn what_is_not_in_memory_is_not_asked_for() {
     let driver = node.new_worker_id();
     node.on_connected(driver, 1, NOW);
     for block in [64, 128, 192] {
-        node.on_allocated(block, driver);
+        node.on_allocated(BlockId(block), driver);
     }
     // The oldest lies in the file behind the memory.
-    let length_of = |block| if block == 64 { 0 } else { 100 };
+    let length_of = |block| if block == BlockId(64) { 0 } else { 100 };
     let mut out = NodeActions::new();
     assert!(node.relieve(100, length_of, &mut out));
     let asked: Vec<u64> = out

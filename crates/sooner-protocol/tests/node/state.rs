@@ -7,7 +7,7 @@ use sooner_wire::message::{
     ActorReady, Answer, Blocked, CreateActor, FindName, KillActor, ListNames, Message, Query, QueryKind,
     RequestLease, ReserveName,
 };
-use sooner_wire::{ActorId, Blob, ResourceSet, ShapeId, TaskId, WorkerId};
+use sooner_wire::{ActorId, Blob, BlockId, ResourceSet, ShapeId, TaskId, WorkerId};
 
 use super::{ACTOR, DRIVER, NOW, cpus, create, end, node, request, say, settle, told};
 
@@ -56,7 +56,7 @@ fn a_report_has_workers_leases_demands_and_blocks() {
     assert_eq!(node.report(), NodeReport { total: cpus(2.0), free: cpus(2.0), ..NodeReport::default() });
     say(&mut node, DRIVER, request(0, 3));
     let worker = connect(&mut node, 101, 55);
-    node.on_allocated(64, DRIVER);
+    node.on_allocated(BlockId(64), DRIVER);
     say(
         &mut node,
         DRIVER,

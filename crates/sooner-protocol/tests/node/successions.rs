@@ -8,7 +8,7 @@ use sooner_protocol::time::Instant;
 use sooner_protocol::uplink::{End, ToControl, ToNode};
 use sooner_wire::message::{
     ActorDead, ActorHere, ActorOutOfScope, ActorReady, ActorStarted, ActorsHere, AlsoHere, Checkpoint,
-    CreateActor, Failure, FailureCode, Job, JobState, Location, Message, Outcome, PlaceActor, Return,
+    CreateActor, Failure, FailureCode, Job, JobState, Location, Message, Outcome, Place, PlaceActor, Return,
 };
 use sooner_wire::record::ActorRecord;
 use sooner_wire::{ActorId, Blob, NodeId, Takeover, TaskId, WorkerId};
@@ -247,14 +247,14 @@ fn a_checkpoint_of_which_only_callers_were_told_stands() {
     say(&mut control, THERE, ToControl::Here(Box::new(first.clone())));
     let heard = all_here(&mut control);
     assert_eq!(restored(&heard), Some(Some(taken.state.clone())), "{heard:?}");
-    assert!(!heard.contains(&(THERE, ToNode::LetGo { block: 64 })), "{heard:?}");
+    assert!(!heard.contains(&(THERE, ToNode::LetGo(Place::of(64)))), "{heard:?}");
     // Where that has begun already it is too late, and its block goes.
     let begun = ActorHere { worker: Some(SECOND), checkpoint: Some(state(b"later")), ..second_waits() };
     let mut control = self::control(None);
     say(&mut control, HERE, ToControl::Here(Box::new(here(vec![begun]))));
     say(&mut control, THERE, ToControl::Here(Box::new(first)));
     let heard = all_here(&mut control);
-    assert!(heard.contains(&(THERE, ToNode::LetGo { block: 64 })), "{heard:?}");
+    assert!(heard.contains(&(THERE, ToNode::LetGo(Place::of(64)))), "{heard:?}");
 }
 
 #[test]

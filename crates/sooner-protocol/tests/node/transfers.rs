@@ -6,10 +6,10 @@ use sooner_protocol::uplink::ToNode;
 use sooner_wire::limits::{PULL_AGAIN_NANOS, PULL_ROOM_NANOS};
 use sooner_wire::message::{
     BlocksLost, CopyGone, CopyMade, Dependency, DropCopy, FailureCode, FreeAt, FreeBlocks, GiveBlock,
-    GivenBlocks, Locate, Located, Location, LostAt, Message, NodeGone, Outcome, Priority, Pull, Pulled,
-    Remote, Settled, UnknownBlocks, Watch,
+    GivenBlocks, Locate, Located, Location, LostAt, Message, NodeGone, Outcome, Place, Priority, Pull,
+    Pulled, Remote, Settled, UnknownBlocks, Watch,
 };
-use sooner_wire::{FetchAttempt, NodeId, ObjectId, TaskId, TransferAttempt, WorkerId};
+use sooner_wire::{BlockId, FetchAttempt, NodeId, ObjectId, TaskId, TransferAttempt, WorkerId};
 
 use super::{NOW, cpus, create, on, told, worker_gone};
 
@@ -53,9 +53,9 @@ fn free(offset: u64) -> FreeBlocks {
 fn fetch(node: &mut NodeCore, client: WorkerId) -> FetchAttempt {
     let asked = say(node, client, pull());
     assert_eq!(asked, [NodeAction::AllocateFor { object: object(), bytes: LENGTH }]);
-    let fetched = on(node, |node, out| node.on_block(object(), 64, out));
+    let fetched = on(node, |node, out| node.on_block(object(), BlockId(64), out));
     let [NodeAction::Fetch(fetching)] = &fetched[..] else { panic!("{fetched:?}") };
-    assert_eq!((fetching.remote, fetching.at, fetching.block), (pull().remote, 0, 64));
+    assert_eq!((fetching.remote, fetching.at, fetching.block), (pull().remote, 0, BlockId(64)));
     fetching.attempt
 }
 
@@ -72,12 +72,12 @@ fn all_who_asked_hold_the_copy_that_came() {
     };
     let came = on(&mut node, |node, out| node.on_bytes(object(), attempt, LENGTH, out));
     assert_eq!(came, [told(first, here.clone()), told(second, here.clone())]);
-    assert_eq!(node.serves(64, object()), Serves::Yes, "it can be pulled from here, too");
+    assert_eq!(node.serves(Place::of(64), object()), Serves::Yes, "it can be pulled from here, too");
     assert_eq!(say(&mut node, first, free(64)), []);
     assert_eq!(say(&mut node, first, pull()), [told(first, here)], "it is here");
     assert_eq!(say(&mut node, first, free(64)), []);
-    assert_eq!(say(&mut node, second, free(64)), [NodeAction::FreeBlock(64)]);
-    assert_eq!(node.serves(64, object()), Serves::No);
+    assert_eq!(say(&mut node, second, free(64)), [NodeAction::FreeBlock(BlockId(64))]);
+    assert_eq!(node.serves(Place::of(64), object()), Serves::No);
     assert_eq!(say(&mut node, first, pull()), [NodeAction::AllocateFor { object: object(), bytes: LENGTH }]);
 }
 
@@ -86,7 +86,8 @@ fn a_pull_ends_with_who_asked() {
     let (mut node, first, _) = node();
     let attempt = fetch(&mut node, first);
     let ended = on(&mut node, |node, out| node.on_gone(first, "was killed", None, out));
-    let stopped = [NodeAction::StopFetching { object: object(), attempt }, NodeAction::FreeBlock(64)];
+    let stopped =
+        [NodeAction::StopFetching { object: object(), attempt }, NodeAction::FreeBlock(BlockId(64))];
     assert!(stopped.iter().all(|action| ended.contains(action)), "{ended:?}");
     assert!(node.holders().is_empty());
 }
@@ -97,12 +98,12 @@ fn a_pull_ends_when_its_owner_gives_the_value_up() {
     let (mut node, owner, _) = node();
     let object = TaskId { owner, number: 1 }.object(0);
     say(&mut node, owner, Pull { object, ..pull() });
-    let fetched = on(&mut node, |node, out| node.on_block(object, 64, out));
+    let fetched = on(&mut node, |node, out| node.on_block(object, BlockId(64), out));
     let [NodeAction::Fetch(fetching)] = &fetched[..] else { panic!("{fetched:?}") };
     let freed = say(&mut node, owner, FreeAt { node: THERE, offsets: vec![4096] });
     let not_there = Pulled { object, location: None, failure: None, tried: Some(pull().remote) };
     let stop = NodeAction::StopFetching { object, attempt: fetching.attempt };
-    assert_eq!(freed[..3], [stop, NodeAction::FreeBlock(64), told(owner, not_there)]);
+    assert_eq!(freed[..3], [stop, NodeAction::FreeBlock(BlockId(64)), told(owner, not_there)]);
     assert!(
         freed[3..].iter().any(|action| matches!(action, NodeAction::Route { to, .. } if to.0 == THERE.0))
     );
@@ -115,7 +116,7 @@ fn what_is_not_there_is_said() {
     let attempt = fetch(&mut node, first);
     let ended = on(&mut node, |node, out| node.on_stream_end(object(), attempt, StreamEnd::NotThere, out));
     let not_there = Pulled { object: object(), location: None, failure: None, tried: Some(pull().remote) };
-    assert_eq!(ended, [NodeAction::FreeBlock(64), told(first, not_there)]);
+    assert_eq!(ended, [NodeAction::FreeBlock(BlockId(64)), told(first, not_there)]);
 }
 
 #[test]
@@ -124,7 +125,7 @@ fn what_lies_at_a_node_that_is_not_known_here_may_be_there() {
     let attempt = fetch(&mut node, first);
     let ended = on(&mut node, |node, out| node.on_stream_end(object(), attempt, StreamEnd::NoSuchNode, out));
     let not_there = Pulled { object: object(), location: None, failure: None, tried: None };
-    assert_eq!(ended, [NodeAction::FreeBlock(64), told(first, not_there)]);
+    assert_eq!(ended, [NodeAction::FreeBlock(BlockId(64)), told(first, not_there)]);
 }
 
 #[test]
@@ -141,11 +142,11 @@ fn all_processes_hear_that_a_node_is_gone_before_they_hear_what_is_not_there() {
 #[test]
 fn without_room_a_pull_is_tried_again_when_blocks_are_free_and_given_up_in_the_end() {
     let (mut node, first, second) = node();
-    node.on_allocated(128, second);
+    node.on_allocated(BlockId(128), second);
     say(&mut node, first, pull());
     assert_eq!(on(&mut node, |node, out| node.on_no_block(object(), 10_000, false, NOW, out)), []);
     let allocate = NodeAction::AllocateFor { object: object(), bytes: LENGTH };
-    assert_eq!(say(&mut node, second, free(128)), [NodeAction::FreeBlock(128), allocate]);
+    assert_eq!(say(&mut node, second, free(128)), [NodeAction::FreeBlock(BlockId(128)), allocate]);
     on(&mut node, |node, out| node.on_no_block(object(), 10_000, false, NOW, out));
     assert_eq!(node.next_deadline(), Some(NOW.plus(PULL_AGAIN_NANOS)), "a reader may end without a word");
     let deadline = NOW.plus(PULL_ROOM_NANOS);
@@ -161,15 +162,15 @@ fn without_room_a_pull_is_tried_again_when_blocks_are_free_and_given_up_in_the_e
 /// A client has made a value for an owner at the other node, in block 64.
 fn given() -> (NodeCore, WorkerId) {
     let (mut node, maker, _) = node();
-    node.on_allocated(64, maker);
-    assert_eq!(node.serves(64, object()), Serves::NotYet, "its maker may be about to say so");
+    node.on_allocated(BlockId(64), maker);
+    assert_eq!(node.serves(Place::of(64), object()), Serves::NotYet, "its maker may be about to say so");
     let give = GiveBlock { offset: 64, owner: FAR, object: Some(object()) };
     assert_eq!(
         say(&mut node, maker, give),
         [],
         "nothing is known of processes elsewhere but what their nodes say"
     );
-    assert_eq!(node.serves(64, object()), Serves::Yes);
+    assert_eq!(node.serves(Place::of(64), object()), Serves::Yes);
     (node, maker)
 }
 
@@ -177,11 +178,11 @@ fn given() -> (NodeCore, WorkerId) {
 fn a_block_is_held_from_another_node() {
     let (mut node, maker) = given();
     let ended = on(&mut node, |node, out| node.on_gone(maker, "was killed", None, out));
-    assert!(!ended.contains(&NodeAction::FreeBlock(64)), "{ended:?}");
+    assert!(!ended.contains(&NodeAction::FreeBlock(BlockId(64))), "{ended:?}");
     let freed = on(&mut node, |node, out| {
         assert_eq!(node.on_routed(FAR, WorkerId(HERE.0), free(64).into(), NOW, out), Ok(None));
     });
-    assert_eq!(freed, [NodeAction::FreeBlock(64)]);
+    assert_eq!(freed, [NodeAction::FreeBlock(BlockId(64))]);
     assert!(node.holders().is_empty());
 }
 
@@ -200,7 +201,7 @@ fn a_loss_is_told_to_who_holds_the_block_elsewhere() {
     assert!(lost.contains(&told(maker, BlocksLost { offsets: vec![64] })), "{lost:?}");
     let message = Box::new(LostAt { node: HERE, offsets: vec![64] }.into());
     assert!(lost.contains(&NodeAction::Route { from: WorkerId(HERE.0), to: FAR, message }), "{lost:?}");
-    assert_eq!(node.serves(64, object()), Serves::No);
+    assert_eq!(node.serves(Place::of(64), object()), Serves::No);
     // At the other end it goes to the process.
     let (mut other, owner, _) = self::node();
     let news = LostAt { node: THERE, offsets: vec![64] };
@@ -214,7 +215,7 @@ fn a_loss_is_told_to_who_holds_the_block_elsewhere() {
 fn given_in_a_cluster() -> (NodeCore, WorkerId) {
     let (mut node, maker, _) = node();
     node.join_cluster();
-    node.on_allocated(64, maker);
+    node.on_allocated(BlockId(64), maker);
     node.on_dialled_for(maker, FAR);
     let give = GiveBlock { offset: 64, owner: FAR, object: Some(object()) };
     let message = Box::new(Watch { worker: FAR }.into());
@@ -238,13 +239,13 @@ fn the_receiver_of_a_block_at_another_node_is_asked_when_it_has_heard_all_that_t
     assert!(is_asked(&heard), "{heard:?}");
     let unknown = UnknownBlocks { giver: maker, offsets: vec![64] };
     let freed = routed(&mut node, FAR, unknown);
-    assert_eq!(freed, [NodeAction::FreeBlock(64)]);
+    assert_eq!(freed, [NodeAction::FreeBlock(BlockId(64))]);
 }
 
 #[test]
 fn an_owner_elsewhere_hears_of_a_block_that_was_lost_before_it_was_given_to_it() {
     let (mut node, maker, _) = node();
-    node.on_allocated(64, maker);
+    node.on_allocated(BlockId(64), maker);
     on(&mut node, |node, out| node.lose_blocks(&[64], out));
     let given = say(&mut node, maker, GiveBlock { offset: 64, owner: FAR, object: Some(object()) });
     let message = Box::new(LostAt { node: HERE, offsets: vec![64] }.into());
@@ -266,12 +267,12 @@ fn a_block_whose_owner_at_another_node_is_gone_is_free_when_nobody_reads_it() {
     let (mut node, maker) = given_in_a_cluster();
     let gone = worker_gone(FAR, "was killed");
     on(&mut node, |node, out| node.on_control(ToNode::Gone(Box::new(gone)), out));
-    assert!(node.holders().of(64).is_empty(), "whoever reads it is asked");
+    assert!(node.holders().of(Place::of(64)).is_empty(), "whoever reads it is asked");
     // One that comes after that is nobody's, too.
-    node.on_allocated(128, maker);
+    node.on_allocated(BlockId(128), maker);
     let give = GiveBlock { offset: 128, owner: FAR, object: Some(object()) };
     say(&mut node, maker, give);
-    assert!(node.holders().of(128).is_empty());
+    assert!(node.holders().of(Place::of(128)).is_empty());
 }
 
 /// A value that a borrower at another node says to be here.
@@ -288,7 +289,11 @@ fn a_value_that_lies_here_is_shared_and_not_copied() {
     let here = Pulled { object: object(), location, failure: None, tried: None };
     assert_eq!(say(&mut node, reader, home_pull()), [told(reader, here)]);
     routed(&mut node, FAR, free(64));
-    assert_eq!(say(&mut node, reader, free(64)), [NodeAction::FreeBlock(64)], "the reader held it, too");
+    assert_eq!(
+        say(&mut node, reader, free(64)),
+        [NodeAction::FreeBlock(BlockId(64))],
+        "the reader held it, too"
+    );
     let tried = Some(home_pull().remote);
     let not_there = Pulled { object: object(), location: None, failure: None, tried };
     assert_eq!(say(&mut node, reader, home_pull()), [told(reader, not_there)]);
@@ -297,7 +302,7 @@ fn a_value_that_lies_here_is_shared_and_not_copied() {
 #[test]
 fn who_asks_before_the_maker_has_spoken_waits() {
     let (mut node, maker, reader) = node();
-    node.on_allocated(64, maker);
+    node.on_allocated(BlockId(64), maker);
     assert_eq!(say(&mut node, reader, home_pull()), []);
     let give = GiveBlock { offset: 64, owner: FAR, object: Some(object()) };
     let location = Some(home_pull().remote.location);
@@ -313,11 +318,14 @@ fn who_waits_for_a_maker_that_does_not_speak_asks_the_owner() {
     let not_there = |tried| told(reader, Pulled { object: object(), location: None, failure: None, tried });
     let is_certain = Some(home_pull().remote);
     for block in [64, 64] {
-        node.on_allocated(block, maker);
+        node.on_allocated(BlockId(block), maker);
         assert_eq!(say(&mut node, reader, home_pull()), []);
-        assert_eq!(say(&mut node, maker, free(block)), [NodeAction::FreeBlock(block), not_there(is_certain)]);
+        assert_eq!(
+            say(&mut node, maker, free(block)),
+            [NodeAction::FreeBlock(BlockId(block)), not_there(is_certain)]
+        );
     }
-    node.on_allocated(64, maker);
+    node.on_allocated(BlockId(64), maker);
     assert_eq!(say(&mut node, reader, home_pull()), []);
     let deadline = node.next_deadline().expect("it does not wait for ever");
     let mut out = NodeActions::new();
@@ -328,7 +336,7 @@ fn who_waits_for_a_maker_that_does_not_speak_asks_the_owner() {
 #[test]
 fn an_argument_that_the_node_keeps_for_an_actor_is_served() {
     let (mut node, creator, _) = node();
-    node.on_allocated(64, creator);
+    node.on_allocated(BlockId(64), creator);
     let argument = TaskId { owner: creator, number: 3 }.object(0);
     let mut create = create(TaskId { owner: creator, number: 4 });
     create.detached = Some(true);
@@ -336,7 +344,7 @@ fn an_argument_that_the_node_keeps_for_an_actor_is_served() {
     create.constructor.dependencies.push(Dependency { object: argument, outcome, contained: Vec::new() });
     say(&mut node, creator, create);
     on(&mut node, |node, out| node.on_gone(creator, "was killed", None, out));
-    assert_eq!(node.serves(64, argument), Serves::Yes);
+    assert_eq!(node.serves(Place::of(64), argument), Serves::Yes);
 }
 
 #[test]
@@ -368,7 +376,7 @@ fn a_copy_is_made_as_its_owner_says_and_goes_when_the_owner_lets_it() {
         to: WorkerId(THERE.0),
         message: watch
     }));
-    let located = on(&mut node, |node, out| node.on_block(object, 64, out));
+    let located = on(&mut node, |node, out| node.on_block(object, BlockId(64), out));
     assert_eq!(located, [to_owner(Locate { object, node: HERE })]);
     assert_eq!(node.begin_serving_copy(object, 5, LENGTH), ServedCopy::NotYet);
 
@@ -389,13 +397,16 @@ fn a_copy_is_made_as_its_owner_says_and_goes_when_the_owner_lets_it() {
     );
     let attempt = fetching.attempt;
     assert_eq!(routed(&mut node, FAR, word.clone()), [], "it was said before");
-    assert_eq!(node.begin_serving_copy(object, 5, LENGTH), ServedCopy::Moving { block: 64, attempt });
+    assert_eq!(
+        node.begin_serving_copy(object, 5, LENGTH),
+        ServedCopy::Moving { block: BlockId(64), attempt }
+    );
     assert_eq!(node.begin_serving_copy(object, 5, LENGTH + 1), ServedCopy::NotYet);
 
     // Another sender: the stream goes on behind what has come by then.
     let switched = routed(&mut node, FAR, Located { attempt: Some(TransferAttempt(10)), ..word });
     let [NodeAction::Fetch(next)] = &switched[..] else { panic!("{switched:?}") };
-    assert_eq!((next.after, next.block), (Some(attempt), 64));
+    assert_eq!((next.after, next.block), (Some(attempt), BlockId(64)));
     let attempt = next.attempt;
     let came = on(&mut node, |node, out| node.on_bytes(object, attempt, LENGTH, out));
     let location = Some(Location { offset: 64, length: LENGTH });
@@ -403,17 +414,24 @@ fn a_copy_is_made_as_its_owner_says_and_goes_when_the_owner_lets_it() {
     assert_eq!(came, [to_owner(CopyMade { object, node: HERE, attempt: TransferAttempt(10) }), here]);
 
     assert_eq!(node.begin_serving_copy(object, 4, LENGTH), ServedCopy::No, "of another execution");
-    assert_eq!(node.begin_serving_copy(object, 5, LENGTH), ServedCopy::Here(64));
-    on(&mut node, |node, out| node.end_serving(64, out));
-    on(&mut node, |node, out| node.end_serving(64, out));
+    assert_eq!(node.begin_serving_copy(object, 5, LENGTH), ServedCopy::Here(BlockId(64)));
+    on(&mut node, |node, out| node.end_serving(BlockId(64), out));
+    on(&mut node, |node, out| node.end_serving(BlockId(64), out));
     assert_eq!(say(&mut node, first, free(64)), [], "there is room for it");
     let moves = |node: &mut NodeCore, out: &mut NodeActions| assert!(node.relieve(1, |_| LENGTH, out));
     assert_eq!(on(&mut node, moves), [to_owner(CopyGone { object, node: HERE })]);
     assert_eq!(on(&mut node, moves), [], "it is about to go");
-    assert_eq!(node.begin_serving_copy(object, 5, LENGTH), ServedCopy::Here(64), "somebody may be sent here");
+    assert_eq!(
+        node.begin_serving_copy(object, 5, LENGTH),
+        ServedCopy::Here(BlockId(64)),
+        "somebody may be sent here"
+    );
     let dropped = routed(&mut node, FAR, DropCopy { object, node: HERE });
     assert_eq!(dropped, [], "it is being read");
-    assert_eq!(on(&mut node, |node, out| node.end_serving(64, out)), [NodeAction::FreeBlock(64)]);
+    assert_eq!(
+        on(&mut node, |node, out| node.end_serving(BlockId(64), out)),
+        [NodeAction::FreeBlock(BlockId(64))]
+    );
     assert!(node.holders().is_empty());
 }
 
@@ -424,7 +442,7 @@ fn with_copy() -> (NodeCore, WorkerId, WorkerId) {
     node.ask_owners();
     let object = object();
     say(&mut node, first, pull());
-    on(&mut node, |node, out| node.on_block(object, 64, out));
+    on(&mut node, |node, out| node.on_block(object, BlockId(64), out));
     let sender = Some(Remote { node: THERE, location: Location { offset: 128, length: LENGTH } });
     let word = Located {
         object,
@@ -456,7 +474,7 @@ fn a_copy_that_nobody_needs_is_found_again_and_goes_with_its_value() {
     assert_eq!(say(&mut node, second, free(64)), []);
     assert_eq!(say(&mut node, first, free(64)), []);
     let dropped = routed(&mut node, FAR, DropCopy { object: object(), node: HERE });
-    assert_eq!(dropped, [NodeAction::FreeBlock(64)]);
+    assert_eq!(dropped, [NodeAction::FreeBlock(BlockId(64))]);
     assert!(node.holders().is_empty());
 }
 
@@ -469,7 +487,7 @@ fn a_copy_is_found_again_by_where_it_lies_too() {
     assert_eq!(say(&mut node, second, free(64)), []);
     let dropped = routed(&mut node, FAR, DropCopy { object: object(), node: HERE });
     assert_eq!(dropped, [], "the first one holds it");
-    assert_eq!(say(&mut node, first, free(64)), [NodeAction::FreeBlock(64)]);
+    assert_eq!(say(&mut node, first, free(64)), [NodeAction::FreeBlock(BlockId(64))]);
     assert!(node.holders().is_empty());
 }
 
@@ -478,7 +496,7 @@ fn a_copy_that_nobody_needs_goes_when_its_owner_is_gone_or_may_have_said_so() {
     let (mut node, ..) = with_copy();
     let gone = worker_gone(FAR, "");
     let ended = on(&mut node, |node, out| node.on_control(ToNode::Gone(Box::new(gone)), out));
-    assert!(ended.contains(&NodeAction::FreeBlock(64)), "{ended:?}");
+    assert!(ended.contains(&NodeAction::FreeBlock(BlockId(64))), "{ended:?}");
     assert!(node.holders().is_empty());
 
     let (mut node, first, _) = with_copy();
@@ -487,7 +505,7 @@ fn a_copy_that_nobody_needs_goes_when_its_owner_is_gone_or_may_have_said_so() {
     // In use meanwhile: what the owner answers is not the end of that.
     assert_eq!(say(&mut node, first, pull()), [found(first)]);
     assert_eq!(routed(&mut node, FAR, DropCopy { object: object(), node: HERE }), []);
-    assert_eq!(say(&mut node, first, free(64)), [NodeAction::FreeBlock(64)]);
+    assert_eq!(say(&mut node, first, free(64)), [NodeAction::FreeBlock(BlockId(64))]);
     assert!(node.holders().is_empty());
 }
 
@@ -510,10 +528,10 @@ fn what_the_owner_directs_ends_with_it() {
     node.join_cluster();
     node.ask_owners();
     say(&mut node, first, pull());
-    on(&mut node, |node, out| node.on_block(object(), 64, out));
+    on(&mut node, |node, out| node.on_block(object(), BlockId(64), out));
     let gone = worker_gone(FAR, "");
     let ended = on(&mut node, |node, out| node.on_control(ToNode::Gone(Box::new(gone)), out));
     let not_there = told(first, Pulled { object: object(), location: None, failure: None, tried: None });
-    assert!(ended.contains(&not_there) && ended.contains(&NodeAction::FreeBlock(64)), "{ended:?}");
+    assert!(ended.contains(&not_there) && ended.contains(&NodeAction::FreeBlock(BlockId(64))), "{ended:?}");
     assert!(node.holders().is_empty());
 }

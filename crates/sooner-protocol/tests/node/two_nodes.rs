@@ -9,7 +9,7 @@ use sooner_wire::message::{
     ActorStarted, Answer, Checkpoint, CreateActor, Dependency, ExitActor, Infeasible, Job, JobConfig,
     JobState, Location, Message, Outcome, ReserveName, SubscribeActor,
 };
-use sooner_wire::{ActorId, Blob, NodeId, Takeover, TaskId, WorkerId};
+use sooner_wire::{ActorId, Blob, BlockId, NodeId, Takeover, TaskId, WorkerId};
 
 use super::{BEGUN, NOW, cpus, create, plain, told, worker_gone};
 
@@ -226,22 +226,22 @@ fn blocks_are_kept_where_they_are_until_the_actor_is_gone() {
         contained: Vec::new(),
     });
     detached.constructor.spec.checkpoint_every = Some(1);
-    cluster.with(HERE, |node, _| node.on_allocated(64, driver));
+    cluster.with(HERE, |node, _| node.on_allocated(BlockId(64), driver));
     cluster.say(driver, detached);
     let worker = cluster.home(actor).expect("a process");
     for block in [128, 256] {
-        cluster.with(THERE, |node, _| node.on_allocated(block, worker));
+        cluster.with(THERE, |node, _| node.on_allocated(BlockId(block), worker));
         let state = plain(stored(block));
         let did = cluster.say(worker, Checkpoint { actor, state, calls: Vec::new() });
-        let is_free = did.contains(&(THERE, NodeAction::FreeBlock(128)));
+        let is_free = did.contains(&(THERE, NodeAction::FreeBlock(BlockId(128))));
         assert_eq!(is_free, block == 256, "the earlier state goes with the next one: {did:?}");
     }
     cluster.say(driver, sooner_wire::message::FreeBlocks { offsets: vec![64] });
     cluster.end(driver);
     assert_eq!(cluster.nodes[&HERE].holders().len(), 1);
     let did = cluster.end(worker);
-    assert!(did.contains(&(THERE, NodeAction::FreeBlock(256))), "{did:?}");
-    assert!(did.contains(&(HERE, NodeAction::FreeBlock(64))), "{did:?}");
+    assert!(did.contains(&(THERE, NodeAction::FreeBlock(BlockId(256)))), "{did:?}");
+    assert!(did.contains(&(HERE, NodeAction::FreeBlock(BlockId(64)))), "{did:?}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use sooner_wire::message::{
     BlocksLost, ForgetLost, FreeAt, FreeBlocks, Location, Message, Priority, Pull, Pulled, Relinquish,
     Relinquished, Relinquishing, Remote, SpillId, StillRead,
 };
-use sooner_wire::{NodeId, TaskId};
+use sooner_wire::{BlockId, NodeId, TaskId};
 
 use super::{DRIVER, NOW, OTHER, node, say, told};
 
@@ -24,7 +24,8 @@ fn give_up(node: &mut Solo, blocks: &[u64]) -> Vec<SpillId> {
     let numbers: Vec<SpillId> = asked.iter().map(|one| one.spilled.expect("no copy")).collect();
     let answer = Relinquished { moved: asked.clone(), others: Vec::new(), node: None };
     let writes = numbers.iter().zip(blocks).map(|(spilled, block)| (*spilled, *block));
-    let writes: Vec<_> = writes.map(|(spilled, block)| NodeAction::Spill { spilled, block }).collect();
+    let writes: Vec<_> =
+        writes.map(|(spilled, block)| NodeAction::Spill { spilled, block: BlockId(block) }).collect();
     assert_eq!(say(node, DRIVER, answer), writes);
     numbers
 }
@@ -34,13 +35,13 @@ fn when_spilling_ends_what_is_on_disk_is_lost_and_what_is_in_memory_stays() {
     let mut node = node(1.0);
     node.set_spills();
     for block in [64, 128, 192] {
-        node.on_allocated(block, DRIVER);
+        node.on_allocated(BlockId(block), DRIVER);
     }
     let numbers = give_up(&mut node, &[64, 128]);
     let (written, writing) = (numbers[0], numbers[1]);
     let mut out = NodeActions::new();
     node.on_spilled(written, true, &mut out);
-    assert_eq!(out, [NodeAction::FreeBlock(64)]);
+    assert_eq!(out, [NodeAction::FreeBlock(BlockId(64))]);
     // The last block is asked for, and not answered.
     out.clear();
     assert!(node.relieve(3 * BYTES, |_| BYTES, &mut out));
@@ -70,13 +71,13 @@ fn when_spilling_ends_what_is_on_disk_is_lost_and_what_is_in_memory_stays() {
     // What is answered only now is to be written nowhere, and stays in its block as well.
     let spilled = late[0].spilled.expect("no copy");
     let answer = Relinquished { moved: late, others: Vec::new(), node: None };
-    assert_eq!(say(&mut node, DRIVER, answer), [NodeAction::Spill { spilled, block: 192 }]);
+    assert_eq!(say(&mut node, DRIVER, answer), [NodeAction::Spill { spilled, block: BlockId(192) }]);
     out.clear();
     node.on_spilled(spilled, false, &mut out);
     assert_eq!(out, []);
     let free = |offsets: Vec<u64>| FreeAt { node: NodeId(0), offsets };
     let gone = say(&mut node, DRIVER, free(vec![written.offset(), spilled.offset()]));
-    assert_eq!(gone, [NodeAction::DropSpilled(spilled), NodeAction::FreeBlock(192)]);
+    assert_eq!(gone, [NodeAction::DropSpilled(spilled), NodeAction::FreeBlock(BlockId(192))]);
 }
 
 /// The process that gave it up has not heard of the loss, and never takes the value for lost by itself.
@@ -84,7 +85,7 @@ fn when_spilling_ends_what_is_on_disk_is_lost_and_what_is_in_memory_stays() {
 fn what_was_lost_before_its_process_gave_it_up_is_not_on_disk() {
     let mut node = node(1.0);
     node.set_spills();
-    node.on_allocated(64, DRIVER);
+    node.on_allocated(BlockId(64), DRIVER);
     let mut out = NodeActions::new();
     assert!(node.relieve(BYTES, |_| BYTES, &mut out));
     let [NodeAction::Send(DRIVER, message)] = &out[..] else { panic!("{out:?}") };
@@ -106,7 +107,7 @@ fn what_was_lost_before_its_process_gave_it_up_is_not_on_disk() {
     assert_eq!(say(&mut node, DRIVER, pull), [told(DRIVER, answer)]);
     assert_eq!(say(&mut node, DRIVER, FreeAt { node: NodeId(0), offsets: vec![spilled.offset()] }), []);
     let forgotten = StillRead { round, offsets: Vec::new(), lent: None };
-    assert_eq!(say(&mut node, DRIVER, forgotten), [NodeAction::FreeBlock(64)]);
+    assert_eq!(say(&mut node, DRIVER, forgotten), [NodeAction::FreeBlock(BlockId(64))]);
 }
 
 #[test]
@@ -114,7 +115,7 @@ fn a_node_says_what_its_memory_is_used_for() {
     let mut node = node(1.0);
     node.set_spills();
     for block in [64, 128, 192] {
-        node.on_allocated(block, DRIVER);
+        node.on_allocated(BlockId(block), DRIVER);
     }
     let row = |node: &Solo| node.memory_use(|_| BYTES);
     assert_eq!(row(&node), MemoryRow { pinned: 30, ..MemoryRow::default() });
@@ -133,7 +134,7 @@ fn a_node_says_what_its_memory_is_used_for() {
     let out = say(&mut node, DRIVER, Pull { object, remote, priority: Priority::Get });
     assert_eq!(out, [NodeAction::AllocateFor { object, bytes: BYTES }]);
     let mut out = NodeActions::new();
-    node.on_block(object, 256, &mut out);
+    node.on_block(object, BlockId(256), &mut out);
     let [NodeAction::Fetch(fetching)] = out[..] else { panic!("{out:?}") };
     assert_eq!(row(&node), MemoryRow { pinned: 20, incoming: 10, ..MemoryRow::default() });
     out.clear();
@@ -146,7 +147,7 @@ fn a_copy_from_disk_is_found_again_and_goes_first_and_with_its_value() {
     let mut node = node(1.0);
     node.set_spills();
     node.on_connected(OTHER, 3, NOW);
-    node.on_allocated(64, DRIVER);
+    node.on_allocated(BlockId(64), DRIVER);
     let spilled = give_up(&mut node, &[64])[0];
     node.on_spilled(spilled, true, &mut NodeActions::new());
     let object = TaskId { owner: DRIVER, number: 1 }.object(0);
@@ -159,24 +160,28 @@ fn a_copy_from_disk_is_found_again_and_goes_first_and_with_its_value() {
         let [NodeAction::Fetch(fetching)] = out[..] else { panic!("{out:?}") };
         out.clear();
         node.on_bytes(object, fetching.attempt, BYTES, &mut out);
-        let location = Some(Location { offset: block, length: BYTES });
+        let location = Some(Location { offset: block.offset(), length: BYTES });
         let here = Pulled { object, location, failure: None, tried: None };
         assert_eq!(out, [told(OTHER, here.clone())]);
-        assert_eq!(say(node, OTHER, FreeBlocks { offsets: vec![block] }), [], "there is room for it");
+        assert_eq!(
+            say(node, OTHER, FreeBlocks { offsets: vec![block.offset()] }),
+            [],
+            "there is room for it"
+        );
         here
     };
-    let here = bring(&mut node, 128);
+    let here = bring(&mut node, BlockId(128));
     assert_eq!(say(&mut node, OTHER, pull.clone()), [told(OTHER, here)], "nothing is read");
     say(&mut node, OTHER, FreeBlocks { offsets: vec![128] });
     // A value that would have to be written stays.
-    node.on_allocated(192, DRIVER);
+    node.on_allocated(BlockId(192), DRIVER);
     let mut out = NodeActions::new();
     assert!(node.relieve(BYTES, |_| BYTES, &mut out));
-    assert_eq!(out, [NodeAction::FreeBlock(128)]);
+    assert_eq!(out, [NodeAction::FreeBlock(BlockId(128))]);
 
-    bring(&mut node, 256);
+    bring(&mut node, BlockId(256));
     let freed = say(&mut node, DRIVER, FreeAt { node: NodeId(0), offsets: vec![spilled.offset()] });
-    assert_eq!(freed, [NodeAction::FreeBlock(256), NodeAction::DropSpilled(spilled)]);
+    assert_eq!(freed, [NodeAction::FreeBlock(BlockId(256)), NodeAction::DropSpilled(spilled)]);
 }
 
 #[test]
@@ -184,20 +189,20 @@ fn a_copy_whose_value_goes_while_it_comes_from_disk_goes_with_who_asked_for_it()
     let mut node = node(1.0);
     node.set_spills();
     node.on_connected(OTHER, 3, NOW);
-    node.on_allocated(64, DRIVER);
+    node.on_allocated(BlockId(64), DRIVER);
     let spilled = give_up(&mut node, &[64])[0];
     node.on_spilled(spilled, true, &mut NodeActions::new());
     let object = TaskId { owner: DRIVER, number: 1 }.object(0);
     let remote = Remote { node: NodeId(0), location: Location { offset: spilled.offset(), length: BYTES } };
     say(&mut node, OTHER, Pull { object, remote, priority: Priority::Argument });
     let mut out = NodeActions::new();
-    node.on_block(object, 128, &mut out);
+    node.on_block(object, BlockId(128), &mut out);
     let [NodeAction::Fetch(fetching)] = out[..] else { panic!("{out:?}") };
     say(&mut node, DRIVER, FreeAt { node: NodeId(0), offsets: vec![spilled.offset()] });
     node.on_bytes(object, fetching.attempt, BYTES, &mut out);
     assert_eq!(
         say(&mut node, OTHER, FreeBlocks { offsets: vec![128] }),
-        [NodeAction::FreeBlock(128)],
+        [NodeAction::FreeBlock(BlockId(128))],
         "nobody would say when it may go"
     );
 }
@@ -206,7 +211,7 @@ fn a_copy_whose_value_goes_while_it_comes_from_disk_goes_with_who_asked_for_it()
 fn what_could_not_be_written_and_is_read_in_its_block_goes_to_disk_later() {
     let mut node = node(1.0);
     node.set_spills();
-    node.on_allocated(64, DRIVER);
+    node.on_allocated(BlockId(64), DRIVER);
     let spilled = give_up(&mut node, &[64])[0];
     node.on_spilled(spilled, false, &mut NodeActions::new());
     let object = TaskId { owner: DRIVER, number: 1 }.object(0);
@@ -231,5 +236,5 @@ fn what_could_not_be_written_and_is_read_in_its_block_goes_to_disk_later() {
     assert_eq!(out, [told(DRIVER, asked)]);
     assert_eq!(say(&mut node, DRIVER, FreeBlocks { offsets: vec![64] }), []);
     say(&mut node, DRIVER, Relinquished { moved: Vec::new(), others: vec![64], node: None });
-    assert_eq!(relieve(&mut node, 41), [NodeAction::Spill { spilled, block: 64 }]);
+    assert_eq!(relieve(&mut node, 41), [NodeAction::Spill { spilled, block: BlockId(64) }]);
 }

@@ -3,7 +3,7 @@
 use sooner_protocol::engine::Engine;
 use sooner_protocol::node::{NodeAction, NodeActions};
 use sooner_wire::message::{Message, PeerConnected, Routed};
-use sooner_wire::{NodeId, WorkerId};
+use sooner_wire::{BlockId, NodeId, WorkerId};
 
 use super::cluster::{Cluster, End, Item, first_id, node_of};
 
@@ -71,16 +71,16 @@ impl Cluster {
                 self.send(End::Process(id), here, Item::Hello);
             }
             NodeAction::KillWorker(id) => self.kill_process(id, "is killed by its node"),
-            NodeAction::FreeBlock(block) => self.free_block(at, block),
+            NodeAction::FreeBlock(block) => self.free_block(at, block.offset()),
             NodeAction::Warn(text) => self.tell(here, &format!("warns: {text}")),
             NodeAction::Control(word) => self.send_to_head(at, word),
             NodeAction::AllocateFor { object, .. } => {
                 let block = self.allocate(at, Some(object));
-                self.with_node(at, |node, out| node.on_block(object, block, out));
+                self.with_node(at, |node, out| node.on_block(object, BlockId(block), out));
             }
             NodeAction::Fetch(fetching) => self.fetch(at, fetching),
             NodeAction::StopFetching { object, attempt } => self.stop_fetching(at, object, attempt),
-            NodeAction::Spill { spilled, block } => self.spill(at, spilled, block),
+            NodeAction::Spill { spilled, block } => self.spill(at, spilled, block.offset()),
             NodeAction::DropSpilled(spilled) => self.drop_spilled(at, spilled),
             NodeAction::Route { from, to, mut message } => {
                 message.globalise(NodeId(first_id(at)));

@@ -6,7 +6,7 @@
 use sooner_protocol::node::objects::{Fetching, Serves, StreamEnd};
 use sooner_protocol::node::{ServedCopy, ServedSpill};
 use sooner_wire::message::{Location, Outcome, Place, SpillId};
-use sooner_wire::{FetchAttempt, ObjectId, WorkerId};
+use sooner_wire::{BlockId, FetchAttempt, ObjectId, WorkerId};
 
 use super::cluster::{Cluster, End, Item, node_of};
 
@@ -35,7 +35,7 @@ impl Cluster {
     pub fn store(&mut self, id: WorkerId, object: ObjectId) -> Outcome {
         let at = node_of(id);
         let offset = self.allocate(at, Some(object));
-        self.nodes[at].core.on_allocated(offset, id);
+        self.nodes[at].core.on_allocated(BlockId(offset), id);
         self.tell(End::Process(id), &format!("writes {} to shared memory", self.names.object(object)));
         Outcome::Stored(Location { offset, length: LENGTH })
     }
@@ -91,7 +91,7 @@ impl Cluster {
         if there == at {
             return self.restore(at, &fetching);
         }
-        self.nodes[at].arrived.insert((fetching.object, fetching.block), fetching.at);
+        self.nodes[at].arrived.insert((fetching.object, fetching.block.offset()), fetching.at);
         self.send(End::Node(at), End::Node(there), Item::Fetch(fetching));
     }
 
@@ -131,7 +131,7 @@ impl Cluster {
                 self.lines.push(format!("{way:<24} (data) {all} of {name}"));
                 assert_eq!(inside, fetching.object, "the bytes are those of the value");
                 let (object, attempt) = (fetching.object, fetching.attempt);
-                self.nodes[at].arrived.insert((object, fetching.block), upto);
+                self.nodes[at].arrived.insert((object, fetching.block.offset()), upto);
                 self.with_node(at, |node, out| node.on_bytes(object, attempt, upto, out));
             }
             Item::NoBytes(fetching) => {
@@ -170,7 +170,7 @@ impl Cluster {
         match block {
             Some(block) => {
                 let sent = fetching.at;
-                self.nodes[at].fetches.push(Stream { to: other, fetching, block, sent });
+                self.nodes[at].fetches.push(Stream { to: other, fetching, block: block.offset(), sent });
             }
             None => self.send(End::Node(at), End::Node(other), Item::NoBytes(fetching)),
         }
@@ -198,7 +198,7 @@ impl Cluster {
                     self.send(End::Node(at), End::Node(stream.to), item);
                 }
                 if stream.sent == LENGTH {
-                    self.with_node(at, |node, out| node.end_serving(stream.block, out));
+                    self.with_node(at, |node, out| node.end_serving(BlockId(stream.block), out));
                 } else {
                     self.nodes[at].fetches.push(stream);
                 }

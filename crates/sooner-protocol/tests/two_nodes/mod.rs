@@ -15,10 +15,12 @@ use sooner_protocol::worker::action::{Action, Actions, Peer};
 use sooner_protocol::worker::execution::Incoming;
 use sooner_protocol::worker::ownership::Slot;
 use sooner_wire::message::{
-    BlocksLost, Define, FailureCode, FreeBlocks, LeaseGranted, Location, LostAt, Message, Outcome, Priority,
-    Pull, Pulled, Push, Remote, Return, TaskKind, TaskSpec,
+    BlocksLost, Define, FailureCode, FreeBlocks, LeaseGranted, Location, LostAt, Message, Outcome, Place,
+    Priority, Pull, Pulled, Push, Remote, Return, TaskKind, TaskSpec,
 };
-use sooner_wire::{Blob, FunctionId, LeaseId, Name, NodeId, ObjectId, ResourceSet, TaskId, WorkerId};
+use sooner_wire::{
+    Blob, BlockId, FunctionId, LeaseId, Name, NodeId, ObjectId, ResourceSet, TaskId, WorkerId,
+};
 
 const DRIVER: WorkerId = WorkerId((1 << 24) + 1);
 const PROCESSES: [WorkerId; 4] =
@@ -203,7 +205,7 @@ impl World {
         let reuses = self.below(2) == 0;
         let node = self.node(DRIVER.node());
         let at = node.allocate(Some(object), reuses);
-        node.holders.insert(at, DRIVER);
+        node.holders.insert(Place::of(at), DRIVER);
         let slot = Arc::new(Slot::with_outcome(stored(at)));
         slot.acquire();
         self.with_core(DRIVER, |core, _| core.ownership_mut().own(object, slot.clone()));
@@ -341,7 +343,7 @@ impl World {
             let reuses = self.below(2) == 0;
             let node = self.node(who.node());
             let at = node.allocate(Some(task.object(0)), reuses);
-            node.holders.insert(at, who);
+            node.holders.insert(Place::of(at), who);
             stored(at)
         } else {
             Outcome::Inline(Blob::from(&b"small"[..]))
@@ -450,15 +452,15 @@ impl World {
             }
             Message::GiveBlock(give) => {
                 let holders = &mut self.node(node).holders;
-                if holders.give(give.offset, from, give.owner, &|_| false) {
+                if holders.give(Place::of(give.offset), from, give.owner, &|_| false) {
                     self.free(node, give.offset);
                 } else if let Some(object) = give.object {
-                    holders.set_object(give.offset, object);
+                    holders.set_object(Place::of(give.offset), object);
                 }
             }
             Message::FreeBlocks(free) => {
                 for block in free.offsets {
-                    if self.node(node).holders.release(block, from) {
+                    if self.node(node).holders.release(Place::of(block), from) {
                         self.free(node, block);
                     }
                 }
@@ -483,7 +485,7 @@ impl World {
         let Pull { object, remote: Remote { location, .. }, .. } = pull;
         let this = self.node(node);
         let is_lost = this.lost.contains(&location.offset);
-        let action = match this.holders.serves(location.offset, object) {
+        let action = match this.holders.serves(location.place(), object) {
             Serves::Yes if !is_lost => PullAction::Here { to: from, object, location },
             Serves::NotYet if !is_lost => {
                 // It is asked again later.
@@ -505,7 +507,7 @@ impl World {
             // One that was lost is not used again here: all would have to be asked to forget that.
             this.free.push(block);
         }
-        this.pulls.on_freed(block);
+        this.pulls.on_freed(BlockId(block));
         let mut out = Vec::new();
         this.pulls.on_room(&mut out);
         self.perform(node, out);
@@ -521,11 +523,11 @@ impl World {
                     this.streams.retain(|stream| (stream.object, stream.attempt) != (object, attempt));
                 }
                 PullAction::Here { to, object, location } => {
-                    if this.holders.serves(location.offset, object) == Serves::No {
-                        this.holders.insert(location.offset, to);
-                        this.holders.set_object(location.offset, object);
+                    if this.holders.serves(location.place(), object) == Serves::No {
+                        this.holders.insert(Place::of(location.offset), to);
+                        this.holders.set_object(Place::of(location.offset), object);
                     } else {
-                        this.holders.share(location.offset, to);
+                        this.holders.share(Place::of(location.offset), to);
                     }
                     self.seen.copies += 1;
                     let answer = Pulled { object, location: Some(location), failure: None, tried: None };
@@ -538,8 +540,8 @@ impl World {
                 }
                 PullAction::Failed { failure, .. } => panic!("there is always room: {failure:?}"),
                 PullAction::Free(block) => {
-                    assert!(this.contents.remove(&block).is_some());
-                    this.free.push(block);
+                    assert!(this.contents.remove(&block.offset()).is_some());
+                    this.free.push(block.offset());
                 }
                 other => panic!("owners are not asked here: {other:?}"),
             }
@@ -554,7 +556,7 @@ impl World {
         if let Some(object) = this.allocating.pop() {
             let block = this.allocate(None, reuses);
             let mut out = Vec::new();
-            this.pulls.on_block(object, block, &mut out);
+            this.pulls.on_block(object, BlockId(block), &mut out);
             self.perform(node, out);
         }
     }
@@ -570,7 +572,7 @@ impl World {
         let Fetching { object, remote, block, attempt, .. } = self.nodes[index(node)].streams[at];
         let sender = &self.nodes[index(remote.node)];
         let offset = remote.location.offset;
-        let serves = sender.holders.serves(offset, object);
+        let serves = sender.holders.serves(Place::of(offset), object);
         if serves == Serves::NotYet && !sender.lost.contains(&offset) {
             self.seen.asked_early += 1;
             return;
@@ -586,7 +588,7 @@ impl World {
             this.pulls.on_stream_end(object, attempt, StreamEnd::Cut, &mut out);
         } else if is_there {
             assert_eq!(inside, Some(Some(object)), "what is served is what was asked for");
-            this.contents.insert(block, Some(object));
+            this.contents.insert(block.offset(), Some(object));
             this.pulls.on_bytes(object, attempt, remote.location.length, &mut out);
         } else {
             this.pulls.on_stream_end(object, attempt, StreamEnd::NotThere, &mut out);
@@ -600,15 +602,15 @@ impl World {
         let this = self.node(node);
         let mut held: Vec<(u64, ObjectId)> =
             this.contents.iter().filter_map(|(block, inside)| Some((*block, (*inside)?))).collect();
-        held.retain(|(block, _)| this.holders.is_held(*block) && !this.lost.contains(block));
+        held.retain(|(block, _)| this.holders.is_held(Place::of(*block)) && !this.lost.contains(block));
         if held.is_empty() {
             return;
         }
         let (block, object) = held[self.pick(held.len())];
         let this = self.node(node);
         this.lost.insert(block);
-        let is_copy = this.pulls.object_in(block).is_some();
-        this.pulls.on_freed(block);
+        let is_copy = this.pulls.object_in(BlockId(block)).is_some();
+        this.pulls.on_freed(BlockId(block));
         self.seen.lost += 1;
         self.seen.copies_lost += usize::from(is_copy);
         let from = WorkerId(node.0);

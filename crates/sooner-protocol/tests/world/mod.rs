@@ -17,7 +17,9 @@ use sooner_wire::message::{
     Connect, Define, Failure, FailureCode, FreeBlocks, GivenBlocks, Location, Message, Outcome, Push, Return,
     TaskKind, TaskSpec, UnknownBlocks,
 };
-use sooner_wire::{ActorId, Blob, FunctionId, Name, ObjectId, ResourceSet, Started, TaskId, WorkerId};
+use sooner_wire::{
+    ActorId, Blob, BlockId, FunctionId, Name, ObjectId, ResourceSet, Started, TaskId, WorkerId,
+};
 
 const STEPS_MAX: usize = 200_000;
 /// Nanoseconds per step.
@@ -338,7 +340,7 @@ impl World {
         self.next_block += 4096;
         let location = Location { offset: self.next_block, length: bytes.len() as u64 };
         self.blocks.insert(location.offset, bytes);
-        self.node.on_allocated(location.offset, who);
+        self.node.on_allocated(BlockId(location.offset), who);
         Return { outcome: Outcome::Stored(location), contained: Vec::new() }
     }
 
@@ -500,7 +502,7 @@ impl World {
                 NodeAction::StartWorker(worker) => self.starting.push(worker),
                 NodeAction::KillWorker(worker) => self.die(worker),
                 NodeAction::FreeBlock(block) => {
-                    assert!(self.blocks.remove(&block).is_some(), "a block is freed once");
+                    assert!(self.blocks.remove(&block.offset()).is_some(), "a block is freed once");
                 }
                 NodeAction::Introduce(_, _) | NodeAction::Warn(_) | NodeAction::LimitMemory(..) => {}
                 NodeAction::Control(_)

@@ -226,7 +226,7 @@ impl Data {
         let reached = fetching.after.and_then(|before| self.stop(before));
         fetching.at = fetching.at.max(reached.unwrap_or(0));
         let length = fetching.remote.location.length;
-        let progress = Progress::new(self.mapping.clone(), fetching.block, length, fetching.at);
+        let progress = Progress::new(self.mapping.clone(), fetching.block.offset(), length, fetching.at);
         let progress = Arc::new(progress);
         self.moving.insert(fetching.attempt, progress.clone());
         self.tell(Command::Fetch { fetching, progress, address });

@@ -258,7 +258,7 @@ impl Spiller {
     /// Has a value read into a block.
     pub fn read(&mut self, fetching: &Fetching) {
         let length = fetching.remote.location.length;
-        let reading = Reading::new(self.mapping.clone(), fetching.object, fetching.block, length);
+        let reading = Reading::new(self.mapping.clone(), fetching.object, fetching.block.offset(), length);
         let reading = Arc::new(reading);
         self.moving.insert(fetching.attempt, reading.clone());
         self.tell(Command::Read { fetching: *fetching, reading });

@@ -13,7 +13,7 @@ use sooner_protocol::time::Instant;
 use sooner_protocol::uplink::{ToControl, ToNode};
 use sooner_wire::message::Message;
 use sooner_wire::strategy::Labels;
-use sooner_wire::{ResourceSet, Started};
+use sooner_wire::{BlockId, ResourceSet, Started};
 
 use super::facts::{BLOCK_BYTES, Facts};
 use super::machines::Setup;
@@ -111,7 +111,8 @@ impl Node {
                 NodeAction::Send(to, message) => effects.push(NodeEffect::Send(index_of(to), message)),
                 NodeAction::StartWorker(worker) => effects.push(NodeEffect::Start(index_of(worker))),
                 NodeAction::KillWorker(worker) => effects.push(NodeEffect::Kill(index_of(worker))),
-                NodeAction::FreeBlock(offset) => {
+                NodeAction::FreeBlock(block) => {
+                    let offset = block.offset();
                     let block = 1 << (offset / BLOCK_BYTES);
                     assert!(self.blocks & block != 0, "I5: block {} is freed twice", offset / BLOCK_BYTES);
                     self.blocks &= !block;
@@ -178,7 +179,7 @@ impl Node {
     pub fn allocate(&mut self, block: u64, index: u8, effects: &mut Vec<NodeEffect>) {
         self.blocks |= 1 << block;
         self.act(NOW, effects, |core, _| {
-            either!(core, core => core.on_allocated(block * BLOCK_BYTES, worker(index)));
+            either!(core, core => core.on_allocated(BlockId(block * BLOCK_BYTES), worker(index)));
         });
     }
 

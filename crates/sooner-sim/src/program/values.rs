@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sooner_protocol::probes::hit;
 use sooner_protocol::worker::ownership::Slot;
 use sooner_wire::message::{Location, Outcome, Return};
-use sooner_wire::{Blob, ObjectId};
+use sooner_wire::{Blob, BlockId, ObjectId};
 
 use super::{Frame, Reference};
 use crate::oracle::{Fact, Kind, Oracle};
@@ -26,7 +26,7 @@ impl World {
             let worker = self.process(number).id;
             let SimNode { core, blocks, .. } = self.node_mut(number);
             let block = blocks.allocate();
-            core.on_allocated(block, worker);
+            core.on_allocated(BlockId(block), worker);
             block
         });
         if kept.is_some() {

@@ -286,7 +286,7 @@ impl World {
             }
             NodeAction::KillWorker(worker) => self.after(LOCAL_NANOS, Event::End(worker)),
             NodeAction::LimitMemory(..) => unreachable!("nodes limit nobody here"),
-            NodeAction::FreeBlock(block) => self.free_block(at, block),
+            NodeAction::FreeBlock(block) => self.free_block(at, block.offset()),
             NodeAction::AllocateFor { object, bytes } => self.allocate(at, object, bytes),
             NodeAction::Fetch(fetching) => self.fetch(at, fetching),
             NodeAction::Spill { .. } | NodeAction::DropSpilled(_) => {

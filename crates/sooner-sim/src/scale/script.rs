@@ -11,7 +11,7 @@ use sooner_wire::message::{
     Outcome, Priority, Pull, Pulled, Push, Remote, RequestLease, ReturnLease, TaskKind, TaskSpec,
 };
 use sooner_wire::{
-    ActorId, Blob, FunctionId, LeaseId, Name, ObjectId, ResourceSet, ShapeId, TaskId, WorkerId,
+    ActorId, Blob, BlockId, FunctionId, LeaseId, Name, ObjectId, ResourceSet, ShapeId, TaskId, WorkerId,
 };
 
 use super::losses::Found;
@@ -304,7 +304,7 @@ impl World {
         let object = TaskId { owner, number: (1 << 32) + number as u64 }.object(0);
         node.blocks.insert(block, Block { object, bytes: length, whole: Some(now) });
         let Some(core) = &mut node.core else { return };
-        core.on_allocated(block, maker);
+        core.on_allocated(BlockId(block), maker);
         if maker != owner {
             let give = GiveBlock { offset: block, owner, object: Some(object) };
             core.on_message(maker, give.into(), now, &mut node.out);

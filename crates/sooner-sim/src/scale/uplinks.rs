@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use sooner_protocol::node::ServedCopy;
 use sooner_protocol::node::objects::{Fetching, Serves, StreamEnd};
 use sooner_protocol::time::Instant;
-use sooner_wire::{FetchAttempt, ObjectId};
+use sooner_wire::{BlockId, FetchAttempt, ObjectId};
 
 use super::plan::SECOND;
 use super::world::{Event, World};
@@ -43,7 +43,7 @@ pub struct Transfer {
     /// The receiver waits for it.
     pub(super) is_open: bool,
     /// The sender's block, once that has been found.
-    served: Option<u64>,
+    served: Option<BlockId>,
     /// How far it was sent, and received.
     sent: u64,
     received: u64,
@@ -57,7 +57,7 @@ impl World {
         let block = node.blocks_made;
         node.blocks.insert(block, Block { object, bytes: 0, whole: None });
         if let Some(core) = &mut node.core {
-            core.on_block(object, block, &mut node.out);
+            core.on_block(object, BlockId(block), &mut node.out);
         }
     }
 
@@ -74,7 +74,7 @@ impl World {
         let Some(sender) = self.index_of(fetching.remote.node) else { return };
         self.transfers_made += 1;
         let number = self.transfers_made;
-        let bytes = self.nodes[at].blocks.get(&fetching.block).map_or(0, |block| block.bytes);
+        let bytes = self.nodes[at].blocks.get(&fetching.block.offset()).map_or(0, |block| block.bytes);
         let from = fetching.at.max(if fetching.after.is_some() { bytes } else { 0 });
         let transfer = Transfer {
             fetching,
@@ -124,11 +124,14 @@ impl World {
             return self.after(latency, Event::NoMore(number, true));
         };
         let found = match generation {
-            None => match core.begin_serving(remote.location.offset, object) {
-                Serves::Yes => Ok(remote.location.offset),
-                Serves::NotYet => Err(true),
-                Serves::No => Err(false),
-            },
+            None => {
+                let block = BlockId(remote.location.offset);
+                match core.begin_serving(block, object) {
+                    Serves::Yes => Ok(block),
+                    Serves::NotYet => Err(true),
+                    Serves::No => Err(false),
+                }
+            }
             Some(generation) => match core.begin_serving_copy(object, generation, remote.location.length) {
                 ServedCopy::Here(block) | ServedCopy::Moving { block, .. } => Ok(block),
                 ServedCopy::NotYet => Err(true),
@@ -139,8 +142,10 @@ impl World {
             Ok(block) => {
                 self.transfers[&number].served = Some(block);
                 self.judge_chain(sender, object, remote.location.length);
-                let is_whole =
-                    self.nodes[sender].blocks.get(&block).is_some_and(|b| b.bytes == remote.location.length);
+                let is_whole = self.nodes[sender]
+                    .blocks
+                    .get(&block.offset())
+                    .is_some_and(|b| b.bytes == remote.location.length);
                 if !is_whole {
                     self.saw("a value was sent on while it was arriving");
                 }
@@ -191,7 +196,7 @@ impl World {
     fn can_send(&self, number: u64) -> bool {
         let transfer = &self.transfers[&number];
         let length = transfer.fetching.remote.location.length;
-        let block = transfer.served.and_then(|block| self.nodes[transfer.sender].blocks.get(&block));
+        let block = transfer.served.and_then(|block| self.nodes[transfer.sender].blocks.get(&block.offset()));
         let here = block.map_or(0, |block| block.bytes);
         transfer.sent < length && here >= (transfer.sent + CHUNK_BYTES).min(length)
     }
@@ -204,7 +209,7 @@ impl World {
         let Fetching { object, attempt, block, remote, .. } = fetching;
         let node = &mut self.nodes[at];
         let Some(core) = &mut node.core else { return };
-        let Some(of_block) = node.blocks.get_mut(&block) else { return };
+        let Some(of_block) = node.blocks.get_mut(&block.offset()) else { return };
         of_block.bytes = of_block.bytes.max(received);
         self.events += 1;
         let is_whole = received == remote.location.length;

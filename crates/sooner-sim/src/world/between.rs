@@ -5,7 +5,7 @@ use sooner_protocol::node::objects::{Fetching, Serves, StreamEnd};
 use sooner_protocol::node::{ServedCopy, ServedSpill};
 use sooner_protocol::probes::hit;
 use sooner_wire::message::{Message, PeerConnected, Place, Routed, SpillId};
-use sooner_wire::{FetchAttempt, ObjectId, WorkerId};
+use sooner_wire::{BlockId, FetchAttempt, ObjectId, WorkerId};
 
 use super::node::SEVERAL;
 use super::processes::{id_of, node_at, number_of, number_of_node};
@@ -29,7 +29,7 @@ pub(super) struct Fetch {
     /// What they are, once the other node has sent them.
     bytes: Option<u64>,
     /// The block there that they are read from, which is kept meanwhile; none if they are on disk.
-    served: Option<u64>,
+    served: Option<BlockId>,
     is_stopped: bool,
 }
 
@@ -94,12 +94,12 @@ impl World {
                 || core.give_way(Some(object), Blocks::length_in_memory, out);
             if stuck.on_no_room(moves, now) && *has_file {
                 hit("a value was brought to the file behind the memory");
-                core.on_block(object, blocks.allocate_in_file(), out);
+                core.on_block(object, BlockId(blocks.allocate_in_file()), out);
             } else {
                 core.on_no_block(object, u64::MAX, moves, now, out);
             }
         } else {
-            core.on_block(object, blocks.allocate(), out);
+            core.on_block(object, BlockId(blocks.allocate()), out);
         }
         self.list_node_at(at);
     }
@@ -156,7 +156,7 @@ impl World {
         let SimNode { core, blocks, out, .. } = &mut self.nodes[there];
         let (block, serves) = match fetch.fetching.generation {
             None => {
-                let block = remote.location.offset;
+                let block = remote.location.place().block().expect("it is not on disk");
                 (block, core.begin_serving(block, object))
             }
             Some(generation) => {
@@ -172,13 +172,13 @@ impl World {
                         core.end_serving(block, out);
                         (block, Serves::NotYet)
                     }
-                    ServedCopy::NotYet => (0, Serves::NotYet),
-                    ServedCopy::No => (0, Serves::No),
+                    ServedCopy::NotYet => (BlockId::default(), Serves::NotYet),
+                    ServedCopy::No => (BlockId::default(), Serves::No),
                 }
             }
         };
         let bytes = match serves {
-            Serves::Yes => match blocks.read(block) {
+            Serves::Yes => match blocks.read(block.offset()) {
                 Some(bytes) => Some(bytes),
                 None => fail("I5", format!("{block} of {object:?} is served, and is free")),
             },
@@ -196,7 +196,7 @@ impl World {
         let Fetching { object, attempt, .. } = fetch.fetching;
         let node = &mut self.nodes[there];
         match node.core.begin_serving_spilled(spilled, object) {
-            ServedSpill::Here(block) => match node.blocks.read(block) {
+            ServedSpill::Here(block) => match node.blocks.read(block.offset()) {
                 Some(bytes) => self.send_back(at, fetch, Some(bytes), Some(block)),
                 None => fail("I5", format!("{block} of {object:?} is served, and is free")),
             },
@@ -211,7 +211,7 @@ impl World {
         }
     }
 
-    fn send_back(&mut self, at: usize, fetch: Fetch, bytes: Option<u64>, served: Option<u64>) {
+    fn send_back(&mut self, at: usize, fetch: Fetch, bytes: Option<u64>, served: Option<BlockId>) {
         let number = fetch.number;
         self.nodes[at].fetches.push(Fetch { bytes, served, ..fetch });
         self.go_on_fetching(at, number);
@@ -253,7 +253,7 @@ impl World {
         if is_cut {
             core.on_stream_end(object, attempt, StreamEnd::Cut, out);
         } else {
-            blocks.write(block, bytes);
+            blocks.write(block.offset(), bytes);
             core.on_bytes(object, attempt, remote.location.length, out);
         }
         self.list_node_at(at);

@@ -1,6 +1,7 @@
 //! Shared memory: which blocks there are and what was written into them. The addresses are the production
 //! allocator's, so a block that is freed too early is soon somebody else's.
 
+use sooner_wire::BlockId;
 use std::collections::{BTreeMap, BTreeSet};
 
 use sooner_store::Arena;
@@ -50,8 +51,8 @@ impl Blocks {
     }
 
     /// What giving a block up makes room for in memory; each block counts as one.
-    pub(super) fn length_in_memory(block: u64) -> u64 {
-        u64::from(!Self::is_in_file(block))
+    pub(super) fn length_in_memory(block: BlockId) -> u64 {
+        u64::from(!Self::is_in_file(block.offset()))
     }
 
     /// Writes what a process stores.

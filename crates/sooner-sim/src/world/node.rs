@@ -193,7 +193,7 @@ impl World {
                 }
             }
             NodeAction::LimitMemory(..) => {}
-            NodeAction::FreeBlock(block) => self.free_block(at, block),
+            NodeAction::FreeBlock(block) => self.free_block(at, block.offset()),
             NodeAction::Warn(_) => {}
             NodeAction::GiveUp(_) => unreachable!("links of this world do not end"),
             NodeAction::Control(word) => {
@@ -204,7 +204,7 @@ impl World {
             }
             NodeAction::AllocateFor { object, .. } => self.allocate_for(at, object),
             NodeAction::Fetch(fetching) => self.fetch(at, fetching),
-            NodeAction::Spill { spilled, block } => self.spill(at, spilled, block),
+            NodeAction::Spill { spilled, block } => self.spill(at, spilled, block.offset()),
             NodeAction::DropSpilled(spilled) => self.drop_spilled(at, spilled),
             NodeAction::StopFetching { object, attempt } => self.stop_fetching(at, object, attempt),
             NodeAction::Route { from, to, message } => self.route(at, from, to, message),

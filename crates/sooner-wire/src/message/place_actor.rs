@@ -6,7 +6,7 @@
 
 use minicbor::{Decode, Encode};
 
-use super::{ActorDead, ActorStarted, Checkpoint, CreateActor, Job, Return, WorkerGone};
+use super::{ActorDead, ActorStarted, Checkpoint, CreateActor, Job, Place, Return, WorkerGone};
 use crate::{ActorId, Blob, GroupId, NodeId, Takeover, TaskId, WorkerId};
 
 /// Control to node: give an actor a process, when there is room.
@@ -151,9 +151,9 @@ row! { 156 ActorSubscribed: [directory -> node]; no values; }
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(array)]
 pub struct LetGo {
-    /// Where it begins.
+    /// Which one.
     #[n(0)]
-    pub block: u64,
+    pub place: Place,
 }
 
 row! { 157 LetGo: [directory -> node]; no values; }
@@ -178,7 +178,7 @@ pub struct ActorsHere {
     /// Blocks that the node keeps: with a state of that actor, or, without the block, with arguments for its
     /// constructor.
     #[n(4)]
-    pub kept: Option<Vec<(ActorId, Option<u64>)>>,
+    pub kept: Option<Vec<(ActorId, Option<Place>)>>,
     /// What an earlier control service may have heard of or said, and others not.
     #[n(5)]
     pub also: Option<Box<AlsoHere>>,

@@ -5,13 +5,14 @@
 //! Which offsets those are is known here alone: everybody else asks for the [`Place`].
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 use minicbor::encode::Write;
 use minicbor::{Decode, Decoder, Encode, Encoder, decode, encode};
 
 use super::Location;
 
-use crate::NodeId;
+use crate::{BlockId, NodeId};
 
 /// Offsets from here on are not in shared memory.
 const SPILLED: u64 = 1 << 63;
@@ -59,11 +60,11 @@ impl<'b, C> Decode<'b, C> for SpillId {
     }
 }
 
-/// Where a value of a node is, as an offset says it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// Where a value of a node is. On the wire it is an offset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
     /// In this block of the shared memory.
-    Memory(u64),
+    Memory(BlockId),
     /// On disk, or on its way there.
     Disk(SpillId),
 }
@@ -73,7 +74,27 @@ impl Place {
     #[inline]
     #[must_use]
     pub const fn of(offset: u64) -> Self {
-        if offset >= SPILLED { Self::Disk(SpillId(offset & !SPILLED)) } else { Self::Memory(offset) }
+        if offset >= SPILLED { Self::Disk(SpillId(offset & !SPILLED)) } else { Self::Memory(BlockId(offset)) }
+    }
+
+    /// The offset that stands for the place.
+    #[inline]
+    #[must_use]
+    pub const fn offset(self) -> u64 {
+        match self {
+            Self::Memory(block) => block.offset(),
+            Self::Disk(spilled) => spilled.offset(),
+        }
+    }
+
+    /// The block, if it is in memory.
+    #[inline]
+    #[must_use]
+    pub const fn block(self) -> Option<BlockId> {
+        match self {
+            Self::Memory(block) => Some(block),
+            Self::Disk(_) => None,
+        }
     }
 
     /// Whether it is not in memory.
@@ -94,7 +115,45 @@ impl Place {
     }
 }
 
+impl<C> Encode<C> for Place {
+    fn encode<W: Write>(&self, e: &mut Encoder<W>, _: &mut C) -> Result<(), encode::Error<W::Error>> {
+        e.u64(self.offset())?.ok()
+    }
+}
+
+impl<'b, C> Decode<'b, C> for Place {
+    fn decode(d: &mut Decoder<'b>, _: &mut C) -> Result<Self, decode::Error> {
+        d.u64().map(Self::of)
+    }
+}
+
+impl From<BlockId> for Place {
+    fn from(block: BlockId) -> Self {
+        Self::Memory(block)
+    }
+}
+
+impl From<SpillId> for Place {
+    fn from(spilled: SpillId) -> Self {
+        Self::Disk(spilled)
+    }
+}
+
+// By hand, because an offset says it all: tables of places are looked at for every block.
+impl Hash for Place {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.offset().hash(state);
+    }
+}
+
 impl Location {
+    /// So many bytes in a block.
+    #[inline]
+    #[must_use]
+    pub const fn in_memory(block: BlockId, length: u64) -> Self {
+        Self { offset: block.offset(), length }
+    }
+
     /// Where the value is.
     #[inline]
     #[must_use]

@@ -8,7 +8,7 @@
 //! (`docs/adr/0013-checkpointed-actors.md`).
 
 use sooner_wire::message::{
-    ActorDead, ActorsHere, AddBorrow, Checkpoint, Checkpointed, KeepObjects, Outcome, Restore, Return,
+    ActorDead, ActorsHere, AddBorrow, Checkpoint, Checkpointed, KeepObjects, Outcome, Place, Restore, Return,
 };
 use sooner_wire::{ActorId, NodeId, ObjectId, Takeover, TaskId, WorkerId};
 
@@ -29,7 +29,7 @@ pub(in crate::control) struct Checkpoints {
     keepers: Set<WorkerId>,
     /// Blocks with states of it that nodes kept when the control service started again, and where: one may be
     /// that of a later checkpoint than it has heard of.
-    left: Set<(NodeId, u64)>,
+    left: Set<(NodeId, Place)>,
     /// Processes before the present one of which nodes tell, until it has its state.
     earlier: Map<WorkerId, Earlier>,
     /// The latest process has what it begins with.
@@ -67,7 +67,7 @@ enum Keeper {
     /// Objects that a checkpoint refers to, by their owner.
     Owner(WorkerId),
     /// A state, by the node that has it in this block.
-    State(NodeId, u64),
+    State(NodeId, Place),
     /// Arguments of its constructor, by the node of its creator.
     Arguments(NodeId),
 }
@@ -80,8 +80,8 @@ impl Keeping {
     ) -> impl Iterator<Item = Self> + use<> {
         let owners = here.keepers.take().into_iter().flatten();
         let owners = owners.map(|(actor, owner)| Self { actor, by: Keeper::Owner(owner) });
-        let blocks = here.kept.take().into_iter().flatten().map(move |(actor, block)| {
-            let by = block.map_or(Keeper::Arguments(node), |block| Keeper::State(node, block));
+        let blocks = here.kept.take().into_iter().flatten().map(move |(actor, place)| {
+            let by = place.map_or(Keeper::Arguments(node), |place| Keeper::State(node, place));
             Self { actor, by }
         });
         owners.chain(blocks)
@@ -90,8 +90,8 @@ impl Keeping {
 
 impl Last {
     /// Where its block is, if it is in one.
-    fn place(&self) -> Option<(NodeId, u64)> {
-        holder(&self.state.outcome).map(|(_, block)| (self.node, block))
+    fn place(&self) -> Option<(NodeId, Place)> {
+        holder(&self.state.outcome).map(|(_, place)| (self.node, place))
     }
 }
 
@@ -160,7 +160,7 @@ impl Checkpoints {
         (!is_over && is_latest).then_some(takeover)
     }
 
-    fn last_place(&self) -> Option<(NodeId, u64)> {
+    fn last_place(&self) -> Option<(NodeId, Place)> {
         self.last.as_ref().and_then(Last::place)
     }
 
@@ -202,10 +202,10 @@ impl Actor {
 }
 
 /// Where the block of a state begins, and on which node if it says so.
-fn holder(outcome: &Outcome) -> Option<(Option<NodeId>, u64)> {
+fn holder(outcome: &Outcome) -> Option<(Option<NodeId>, Place)> {
     match outcome {
-        Outcome::Stored(location) => Some((None, location.offset)),
-        Outcome::Remote(remote) => Some((Some(remote.node), remote.location.offset)),
+        Outcome::Stored(location) => Some((None, location.place())),
+        Outcome::Remote(remote) => Some((Some(remote.node), remote.location.place())),
         Outcome::Inline(_) | Outcome::Failed(_) => None,
     }
 }
@@ -322,8 +322,8 @@ impl Directory {
         let (kept, left) = (checkpoints.keep(), std::mem::take(&mut checkpoints.left));
         self.notify_owners(id, kept, out);
         let place = last.as_ref().and_then(Last::place);
-        for (node, block) in left.into_iter().filter(|at| Some(*at) != place) {
-            out.push(DirectoryAction::Send(node, Box::new(ToNode::LetGo { block })));
+        for (node, place) in left.into_iter().filter(|at| Some(*at) != place) {
+            out.push(DirectoryAction::Send(node, Box::new(ToNode::LetGo(place))));
         }
         let_go_of(last, out);
     }
@@ -336,16 +336,16 @@ impl Directory {
             let living = self.actors.get_mut(&id).filter(|actor| !actor.has_ended());
             match (by, living.map(|actor| actor.checkpoints.as_mut())) {
                 (Keeper::Owner(owner), Some(Some(checkpoints))) => _ = checkpoints.keepers.insert(owner),
-                (Keeper::State(node, block), Some(Some(checkpoints))) => {
-                    checkpoints.left.insert((node, block));
+                (Keeper::State(node, place), Some(Some(checkpoints))) => {
+                    checkpoints.left.insert((node, place));
                 }
                 // It is not known of all whether they take checkpoints before their nodes are there.
                 (Keeper::Owner(_) | Keeper::State(..), Some(None)) | (Keeper::Arguments(_), Some(_)) => {}
                 (Keeper::Owner(owner), None) => {
                     self.say(owner, KeepObjects { actor: id, objects: Vec::new(), more: None }, out);
                 }
-                (Keeper::State(node, block), None) => {
-                    out.push(DirectoryAction::Send(node, Box::new(ToNode::LetGo { block })));
+                (Keeper::State(node, place), None) => {
+                    out.push(DirectoryAction::Send(node, Box::new(ToNode::LetGo(place))));
                 }
                 (Keeper::Arguments(node), None) => {
                     let dead = ActorDead { actor: id, failure: gone_failure() };
@@ -383,7 +383,7 @@ fn by_caller(calls: Vec<TaskId>) -> Map<WorkerId, Vec<u64>> {
 }
 
 fn let_go_of(last: Option<Last>, out: &mut DirectoryActions) {
-    if let Some((node, block)) = last.as_ref().and_then(Last::place) {
-        out.push(DirectoryAction::Send(node, Box::new(ToNode::LetGo { block })));
+    if let Some((node, place)) = last.as_ref().and_then(Last::place) {
+        out.push(DirectoryAction::Send(node, Box::new(ToNode::LetGo(place))));
     }
 }

@@ -284,7 +284,7 @@ impl NodeCore {
             snapshot.checkpoint.clone_from(&restore.state);
         }
         if let Some(Outcome::Stored(location)) = restore.state.as_ref().map(|state| &state.outcome) {
-            self.holders.share(location.offset, worker);
+            self.holders.share(location.place(), worker);
         }
         out.push(send(worker, restore));
         if !ends {
@@ -403,8 +403,8 @@ impl NodeCore {
             return;
         }
         if let Outcome::Stored(location) = checkpoint.state.outcome {
-            self.holders.keep_object(location.offset, checkpoint.actor.state());
-            let is_free = self.holders.release(location.offset, from);
+            self.holders.keep_object(location.place(), checkpoint.actor.state());
+            let is_free = self.holders.release(location.place(), from);
             debug_assert!(!is_free, "the node keeps it");
         }
         self.route(from, checkpoint, out);

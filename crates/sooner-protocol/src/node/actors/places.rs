@@ -5,7 +5,7 @@
 //! meanwhile would be told of a process that is gone.
 
 use sooner_wire::message::{
-    ActorDead, ActorRestarting, ActorStarted, CreateActor, Dependency, Message, Outcome,
+    ActorDead, ActorRestarting, ActorStarted, CreateActor, Dependency, Message, Outcome, Place,
 };
 use sooner_wire::{ActorId, NodeId, ObjectId, WorkerId};
 
@@ -16,14 +16,14 @@ use crate::table::{Map, Set};
 /// See the module.
 #[derive(Debug, Default)]
 pub(in crate::node) struct Places {
-    actors: Map<ActorId, Place>,
+    actors: Map<ActorId, ActorPlace>,
 }
 
 #[derive(Debug, Default)]
-struct Place {
+struct ActorPlace {
     subscribers: Set<WorkerId>,
     /// Blocks with arguments of its constructor that the node keeps for it.
-    kept: Vec<u64>,
+    kept: Vec<Place>,
     /// Its process, as it was told last.
     at: Option<WorkerId>,
     /// It was said that it has one.
@@ -70,9 +70,9 @@ impl NodeCore {
         place.subscribers.insert(from);
         if create.detached == Some(true) {
             // Its creator may end before its process, or the next one, has read the arguments.
-            for (block, object) in stored_arguments(&create, here) {
-                self.holders.keep_object(block, object);
-                place.kept.push(block);
+            for (at, object) in stored_arguments(&create, here) {
+                self.holders.keep_object(at, object);
+                place.kept.push(at);
             }
         }
         self.route(from, create, out);
@@ -133,7 +133,7 @@ impl NodeCore {
 
     /// Nobody can reach a node, nor ask for other processes of the actors there.
     pub(in crate::node) fn give_up_places_at(&mut self, node: NodeId, reason: &str, out: &mut NodeActions) {
-        let is_there = |place: &Place| place.at.is_some_and(|process| process.node() == node);
+        let is_there = |place: &ActorPlace| place.at.is_some_and(|process| process.node() == node);
         let there = self.places.actors.iter().filter(|(_, place)| is_there(place));
         for actor in there.map(|(actor, _)| *actor).collect::<Vec<_>>() {
             let (reason, nobody_starts_it) = (reason.to_owned(), Some(true));
@@ -152,8 +152,8 @@ impl NodeCore {
         let actor = news.actor;
         self.local_actors.note_dead(actor, &news.failure);
         let kept = self.places.actors.get_mut(&actor).map(|place| std::mem::take(&mut place.kept));
-        for block in kept.unwrap_or_default() {
-            self.let_go(block, out);
+        for place in kept.unwrap_or_default() {
+            self.let_go(place, out);
         }
         self.notify_subscribers(actor, &news.into(), out);
         self.places.actors.swap_remove(&actor);
@@ -161,14 +161,14 @@ impl NodeCore {
 }
 
 /// Blocks with arguments of a constructor, or values on disk here that are, and which.
-fn stored_arguments(create: &CreateActor, here: NodeId) -> Vec<(u64, ObjectId)> {
-    let block = |dependency: &Dependency| match &dependency.outcome {
-        Outcome::Stored(location) => Some((location.offset, dependency.object)),
+fn stored_arguments(create: &CreateActor, here: NodeId) -> Vec<(Place, ObjectId)> {
+    let place = |dependency: &Dependency| match &dependency.outcome {
+        Outcome::Stored(location) => Some((location.place(), dependency.object)),
         // Other nodes use the same numbers.
         Outcome::Remote(remote) if remote.node == here && remote.location.place().is_disk() => {
-            Some((remote.location.offset, dependency.object))
+            Some((remote.location.place(), dependency.object))
         }
         Outcome::Inline(_) | Outcome::Failed(_) | Outcome::Remote(_) => None,
     };
-    create.constructor.dependencies.iter().filter_map(block).collect()
+    create.constructor.dependencies.iter().filter_map(place).collect()
 }

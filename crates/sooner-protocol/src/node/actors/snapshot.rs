@@ -6,7 +6,7 @@
 
 use sooner_wire::message::state::ActorRow;
 use sooner_wire::message::{
-    ActorDead, ActorHere, Checkpoint, CreateActor, Failure, Outcome, PlaceActor, Return, WorkerGone,
+    ActorDead, ActorHere, Checkpoint, CreateActor, Failure, Outcome, Place, PlaceActor, Return, WorkerGone,
 };
 use sooner_wire::{ActorId, Blob, GroupId, ResourceSet, Strategy, Takeover, TaskId, WorkerId};
 
@@ -150,13 +150,13 @@ impl LocalActors {
     }
 
     /// A block is not kept any more: no state is in it.
-    pub(in crate::node) fn forget_state(&mut self, block: u64) {
+    pub(in crate::node) fn forget_state(&mut self, place: Place) {
         if !self.keeps_snapshots {
             return;
         }
         let lies_there = |state: &mut Option<Return>| {
             let outcome = state.as_ref().map(|state| &state.outcome);
-            matches!(outcome, Some(Outcome::Stored(location)) if location.offset == block)
+            matches!(outcome, Some(Outcome::Stored(location)) if location.place() == place)
         };
         let snapshots = self.actors.values_mut().filter_map(|local| local.snapshot.as_mut());
         let states = snapshots.map(|snapshot| &mut snapshot.checkpoint);
@@ -197,8 +197,8 @@ impl NodeCore {
 
     /// Blocks that are kept here for actors: with a state, or, without the block, with arguments of one that
     /// has begun. One that has not is created again.
-    pub(crate) fn kept_for_actors(&self) -> Vec<(ActorId, Option<u64>)> {
-        let states = self.holders.kept_states().map(|(actor, block)| (actor, Some(block)));
+    pub(crate) fn kept_for_actors(&self) -> Vec<(ActorId, Option<Place>)> {
+        let states = self.holders.kept_states().map(|(actor, place)| (actor, Some(place)));
         states.chain(self.places.keeping().map(|actor| (actor, None))).collect()
     }
 

@@ -10,12 +10,14 @@
 //! So the receivers are asked which blocks of a dead giver they do not know, and those are free. The question
 //! comes behind the news of the end, before which a receiver reads all that the giver sent it (N4).
 //!
-//! It never touches memory: it says which blocks are free.
+//! A value on disk has holders as a block has one: both are places here.
+//!
+//! It never touches memory: it says which places are free.
 
 use std::collections::BTreeMap;
 
 use sooner_wire::message::{Place, ReadersOf, StillRead};
-use sooner_wire::{ObjectId, TaskId, WorkerId};
+use sooner_wire::{BlockId, ObjectId, TaskId, WorkerId};
 
 use super::orphans::Orphans;
 use crate::table::{Map, Set};
@@ -23,26 +25,26 @@ use crate::table::{Map, Set};
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Holders {
-    blocks: Map<u64, Vec<WorkerId>>,
+    places: Map<Place, Vec<WorkerId>>,
     /// Who gave a block last, and to whom. Goes with the block.
-    given: Map<u64, (WorkerId, WorkerId)>,
-    by_holder: Map<WorkerId, Set<u64>>,
+    given: Map<Place, (WorkerId, WorkerId)>,
+    by_holder: Map<WorkerId, Set<Place>>,
     /// Blocks the node keeps, and how often.
-    kept: Map<u64, u32>,
+    kept: Map<Place, u32>,
     orphans: Orphans,
     /// Blocks freed by a process before the message that gives them to it came: the giver and the receiver
     /// speak over different connections. At most one entry per block on its way.
-    early: Set<(u64, WorkerId)>,
+    early: Set<(Place, WorkerId)>,
     /// Blocks that a process gave on before the message that gives them to it came, and to whom: it may have
     /// used the block again for a value that it returned.
-    given_on: Map<(u64, WorkerId), WorkerId>,
+    given_on: Map<(Place, WorkerId), WorkerId>,
     /// Objects in blocks whose holders are not their owners, or are at other nodes.
-    objects: Map<u64, ObjectId>,
+    objects: Map<Place, ObjectId>,
     /// Processes that are gone and held blocks that others read: nobody else knows what is in a block that
     /// its owner held.
-    left_by: Map<u64, Vec<WorkerId>>,
+    left_by: Map<Place, Vec<WorkerId>>,
     /// Objects in blocks that the node keeps, whoever holds them besides.
-    kept_objects: Map<u64, ObjectId>,
+    kept_objects: Map<Place, ObjectId>,
     ages: Ages,
 }
 
@@ -50,13 +52,13 @@ pub struct Holders {
 #[derive(Debug, Default)]
 struct Ages {
     made: u64,
-    by_age: BTreeMap<u64, u64>,
-    of: Map<u64, u64>,
+    by_age: BTreeMap<u64, BlockId>,
+    of: Map<BlockId, u64>,
 }
 
 impl Ages {
     /// The block is the youngest.
-    fn renew(&mut self, block: u64) {
+    fn renew(&mut self, block: BlockId) {
         self.made += 1;
         if let Some(before) = self.of.insert(block, self.made) {
             self.by_age.remove(&before);
@@ -64,7 +66,7 @@ impl Ages {
         self.by_age.insert(self.made, block);
     }
 
-    fn forget(&mut self, block: u64) {
+    fn forget(&mut self, block: BlockId) {
         if let Some(age) = self.of.swap_remove(&block) {
             self.by_age.remove(&age);
         }
@@ -84,14 +86,14 @@ pub enum Serves {
 
 impl Holders {
     /// A block was allocated for `holder`.
-    pub fn insert(&mut self, block: u64, holder: WorkerId) {
-        self.blocks.insert(block, vec![holder]);
-        if !Place::of(block).is_disk() {
+    pub fn insert(&mut self, place: Place, holder: WorkerId) {
+        self.places.insert(place, vec![holder]);
+        if let Place::Memory(block) = place {
             self.ages.renew(block);
         }
-        self.given.swap_remove(&block);
-        self.objects.swap_remove(&block);
-        self.by_holder.entry(holder).or_default().insert(block);
+        self.given.swap_remove(&place);
+        self.objects.swap_remove(&place);
+        self.by_holder.entry(holder).or_default().insert(place);
     }
 
     /// The block's object belongs to another process. True if the block is free, because that one has freed
@@ -99,62 +101,62 @@ impl Holders {
     #[must_use]
     pub fn give(
         &mut self,
-        block: u64,
+        place: Place,
         from: WorkerId,
         to: WorkerId,
         is_gone: &impl Fn(WorkerId) -> bool,
     ) -> bool {
-        if !self.replace(block, from, to) {
-            if self.blocks.contains_key(&block) {
-                self.given_on.insert((block, from), to);
+        if !self.replace(place, from, to) {
+            if self.places.contains_key(&place) {
+                self.given_on.insert((place, from), to);
             }
             return false;
         }
-        if let Some(next) = self.given_on.swap_remove(&(block, to)) {
-            return self.give(block, to, next, is_gone);
+        if let Some(next) = self.given_on.swap_remove(&(place, to)) {
+            return self.give(place, to, next, is_gone);
         }
         if is_gone(to) {
-            self.orphan(block, to);
+            self.orphan(place, to);
             return false;
         }
-        self.by_holder.entry(to).or_default().insert(block);
-        self.given.insert(block, (from, to));
-        self.early.swap_remove(&(block, to)) && self.release(block, to)
+        self.by_holder.entry(to).or_default().insert(place);
+        self.given.insert(place, (from, to));
+        self.early.swap_remove(&(place, to)) && self.release(place, to)
     }
 
     /// The process that holds a block is gone.
-    fn orphan(&mut self, block: u64, gone: WorkerId) {
-        let Some(holders) = self.blocks.get_mut(&block) else { return };
+    fn orphan(&mut self, place: Place, gone: WorkerId) {
+        let Some(holders) = self.places.get_mut(&place) else { return };
         holders.retain(|holder| *holder != gone);
-        self.left_by.entry(block).or_default().push(gone);
-        self.orphans.insert(block);
-        let is_free = self.is_free_now(block);
+        self.left_by.entry(place).or_default().push(gone);
+        self.orphans.insert(place);
+        let is_free = self.is_free_now(place);
         debug_assert!(!is_free, "somebody may read it");
     }
 
     /// Makes one process the holder instead of another; false if that one does not hold the block.
-    fn replace(&mut self, block: u64, from: WorkerId, to: WorkerId) -> bool {
-        let Some(holders) = self.blocks.get_mut(&block) else { return false };
+    fn replace(&mut self, place: Place, from: WorkerId, to: WorkerId) -> bool {
+        let Some(holders) = self.places.get_mut(&place) else { return false };
         let Some(at) = holders.iter().position(|holder| *holder == from) else { return false };
         holders[at] = to;
-        self.given.swap_remove(&block);
-        if let Some(blocks) = self.by_holder.get_mut(&from) {
-            blocks.swap_remove(&block);
+        self.given.swap_remove(&place);
+        if let Some(places) = self.by_holder.get_mut(&from) {
+            places.swap_remove(&place);
         }
         true
     }
 
     /// Everybody who holds a block, with the block.
-    pub fn all_held(&self) -> impl Iterator<Item = (WorkerId, u64)> {
-        self.by_holder.iter().flat_map(|(holder, blocks)| blocks.iter().map(|block| (*holder, *block)))
+    pub fn all_held(&self) -> impl Iterator<Item = (WorkerId, Place)> {
+        self.by_holder.iter().flat_map(|(holder, places)| places.iter().map(|place| (*holder, *place)))
     }
 
     /// Processes that hold most, at most so many: the bytes and the number of their blocks, of such lengths.
     /// What several hold counts for each.
     #[must_use]
-    pub fn largest(&self, most: usize, length: impl Fn(u64) -> u64) -> Vec<(WorkerId, u64, u64)> {
-        let sum = |(holder, blocks): (&WorkerId, &Set<u64>)| {
-            let here = || blocks.iter().copied().filter(|block| !Place::of(*block).is_disk());
+    pub fn largest(&self, most: usize, length: impl Fn(BlockId) -> u64) -> Vec<(WorkerId, u64, u64)> {
+        let sum = |(holder, places): (&WorkerId, &Set<Place>)| {
+            let here = || places.iter().filter_map(|place| place.block());
             (*holder, here().map(&length).sum::<u64>(), here().count() as u64)
         };
         let mut all: Vec<_> = self.by_holder.iter().map(sum).filter(|(_, _, blocks)| *blocks > 0).collect();
@@ -164,98 +166,100 @@ impl Holders {
     }
 
     /// The node keeps a block with an object in it until [`Self::let_go`], to show it to processes to come.
-    pub fn keep_object(&mut self, block: u64, object: ObjectId) {
-        if self.blocks.contains_key(&block) {
-            self.kept_objects.insert(block, object);
-            self.keep(block);
+    pub fn keep_object(&mut self, place: Place, object: ObjectId) {
+        if self.places.contains_key(&place) {
+            self.kept_objects.insert(place, object);
+            self.keep(place);
         }
     }
 
     /// The node keeps a block until [`Self::let_go`].
-    pub fn keep(&mut self, block: u64) {
-        if self.blocks.contains_key(&block) {
-            *self.kept.entry(block).or_default() += 1;
-            self.orphans.hold(block);
+    pub fn keep(&mut self, place: Place) {
+        if self.places.contains_key(&place) {
+            *self.kept.entry(place).or_default() += 1;
+            self.orphans.hold(place);
         }
     }
 
     /// A process holds a block, too: it frees it when it has no view of it any more.
-    pub fn share(&mut self, block: u64, with: WorkerId) {
-        if let Some(holders) = self.blocks.get_mut(&block).filter(|holders| !holders.contains(&with)) {
+    pub fn share(&mut self, place: Place, with: WorkerId) {
+        if let Some(holders) = self.places.get_mut(&place).filter(|holders| !holders.contains(&with)) {
             holders.push(with);
-            self.by_holder.entry(with).or_default().insert(block);
-            self.orphans.hold(block);
+            self.by_holder.entry(with).or_default().insert(place);
+            self.orphans.hold(place);
         }
     }
 
     /// Ends one [`Self::keep`]. True if nobody holds the block now.
     #[must_use]
-    pub fn let_go(&mut self, block: u64) -> bool {
-        let Some(count) = self.kept.get_mut(&block) else { return false };
+    pub fn let_go(&mut self, place: Place) -> bool {
+        let Some(count) = self.kept.get_mut(&place) else { return false };
         *count -= 1;
         if *count == 0 {
-            self.kept.swap_remove(&block);
-            self.kept_objects.swap_remove(&block);
+            self.kept.swap_remove(&place);
+            self.kept_objects.swap_remove(&place);
         }
-        self.is_free_now(block)
+        self.is_free_now(place)
     }
 
     /// Forgets a block that nobody holds.
-    fn is_free_now(&mut self, block: u64) -> bool {
-        let is_unheld = !self.kept.contains_key(&block) && self.blocks.get(&block).is_some_and(Vec::is_empty);
-        if is_unheld && self.orphans.contains(block) {
-            self.orphans.unhold(block);
+    fn is_free_now(&mut self, place: Place) -> bool {
+        let is_unheld = !self.kept.contains_key(&place) && self.places.get(&place).is_some_and(Vec::is_empty);
+        if is_unheld && self.orphans.contains(place) {
+            self.orphans.unhold(place);
             return false;
         }
         if is_unheld {
-            self.forget(block);
+            self.forget(place);
         }
         is_unheld
     }
 
-    fn forget(&mut self, block: u64) {
-        self.blocks.swap_remove(&block);
-        self.ages.forget(block);
-        self.given.swap_remove(&block);
-        self.objects.swap_remove(&block);
+    fn forget(&mut self, place: Place) {
+        self.places.swap_remove(&place);
+        if let Place::Memory(block) = place {
+            self.ages.forget(block);
+        }
+        self.given.swap_remove(&place);
+        self.objects.swap_remove(&place);
         if !self.left_by.is_empty() {
-            self.left_by.swap_remove(&block);
+            self.left_by.swap_remove(&place);
         }
         if !self.given_on.is_empty() {
-            self.given_on.retain(|(given, _), _| *given != block);
+            self.given_on.retain(|(given, _), _| *given != place);
         }
         if !self.early.is_empty() {
             // Who was to give it is gone: nothing of that comes any more.
-            self.early.retain(|(freed, _)| *freed != block);
+            self.early.retain(|(freed, _)| *freed != place);
         }
     }
 
     /// A holder frees a block. True if nobody holds it now.
     #[must_use]
-    pub fn release(&mut self, block: u64, holder: WorkerId) -> bool {
-        if let Some(blocks) = self.by_holder.get_mut(&holder) {
-            blocks.swap_remove(&block);
+    pub fn release(&mut self, place: Place, holder: WorkerId) -> bool {
+        if let Some(places) = self.by_holder.get_mut(&holder) {
+            places.swap_remove(&place);
         }
-        let Some(holders) = self.blocks.get_mut(&block) else { return false };
+        let Some(holders) = self.places.get_mut(&place) else { return false };
         if !holders.contains(&holder) {
-            self.early.insert((block, holder));
+            self.early.insert((place, holder));
             return false;
         }
         holders.retain(|other| *other != holder);
-        if self.given.get(&block).is_some_and(|(_, to)| *to == holder) {
+        if self.given.get(&place).is_some_and(|(_, to)| *to == holder) {
             // It knew the block, and is done with it: also if the node keeps it.
-            self.given.swap_remove(&block);
+            self.given.swap_remove(&place);
         }
-        self.is_free_now(block)
+        self.is_free_now(place)
     }
 
     /// The blocks that a process gave away last, for each receiver that holds them.
     #[must_use]
-    pub fn given_by(&self, giver: WorkerId) -> Map<WorkerId, Vec<u64>> {
-        let mut receivers: Map<WorkerId, Vec<u64>> = Map::default();
-        for (block, (from, to)) in &self.given {
-            if *from == giver && self.by_holder.get(to).is_some_and(|held| held.contains(block)) {
-                receivers.entry(*to).or_default().push(*block);
+    pub fn given_by(&self, giver: WorkerId) -> Map<WorkerId, Vec<Place>> {
+        let mut receivers: Map<WorkerId, Vec<Place>> = Map::default();
+        for (place, (from, to)) in &self.given {
+            if *from == giver && self.by_holder.get(to).is_some_and(|held| held.contains(place)) {
+                receivers.entry(*to).or_default().push(*place);
             }
         }
         receivers
@@ -264,23 +268,23 @@ impl Holders {
     /// To whom a process that is gone had given a block on, of which it had not been said yet that it got it:
     /// whether that one knows it was not asked when the process died.
     #[must_use]
-    pub fn given_on_by(&self, block: u64, gone: WorkerId) -> Option<WorkerId> {
-        self.given.get(&block).filter(|(giver, _)| *giver == gone).map(|(_, receiver)| *receiver)
+    pub fn given_on_by(&self, place: Place, gone: WorkerId) -> Option<WorkerId> {
+        self.given.get(&place).filter(|(giver, _)| *giver == gone).map(|(_, receiver)| *receiver)
     }
 
     /// The receiver does not know a block that a dead process gave it. True if nobody holds it now. An answer
     /// that was overtaken (the block was freed since, or given by another one) changes nothing.
     #[must_use]
-    pub fn disown(&mut self, block: u64, giver: WorkerId, receiver: WorkerId) -> bool {
-        self.given.get(&block) == Some(&(giver, receiver)) && self.release(block, receiver)
+    pub fn disown(&mut self, place: Place, giver: WorkerId, receiver: WorkerId) -> bool {
+        self.given.get(&place) == Some(&(giver, receiver)) && self.release(place, receiver)
     }
 
     /// A process is gone. Gives the blocks that are free.
     #[must_use]
-    pub fn on_gone(&mut self, worker: WorkerId) -> Vec<u64> {
+    pub fn on_gone(&mut self, worker: WorkerId) -> Vec<Place> {
         self.early.retain(|(_, holder)| *holder != worker);
-        for block in self.by_holder.swap_remove(&worker).unwrap_or_default() {
-            self.orphan(block, worker);
+        for place in self.by_holder.swap_remove(&worker).unwrap_or_default() {
+            self.orphan(place, worker);
         }
         let free = self.orphans.on_gone(worker);
         self.forget_all(free)
@@ -294,53 +298,53 @@ impl Holders {
     /// A process names the blocks it reads. Gives those that are free now. A block may be among them that the
     /// dead owner was to get and whose giver has not said so yet.
     #[must_use]
-    pub fn on_answer(&mut self, from: WorkerId, answer: &StillRead) -> Vec<u64> {
+    pub fn on_answer(&mut self, from: WorkerId, answer: &StillRead) -> Vec<Place> {
         if !self.orphans.expects(answer.round, from) {
             return Vec::new();
         }
-        for block in &answer.offsets {
-            self.orphans.insert(*block);
+        for place in answer.offsets.iter().map(|offset| Place::of(*offset)) {
+            self.orphans.insert(place);
             // It knows the block by reading it, whoever gave it before.
-            self.given.swap_remove(block);
-            self.share(*block, from);
+            self.given.swap_remove(&place);
+            self.share(place, from);
         }
         let free = self.orphans.on_answer(from, answer.lent.unwrap_or_default());
         self.forget_all(free)
     }
 
-    fn forget_all(&mut self, blocks: Vec<u64>) -> Vec<u64> {
-        blocks.iter().for_each(|block| self.forget(*block));
-        blocks
+    fn forget_all(&mut self, places: Vec<Place>) -> Vec<Place> {
+        places.iter().for_each(|place| self.forget(*place));
+        places
     }
 
     /// What is in a block: a value whose owner is at another node.
-    pub fn set_object(&mut self, block: u64, object: ObjectId) {
-        if self.blocks.contains_key(&block) {
-            self.objects.insert(block, object);
+    pub fn set_object(&mut self, place: Place, object: ObjectId) {
+        if self.places.contains_key(&place) {
+            self.objects.insert(place, object);
         }
     }
 
     /// The object of an owner elsewhere that is in a block, if its giver has said so.
     #[must_use]
-    pub fn object_in(&self, block: u64) -> Option<ObjectId> {
-        self.objects.get(&block).copied()
+    pub fn object_in(&self, place: Place) -> Option<ObjectId> {
+        self.objects.get(&place).copied()
     }
 
     /// Whether an object is in a block, as far as is known. The owner of an object that it holds itself has
     /// never said which one is where; it keeps the block for as long as anybody asks, and so do those that
     /// read it after its end.
     #[must_use]
-    pub fn serves(&self, block: u64, object: ObjectId) -> Serves {
-        let Some(holders) = self.blocks.get(&block) else { return Serves::No };
-        if self.kept_objects.get(&block) == Some(&object) {
+    pub fn serves(&self, place: Place, object: ObjectId) -> Serves {
+        let Some(holders) = self.places.get(&place) else { return Serves::No };
+        if self.kept_objects.get(&place) == Some(&object) {
             return Serves::Yes;
         }
-        match self.objects.get(&block) {
+        match self.objects.get(&place) {
             Some(inside) if *inside == object => Serves::Yes,
             Some(_) => Serves::No,
             None if holders.contains(&object.owner()) => Serves::Yes,
             None if holders.is_empty() => Serves::No,
-            None if self.left_by.get(&block).is_some_and(|gone| gone.contains(&object.owner())) => {
+            None if self.left_by.get(&place).is_some_and(|gone| gone.contains(&object.owner())) => {
                 Serves::Yes
             }
             None => Serves::NotYet,
@@ -348,58 +352,58 @@ impl Holders {
     }
 
     /// States of actors in blocks that the node keeps.
-    pub fn kept_states(&self) -> impl Iterator<Item = (TaskId, u64)> {
+    pub fn kept_states(&self) -> impl Iterator<Item = (TaskId, Place)> {
         let states = self.kept_objects.iter().filter(|(_, object)| **object == object.task.state());
-        states.map(|(block, object)| (object.task, *block))
+        states.map(|(place, object)| (object.task, *place))
     }
 
     /// The processes that hold a block.
     #[must_use]
-    pub fn of(&self, block: u64) -> &[WorkerId] {
-        self.blocks.get(&block).map_or(&[], Vec::as_slice)
+    pub fn of(&self, place: Place) -> &[WorkerId] {
+        self.places.get(&place).map_or(&[], Vec::as_slice)
     }
 
     /// There is no process any more. Gives the blocks that are free.
-    pub fn on_nobody_left(&mut self) -> Vec<u64> {
+    pub fn on_nobody_left(&mut self) -> Vec<Place> {
         let free = self.orphans.take_unread();
         self.forget_all(free)
     }
 
     /// Whether a process, and not the node, holds this block.
     #[must_use]
-    pub fn is_held(&self, block: u64) -> bool {
-        self.blocks.contains_key(&block) && !self.kept.contains_key(&block)
+    pub fn is_held(&self, place: Place) -> bool {
+        self.places.contains_key(&place) && !self.kept.contains_key(&place)
     }
 
     /// The blocks that processes hold, the oldest first. Of those that the node keeps besides, only what
     /// `is_wanted`.
-    pub fn oldest(&self, is_wanted: impl Fn(u64) -> bool) -> impl Iterator<Item = u64> {
+    pub fn oldest(&self, is_wanted: impl Fn(BlockId) -> bool) -> impl Iterator<Item = BlockId> {
         let blocks = self.ages.by_age.values().copied();
-        blocks.filter(move |block| !self.kept.contains_key(block) || is_wanted(*block))
+        blocks.filter(move |block| !self.kept.contains_key(&Place::Memory(*block)) || is_wanted(*block))
     }
 
     /// A block is in use: others go before it.
-    pub fn renew(&mut self, block: u64) {
-        if self.blocks.contains_key(&block) {
+    pub fn renew(&mut self, block: BlockId) {
+        if self.places.contains_key(&Place::Memory(block)) {
             self.ages.renew(block);
         }
     }
 
     /// Blocks that processes hold, or the node keeps, and numbers of values on disk.
-    pub fn all(&self) -> impl Iterator<Item = u64> {
-        self.blocks.keys().copied()
+    pub fn all(&self) -> impl Iterator<Item = Place> {
+        self.places.keys().copied()
     }
 
     /// Blocks held.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.blocks.len()
+        self.places.len()
     }
 
     /// Whether no block is held.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.blocks.is_empty()
+        self.places.is_empty()
     }
 }
 
@@ -413,6 +417,10 @@ mod tests {
     const READER: WorkerId = WorkerId(2);
     const OTHER: WorkerId = WorkerId(3);
 
+    fn at(offset: u64) -> Place {
+        Place::of(offset)
+    }
+
     fn alive(_: WorkerId) -> bool {
         false
     }
@@ -423,7 +431,7 @@ mod tests {
 
     /// Asks these processes, none of which reads anything, until there is nothing to ask. Gives the blocks
     /// that are free.
-    fn ask(holders: &mut Holders, processes: &[WorkerId]) -> Vec<u64> {
+    fn ask(holders: &mut Holders, processes: &[WorkerId]) -> Vec<Place> {
         let mut free = Vec::new();
         while let Some(question) = holders.ask(processes.iter().copied()) {
             for process in processes {
@@ -437,21 +445,21 @@ mod tests {
     #[test]
     fn what_was_freed_before_it_was_given_is_forgotten_with_the_block() {
         let mut holders = Holders::default();
-        holders.insert(0, OWNER);
+        holders.insert(at(0), OWNER);
         assert!(holders.on_gone(OWNER).is_empty(), "somebody may read it");
-        assert!(!holders.release(0, OTHER), "it was told of the value, and its giver is gone");
-        assert_eq!(ask(&mut holders, &[OTHER]), [0]);
-        holders.insert(0, READER);
-        assert!(!holders.give(0, READER, OTHER, &alive), "another value");
-        assert_eq!(holders.of(0), [OTHER]);
+        assert!(!holders.release(at(0), OTHER), "it was told of the value, and its giver is gone");
+        assert_eq!(ask(&mut holders, &[OTHER]), [at(0)]);
+        holders.insert(at(0), READER);
+        assert!(!holders.give(at(0), READER, OTHER, &alive), "another value");
+        assert_eq!(holders.of(at(0)), [OTHER]);
     }
 
     #[test]
     fn a_block_is_free_when_its_holder_frees_it() {
         let mut holders = Holders::default();
-        holders.insert(0, OWNER);
-        assert!(!holders.give(0, OWNER, READER, &alive));
-        assert!(holders.release(0, READER));
+        holders.insert(at(0), OWNER);
+        assert!(!holders.give(at(0), OWNER, READER, &alive));
+        assert!(holders.release(at(0), READER));
         assert!(holders.is_empty());
     }
 
@@ -459,15 +467,15 @@ mod tests {
     fn the_largest_holders_come_first() {
         let mut holders = Holders::default();
         for block in 0..3 {
-            holders.insert(block, OWNER);
+            holders.insert(at(block), OWNER);
         }
-        holders.insert(10, READER);
-        holders.share(10, OTHER);
-        let length = |block: u64| if block == 10 { 5000 } else { 1000 };
+        holders.insert(at(10), READER);
+        holders.share(at(10), OTHER);
+        let length = |block: BlockId| if block == BlockId(10) { 5000 } else { 1000 };
         let (first, second) = ((READER, 5000, 1), (OTHER, 5000, 1));
         assert_eq!(holders.largest(5, length), [first, second, (OWNER, 3000, 3)]);
         assert_eq!(holders.largest(2, length), [first, second]);
-        assert!(!holders.release(10, READER));
+        assert!(!holders.release(at(10), READER));
         assert_eq!(holders.largest(1, length), [second], "who holds nothing is not named");
     }
 
@@ -476,14 +484,14 @@ mod tests {
         // The receiver read the value, freed its block, used it again, and returned that: before the node
         // heard of it.
         let mut holders = Holders::default();
-        holders.insert(0, OWNER);
-        assert!(!holders.give(0, READER, OTHER, &alive));
-        assert!(!holders.give(0, OWNER, READER, &alive));
-        assert!(holders.release(0, OTHER));
-        holders.insert(64, OWNER);
-        assert!(!holders.give(64, READER, OTHER, &alive));
-        assert!(!holders.give(64, OWNER, READER, &|process| process == READER));
-        assert!(holders.release(64, OTHER));
+        holders.insert(at(0), OWNER);
+        assert!(!holders.give(at(0), READER, OTHER, &alive));
+        assert!(!holders.give(at(0), OWNER, READER, &alive));
+        assert!(holders.release(at(0), OTHER));
+        holders.insert(at(64), OWNER);
+        assert!(!holders.give(at(64), READER, OTHER, &alive));
+        assert!(!holders.give(at(64), OWNER, READER, &|process| process == READER));
+        assert!(holders.release(at(64), OTHER));
         assert!(holders.is_empty());
     }
 
@@ -491,24 +499,24 @@ mod tests {
     fn a_block_may_be_freed_before_it_is_given() {
         // The reply reached the owner, and its release the node, before the worker's own message did.
         let mut holders = Holders::default();
-        holders.insert(0, OWNER);
-        assert!(!holders.release(0, READER));
-        assert!(holders.give(0, OWNER, READER, &alive));
+        holders.insert(at(0), OWNER);
+        assert!(!holders.release(at(0), READER));
+        assert!(holders.give(at(0), OWNER, READER, &alive));
         assert!(holders.is_empty());
     }
 
     #[test]
     fn readers_inherit_the_blocks_of_a_dead_owner() {
         let mut holders = Holders::default();
-        holders.insert(0, OWNER);
-        holders.insert(64, OWNER);
+        holders.insert(at(0), OWNER);
+        holders.insert(at(64), OWNER);
         assert!(holders.on_gone(OWNER).is_empty());
         let round = holders.ask([READER, OTHER].into_iter()).expect("it held blocks").round;
         assert!(holders.on_answer(READER, &answer(round, &[64])).is_empty());
         assert!(holders.on_answer(OTHER, &answer(round, &[])).is_empty());
-        assert_eq!(ask(&mut holders, &[READER, OTHER]), [0]);
-        assert!(!holders.release(64, READER));
-        assert_eq!(ask(&mut holders, &[READER, OTHER]), [64]);
+        assert_eq!(ask(&mut holders, &[READER, OTHER]), [at(0)]);
+        assert!(!holders.release(at(64), READER));
+        assert_eq!(ask(&mut holders, &[READER, OTHER]), [at(64)]);
         assert!(holders.is_empty());
     }
 
@@ -516,58 +524,58 @@ mod tests {
     fn what_a_dead_owner_held_is_shown_to_other_nodes_while_somebody_reads_it() {
         let object = |owner| TaskId { owner, number: 9 }.object(0);
         let mut holders = Holders::default();
-        holders.insert(0, OWNER);
+        holders.insert(at(0), OWNER);
         assert!(holders.on_gone(OWNER).is_empty());
         let round = holders.ask([READER].into_iter()).expect("it held a block").round;
         assert!(holders.on_answer(READER, &answer(round, &[0])).is_empty());
-        assert_eq!(holders.serves(0, object(OWNER)), Serves::Yes, "nobody will say more of it");
-        assert_eq!(holders.serves(0, object(OTHER)), Serves::NotYet, "it may be about to be given");
-        assert!(!holders.release(0, READER));
-        assert_eq!(ask(&mut holders, &[READER]), [0]);
-        holders.insert(0, READER);
-        assert_eq!(holders.serves(0, object(OWNER)), Serves::NotYet, "that was another value");
+        assert_eq!(holders.serves(at(0), object(OWNER)), Serves::Yes, "nobody will say more of it");
+        assert_eq!(holders.serves(at(0), object(OTHER)), Serves::NotYet, "it may be about to be given");
+        assert!(!holders.release(at(0), READER));
+        assert_eq!(ask(&mut holders, &[READER]), [at(0)]);
+        holders.insert(at(0), READER);
+        assert_eq!(holders.serves(at(0), object(OWNER)), Serves::NotYet, "that was another value");
     }
 
     #[test]
     fn a_process_that_dies_during_a_round_has_answered() {
         let mut holders = Holders::default();
-        holders.insert(0, OWNER);
+        holders.insert(at(0), OWNER);
         assert!(holders.on_gone(OWNER).is_empty());
         let round = holders.ask([READER, OTHER].into_iter()).expect("it held a block").round;
         assert!(holders.on_answer(OTHER, &answer(round, &[])).is_empty());
         assert!(holders.on_gone(READER).is_empty());
-        assert_eq!(ask(&mut holders, &[OTHER]), [0]);
+        assert_eq!(ask(&mut holders, &[OTHER]), [at(0)]);
         assert!(holders.is_empty());
     }
 
     #[test]
     fn a_block_that_the_node_keeps_outlives_its_holders() {
         let mut holders = Holders::default();
-        holders.insert(0, OWNER);
-        holders.keep(0);
-        holders.keep(0);
+        holders.insert(at(0), OWNER);
+        holders.keep(at(0));
+        holders.keep(at(0));
         assert!(holders.on_gone(OWNER).is_empty());
-        assert!(!holders.let_go(0));
+        assert!(!holders.let_go(at(0)));
         assert_eq!(holders.ask([READER].into_iter()), None);
-        assert!(!holders.let_go(0));
-        assert_eq!(ask(&mut holders, &[READER]), [0]);
-        holders.insert(64, OWNER);
-        holders.keep(64);
-        assert!(!holders.let_go(64));
-        assert!(holders.release(64, OWNER));
+        assert!(!holders.let_go(at(0)));
+        assert_eq!(ask(&mut holders, &[READER]), [at(0)]);
+        holders.insert(at(64), OWNER);
+        holders.keep(at(64));
+        assert!(!holders.let_go(at(64)));
+        assert!(holders.release(at(64), OWNER));
         assert!(holders.is_empty());
     }
 
     #[test]
     fn a_block_of_a_checkpoint_outlives_the_process_that_made_it() {
         let mut holders = Holders::default();
-        holders.insert(0, OWNER);
-        holders.keep(0);
-        assert!(!holders.release(0, OWNER));
+        holders.insert(at(0), OWNER);
+        holders.keep(at(0));
+        assert!(!holders.release(at(0), OWNER));
         assert!(holders.on_gone(OWNER).is_empty());
-        holders.share(0, READER);
-        assert!(!holders.let_go(0));
-        assert!(holders.release(0, READER));
+        holders.share(at(0), READER);
+        assert!(!holders.let_go(at(0)));
+        assert!(holders.release(at(0), READER));
         assert!(holders.is_empty());
     }
 
@@ -575,13 +583,13 @@ mod tests {
     fn a_block_whose_value_never_came_is_disowned() {
         let mut holders = Holders::default();
         for block in [0, 64] {
-            holders.insert(block, OTHER);
-            assert!(!holders.give(block, OTHER, READER, &alive));
+            holders.insert(at(block), OTHER);
+            assert!(!holders.give(at(block), OTHER, READER, &alive));
         }
         assert!(holders.on_gone(OTHER).is_empty());
-        assert_eq!(holders.given_by(OTHER), Map::from_iter([(READER, vec![0, 64])]));
-        assert!(holders.disown(64, OTHER, READER));
-        assert!(holders.release(0, READER));
+        assert_eq!(holders.given_by(OTHER), Map::from_iter([(READER, vec![at(0), at(64)])]));
+        assert!(holders.disown(at(64), OTHER, READER));
+        assert!(holders.release(at(0), READER));
         assert!(holders.is_empty() && holders.given.is_empty());
     }
 
@@ -591,13 +599,13 @@ mod tests {
         // the block.
         let mut holders = Holders::default();
         let is_gone = |process| process == OTHER;
-        holders.insert(0, OWNER);
-        assert!(!holders.give(0, OTHER, READER, &alive));
+        holders.insert(at(0), OWNER);
+        assert!(!holders.give(at(0), OTHER, READER, &alive));
         assert!(holders.on_gone(OTHER).is_empty());
         assert!(holders.given_by(OTHER).is_empty());
-        assert!(!holders.give(0, OWNER, OTHER, &is_gone));
-        assert_eq!(holders.given_on_by(0, OTHER), Some(READER));
-        assert!(holders.disown(0, OTHER, READER));
+        assert!(!holders.give(at(0), OWNER, OTHER, &is_gone));
+        assert_eq!(holders.given_on_by(at(0), OTHER), Some(READER));
+        assert!(holders.disown(at(0), OTHER, READER));
         assert!(holders.is_empty());
     }
 
@@ -607,14 +615,14 @@ mod tests {
         // gave it.
         let mut holders = Holders::default();
         let is_gone = |process| process == OTHER;
-        holders.insert(0, OTHER);
-        assert!(!holders.give(0, OTHER, READER, &alive));
+        holders.insert(at(0), OTHER);
+        assert!(!holders.give(at(0), OTHER, READER, &alive));
         assert!(holders.on_gone(OTHER).is_empty());
-        assert!(!holders.give(0, READER, OTHER, &is_gone));
-        assert!(!holders.disown(0, OTHER, READER));
-        assert_eq!(ask(&mut holders, &[READER]), [0]);
-        holders.insert(0, OWNER);
-        assert!(!holders.give(0, OWNER, READER, &alive));
+        assert!(!holders.give(at(0), READER, OTHER, &is_gone));
+        assert!(!holders.disown(at(0), OTHER, READER));
+        assert_eq!(ask(&mut holders, &[READER]), [at(0)]);
+        holders.insert(at(0), OWNER);
+        assert!(!holders.give(at(0), OWNER, READER, &alive));
         assert_eq!(holders.len(), 1);
     }
 
@@ -622,34 +630,34 @@ mod tests {
     fn a_block_that_its_receiver_used_for_a_checkpoint_is_not_disowned() {
         // The receiver was asked about it after it had handed the block to the node with a state of its own.
         let mut holders = Holders::default();
-        holders.insert(0, OTHER);
-        assert!(!holders.give(0, OTHER, READER, &alive));
-        holders.keep(0);
-        assert!(!holders.release(0, READER));
-        assert!(!holders.disown(0, OTHER, READER));
-        assert!(holders.let_go(0));
+        holders.insert(at(0), OTHER);
+        assert!(!holders.give(at(0), OTHER, READER, &alive));
+        holders.keep(at(0));
+        assert!(!holders.release(at(0), READER));
+        assert!(!holders.disown(at(0), OTHER, READER));
+        assert!(holders.let_go(at(0)));
         // It comes back as the block of another value.
-        holders.insert(0, OTHER);
-        assert!(!holders.give(0, OTHER, READER, &alive));
-        assert!(holders.release(0, READER));
+        holders.insert(at(0), OTHER);
+        assert!(!holders.give(at(0), OTHER, READER, &alive));
+        assert!(holders.release(at(0), READER));
         assert!(holders.is_empty());
     }
 
     #[test]
     fn an_answer_about_a_block_that_was_used_again_changes_nothing() {
         let mut holders = Holders::default();
-        holders.insert(0, OTHER);
-        assert!(!holders.give(0, OTHER, READER, &alive));
+        holders.insert(at(0), OTHER);
+        assert!(!holders.give(at(0), OTHER, READER, &alive));
         assert_eq!(holders.given_by(OTHER).len(), 1);
         // The reader knew it and freed it, and got it again for a value of its own.
-        assert!(holders.release(0, READER));
-        holders.insert(0, READER);
-        assert!(!holders.disown(0, OTHER, READER));
+        assert!(holders.release(at(0), READER));
+        holders.insert(at(0), READER);
+        assert!(!holders.disown(at(0), OTHER, READER));
         // The reader freed that too, and the owner gave it the block with a value.
-        assert!(holders.release(0, READER));
-        holders.insert(0, OWNER);
-        assert!(!holders.give(0, OWNER, READER, &alive));
-        assert!(!holders.disown(0, OTHER, READER));
+        assert!(holders.release(at(0), READER));
+        holders.insert(at(0), OWNER);
+        assert!(!holders.give(at(0), OWNER, READER, &alive));
+        assert!(!holders.disown(at(0), OTHER, READER));
         assert_eq!(holders.len(), 1);
     }
 
@@ -658,20 +666,20 @@ mod tests {
         let task = |owner, number| TaskId { owner, number };
         let (first, second) = (task(OWNER, 1).object(0), task(OWNER, 2).object(0));
         let mut holders = Holders::default();
-        assert_eq!(holders.serves(0, first), Serves::No);
+        assert_eq!(holders.serves(at(0), first), Serves::No);
         // Made by a worker for an owner at another node, whose question may overtake the word of the worker.
-        holders.insert(0, READER);
-        assert_eq!(holders.serves(0, first), Serves::NotYet);
-        assert!(!holders.give(0, READER, OWNER, &alive));
-        holders.set_object(0, first);
-        assert_eq!(holders.serves(0, first), Serves::Yes);
-        assert_eq!(holders.serves(0, second), Serves::No);
-        assert!(holders.release(0, OWNER));
-        assert_eq!(holders.serves(0, first), Serves::No);
+        holders.insert(at(0), READER);
+        assert_eq!(holders.serves(at(0), first), Serves::NotYet);
+        assert!(!holders.give(at(0), READER, OWNER, &alive));
+        holders.set_object(at(0), first);
+        assert_eq!(holders.serves(at(0), first), Serves::Yes);
+        assert_eq!(holders.serves(at(0), second), Serves::No);
+        assert!(holders.release(at(0), OWNER));
+        assert_eq!(holders.serves(at(0), first), Serves::No);
         // Its owner's own.
-        holders.insert(0, OWNER);
-        assert_eq!(holders.serves(0, second), Serves::Yes);
-        assert_eq!(holders.serves(0, task(READER, 1).object(0)), Serves::NotYet);
+        holders.insert(at(0), OWNER);
+        assert_eq!(holders.serves(at(0), second), Serves::Yes);
+        assert_eq!(holders.serves(at(0), task(READER, 1).object(0)), Serves::NotYet);
     }
 
     #[test]
@@ -679,18 +687,18 @@ mod tests {
         // The dead process got the value and told a reader of it; the word of the giver comes last.
         let mut holders = Holders::default();
         let is_gone = |process| process == OTHER;
-        holders.insert(0, OWNER);
-        assert!(!holders.give(0, OWNER, OTHER, &is_gone));
+        holders.insert(at(0), OWNER);
+        assert!(!holders.give(at(0), OWNER, OTHER, &is_gone));
         let round = holders.ask([OWNER, READER].into_iter()).expect("the others are asked").round;
         assert!(holders.on_answer(READER, &answer(round, &[0])).is_empty());
         assert!(holders.on_answer(OWNER, &answer(round, &[])).is_empty());
-        assert!(!holders.release(0, READER));
-        assert_eq!(ask(&mut holders, &[OWNER, READER]), [0]);
+        assert!(!holders.release(at(0), READER));
+        assert_eq!(ask(&mut holders, &[OWNER, READER]), [at(0)]);
         // It was given on before it was given.
-        holders.insert(64, OWNER);
-        assert!(!holders.give(64, READER, OTHER, &is_gone));
-        assert!(!holders.give(64, OWNER, READER, &is_gone));
-        assert_eq!(ask(&mut holders, &[OWNER]), [64]);
+        holders.insert(at(64), OWNER);
+        assert!(!holders.give(at(64), READER, OTHER, &is_gone));
+        assert!(!holders.give(at(64), OWNER, READER, &is_gone));
+        assert_eq!(ask(&mut holders, &[OWNER]), [at(64)]);
         assert!(holders.is_empty());
     }
 
@@ -698,15 +706,15 @@ mod tests {
     fn a_reader_may_name_a_block_that_its_dead_owner_has_not_been_given_yet() {
         let mut holders = Holders::default();
         let is_gone = |process| process == OWNER;
-        holders.insert(0, OTHER);
-        holders.insert(64, OWNER);
+        holders.insert(at(0), OTHER);
+        holders.insert(at(64), OWNER);
         assert!(holders.on_gone(OWNER).is_empty());
         let round = holders.ask([READER].into_iter()).expect("it held a block").round;
         assert!(holders.on_answer(READER, &answer(round, &[0])).is_empty());
-        assert_eq!(ask(&mut holders, &[READER]), [64]);
-        assert!(!holders.give(0, OTHER, OWNER, &is_gone));
-        assert!(!holders.release(0, READER));
-        assert_eq!(ask(&mut holders, &[READER]), [0]);
+        assert_eq!(ask(&mut holders, &[READER]), [at(64)]);
+        assert!(!holders.give(at(0), OTHER, OWNER, &is_gone));
+        assert!(!holders.release(at(0), READER));
+        assert_eq!(ask(&mut holders, &[READER]), [at(0)]);
         assert!(holders.is_empty());
     }
 }

@@ -6,30 +6,30 @@
 //!
 //! It never touches memory: it says which blocks are free.
 
-use sooner_wire::WorkerId;
-use sooner_wire::message::Round;
+use sooner_wire::message::{Place, Round};
+use sooner_wire::{BlockId, WorkerId};
 
 use crate::table::{Map, Set};
 
 /// See the module.
 #[derive(Debug, Clone, Default)]
 pub struct Lost {
-    blocks: Set<u64>,
+    blocks: Set<BlockId>,
     /// Per question: its block, and who has not answered.
-    rounds: Map<Round, (u64, Set<WorkerId>)>,
+    rounds: Map<Round, (BlockId, Set<WorkerId>)>,
     asked: u64,
 }
 
 impl Lost {
     /// The contents of a block are lost. False if that is known.
-    pub fn insert(&mut self, block: u64) -> bool {
+    pub fn insert(&mut self, block: BlockId) -> bool {
         self.blocks.insert(block)
     }
 
-    /// Whether the contents of a block are lost.
+    /// Whether the contents of a place are lost. Those of a value on disk never are.
     #[must_use]
-    pub fn contains(&self, block: u64) -> bool {
-        self.blocks.contains(&block)
+    pub fn contains(&self, place: Place) -> bool {
+        place.block().is_some_and(|block| self.blocks.contains(&block))
     }
 
     /// Whether nothing is lost.
@@ -40,14 +40,14 @@ impl Lost {
 
     /// The lost blocks that somebody may still believe in.
     #[must_use]
-    pub fn believed(&self) -> Vec<u64> {
-        let retired: Set<u64> = self.rounds.values().map(|(block, _)| *block).collect();
+    pub fn believed(&self) -> Vec<BlockId> {
+        let retired: Set<BlockId> = self.rounds.values().map(|(block, _)| *block).collect();
         self.blocks.iter().copied().filter(|block| !retired.contains(block)).collect()
     }
 
     /// Nobody holds a lost block any more. Gives the number of the question to ask `clients`, if there are
     /// any.
-    pub fn retire(&mut self, block: u64, clients: &[WorkerId]) -> Option<Round> {
+    pub fn retire(&mut self, block: BlockId, clients: &[WorkerId]) -> Option<Round> {
         self.asked += 1;
         let round = Round::of_lost(self.asked);
         self.rounds.insert(round, (block, clients.iter().copied().collect()));
@@ -55,18 +55,18 @@ impl Lost {
     }
 
     /// A process has forgotten. Gives the block if it was the last one: it is free.
-    pub fn on_answer(&mut self, round: Round, from: WorkerId) -> Option<u64> {
+    pub fn on_answer(&mut self, round: Round, from: WorkerId) -> Option<BlockId> {
         self.rounds.get_mut(&round)?.1.swap_remove(&from);
         self.close(round)
     }
 
     /// A process is gone. Gives the blocks that are free now.
-    pub fn on_gone(&mut self, client: WorkerId) -> Vec<u64> {
+    pub fn on_gone(&mut self, client: WorkerId) -> Vec<BlockId> {
         let rounds: Vec<Round> = self.rounds.keys().copied().collect();
         rounds.into_iter().filter_map(|round| self.on_answer(round, client)).collect()
     }
 
-    fn close(&mut self, round: Round) -> Option<u64> {
+    fn close(&mut self, round: Round) -> Option<BlockId> {
         let (block, open) = self.rounds.get(&round)?;
         if !open.is_empty() {
             return None;
@@ -85,11 +85,11 @@ mod tests {
     #[test]
     fn a_lost_block_is_free_when_all_have_forgotten_it() {
         let mut lost = Lost::default();
-        assert!(lost.insert(64) && !lost.insert(64));
-        let round = lost.retire(64, &[WorkerId(1), WorkerId(2)]).expect("somebody must be asked");
+        assert!(lost.insert(BlockId(64)) && !lost.insert(BlockId(64)));
+        let round = lost.retire(BlockId(64), &[WorkerId(1), WorkerId(2)]).expect("somebody must be asked");
         assert_eq!(lost.on_answer(round, WorkerId(1)), None);
-        assert!(lost.contains(64));
-        assert_eq!(lost.on_gone(WorkerId(2)), [64]);
-        assert!(!lost.contains(64));
+        assert!(lost.contains(BlockId(64).into()));
+        assert_eq!(lost.on_gone(WorkerId(2)), [BlockId(64)]);
+        assert!(!lost.contains(BlockId(64).into()));
     }
 }

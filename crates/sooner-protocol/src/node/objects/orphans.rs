@@ -10,7 +10,7 @@
 //! It never touches memory: it says which blocks are free.
 
 use sooner_wire::WorkerId;
-use sooner_wire::message::{ReadersOf, Round};
+use sooner_wire::message::{Place, ReadersOf, Round};
 
 use crate::table::{Map, Set};
 
@@ -20,7 +20,7 @@ struct OpenRound {
     /// Processes that have not answered.
     open: Set<WorkerId>,
     /// Blocks in question.
-    blocks: Vec<u64>,
+    places: Vec<Place>,
     /// Nobody was lent a value in such a block since the round before, and nobody has died.
     is_quiet: bool,
 }
@@ -28,9 +28,9 @@ struct OpenRound {
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Orphans {
-    blocks: Set<u64>,
+    places: Set<Place>,
     /// Those that nobody is known to hold, and whether a whole round has found no reader.
-    unheld: Map<u64, bool>,
+    unheld: Map<Place, bool>,
     round: Option<OpenRound>,
     asked: u64,
     /// How often each process had been lent a value in a block of the question before when it answered last.
@@ -39,23 +39,23 @@ pub(super) struct Orphans {
 
 impl Orphans {
     /// The owner of a block is gone.
-    pub(super) fn insert(&mut self, block: u64) {
-        self.blocks.insert(block);
+    pub(super) fn insert(&mut self, place: Place) {
+        self.places.insert(place);
     }
 
     /// Whether the owner of a block is gone.
-    pub(super) fn contains(&self, block: u64) -> bool {
-        self.blocks.contains(&block)
+    pub(super) fn contains(&self, place: Place) -> bool {
+        self.places.contains(&place)
     }
 
     /// Nobody is known to hold a block whose owner is gone.
-    pub(super) fn unhold(&mut self, block: u64) {
-        self.unheld.insert(block, false);
+    pub(super) fn unhold(&mut self, place: Place) {
+        self.unheld.insert(place, false);
     }
 
     /// Somebody holds a block.
-    pub(super) fn hold(&mut self, block: u64) {
-        self.unheld.swap_remove(&block);
+    pub(super) fn hold(&mut self, place: Place) {
+        self.unheld.swap_remove(&place);
     }
 
     /// What to ask all processes, if a round is due.
@@ -68,18 +68,18 @@ impl Orphans {
             return None;
         }
         self.asked += 1;
-        let blocks: Vec<u64> = self.unheld.keys().copied().collect();
-        let offsets = blocks.clone();
+        let places: Vec<Place> = self.unheld.keys().copied().collect();
+        let offsets = places.iter().map(|place| place.offset()).collect();
         let number = Round::of_readers(self.asked);
-        self.round = Some(OpenRound { number, open, blocks, is_quiet: true });
+        self.round = Some(OpenRound { number, open, places, is_quiet: true });
         Some(ReadersOf { round: number, offsets })
     }
 
     /// There is no process that could read anything. Gives the blocks that are free.
-    pub(super) fn take_unread(&mut self) -> Vec<u64> {
-        let free: Vec<u64> = std::mem::take(&mut self.unheld).into_keys().collect();
-        for block in &free {
-            self.blocks.swap_remove(block);
+    pub(super) fn take_unread(&mut self) -> Vec<Place> {
+        let free: Vec<Place> = std::mem::take(&mut self.unheld).into_keys().collect();
+        for place in &free {
+            self.places.swap_remove(place);
         }
         free
     }
@@ -90,7 +90,7 @@ impl Orphans {
     }
 
     /// A process has answered, and what it reads is held. Gives the blocks that are free.
-    pub(super) fn on_answer(&mut self, from: WorkerId, lent: u64) -> Vec<u64> {
+    pub(super) fn on_answer(&mut self, from: WorkerId, lent: u64) -> Vec<Place> {
         let before = self.lent.insert(from, lent).unwrap_or_default();
         let Some(round) = &mut self.round else { return Vec::new() };
         round.open.swap_remove(&from);
@@ -99,7 +99,7 @@ impl Orphans {
     }
 
     /// A process is gone. Gives the blocks that are free.
-    pub(super) fn on_gone(&mut self, gone: WorkerId) -> Vec<u64> {
+    pub(super) fn on_gone(&mut self, gone: WorkerId) -> Vec<Place> {
         self.lent.swap_remove(&gone);
         if let Some(round) = &mut self.round {
             round.open.swap_remove(&gone);
@@ -108,15 +108,15 @@ impl Orphans {
         self.close()
     }
 
-    fn close(&mut self) -> Vec<u64> {
+    fn close(&mut self) -> Vec<Place> {
         let Some(round) = self.round.take_if(|round| round.open.is_empty()) else { return Vec::new() };
         let mut free = Vec::new();
-        for block in round.blocks {
-            match self.unheld.get_mut(&block) {
+        for place in round.places {
+            match self.unheld.get_mut(&place) {
                 Some(true) if round.is_quiet => {
-                    self.unheld.swap_remove(&block);
-                    self.blocks.swap_remove(&block);
-                    free.push(block);
+                    self.unheld.swap_remove(&place);
+                    self.places.swap_remove(&place);
+                    free.push(place);
                 }
                 Some(is_asked) => *is_asked = true,
                 // A reader holds it.
@@ -134,14 +134,18 @@ mod tests {
     const A: WorkerId = WorkerId(1);
     const B: WorkerId = WorkerId(2);
 
+    fn at(offset: u64) -> Place {
+        Place::of(offset)
+    }
+
     fn orphan() -> Orphans {
         let mut orphans = Orphans::default();
-        orphans.insert(64);
-        orphans.unhold(64);
+        orphans.insert(at(64));
+        orphans.unhold(at(64));
         orphans
     }
 
-    fn round(orphans: &mut Orphans, lent: [u64; 2]) -> Vec<u64> {
+    fn round(orphans: &mut Orphans, lent: [u64; 2]) -> Vec<Place> {
         let number = orphans.ask([A, B].into_iter()).expect("a round is due").round;
         assert!(orphans.expects(number, A) && orphans.expects(number, B));
         assert!(orphans.on_answer(A, lent[0]).is_empty());
@@ -152,17 +156,17 @@ mod tests {
     fn a_block_is_free_after_two_rounds_without_a_reader() {
         let mut orphans = orphan();
         assert!(round(&mut orphans, [0, 0]).is_empty());
-        assert_eq!(round(&mut orphans, [0, 0]), [64]);
+        assert_eq!(round(&mut orphans, [0, 0]), [at(64)]);
         assert_eq!(orphans.ask([A].into_iter()), None);
     }
 
     #[test]
     fn a_block_is_free_when_there_is_nobody_to_ask() {
         let mut orphans = orphan();
-        orphans.insert(128);
+        orphans.insert(at(128));
         assert_eq!(orphans.ask([].into_iter()), None);
-        assert_eq!(orphans.take_unread(), [64], "the other one is held by the node");
-        assert!(orphans.take_unread().is_empty() && orphans.contains(128));
+        assert_eq!(orphans.take_unread(), [at(64)], "the other one is held by the node");
+        assert!(orphans.take_unread().is_empty() && orphans.contains(at(128)));
     }
 
     #[test]
@@ -171,11 +175,11 @@ mod tests {
         let mut orphans = orphan();
         assert!(round(&mut orphans, [0, 0]).is_empty());
         assert!(round(&mut orphans, [0, 1]).is_empty());
-        orphans.hold(64);
+        orphans.hold(at(64));
         assert_eq!(orphans.ask([A, B].into_iter()), None);
-        orphans.unhold(64);
+        orphans.unhold(at(64));
         assert!(round(&mut orphans, [0, 1]).is_empty());
-        assert_eq!(round(&mut orphans, [0, 1]), [64]);
+        assert_eq!(round(&mut orphans, [0, 1]), [at(64)]);
     }
 
     #[test]
@@ -186,7 +190,7 @@ mod tests {
         assert!(orphans.on_gone(A).is_empty());
         assert!(orphans.on_answer(B, 0).is_empty());
         orphans.ask([B].into_iter()).expect("a round is due");
-        assert_eq!(orphans.on_answer(B, 0), [64]);
+        assert_eq!(orphans.on_answer(B, 0), [at(64)]);
     }
 
     #[test]
@@ -194,11 +198,11 @@ mod tests {
         let mut orphans = orphan();
         assert!(round(&mut orphans, [0, 0]).is_empty());
         orphans.ask([A, B].into_iter()).expect("a round is due");
-        orphans.insert(128);
-        orphans.unhold(128);
+        orphans.insert(at(128));
+        orphans.unhold(at(128));
         assert!(orphans.on_answer(A, 0).is_empty());
-        assert_eq!(orphans.on_answer(B, 0), [64]);
+        assert_eq!(orphans.on_answer(B, 0), [at(64)]);
         assert!(round(&mut orphans, [0, 0]).is_empty());
-        assert_eq!(round(&mut orphans, [0, 0]), [128]);
+        assert_eq!(round(&mut orphans, [0, 0]), [at(128)]);
     }
 }

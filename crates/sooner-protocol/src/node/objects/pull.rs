@@ -25,8 +25,8 @@
 use std::collections::BTreeMap;
 
 use sooner_wire::limits::PULL_ROOM_NANOS;
-use sooner_wire::message::{Failure, FailureCode, Location, Priority, Pull, Remote, SpillId};
-use sooner_wire::{FetchAttempt, NodeId, ObjectId, TransferAttempt, WorkerId, size};
+use sooner_wire::message::{Failure, FailureCode, Location, Place, Priority, Pull, Remote, SpillId};
+use sooner_wire::{BlockId, FetchAttempt, NodeId, ObjectId, TransferAttempt, WorkerId, size};
 
 use crate::table::Map;
 use crate::time::Instant;
@@ -88,11 +88,11 @@ pub enum PullAction {
         failure: Failure,
     },
     /// A block is not needed.
-    Free(u64),
+    Free(BlockId),
     /// This node holds a block for itself from now on, until [`Self::Free`] or [`Self::Release`].
-    Hold(u64),
+    Hold(BlockId),
     /// It does not any more; others may.
-    Release(u64),
+    Release(BlockId),
     /// Ask the owner from whom to pull; [`Pulls::on_located`] follows.
     Locate(ObjectId),
     /// Tell the owner that a copy is complete.
@@ -123,7 +123,7 @@ pub struct Fetching {
     /// Bytes that are here: it begins behind them.
     pub at: u64,
     /// The block that they go to.
-    pub block: u64,
+    pub block: BlockId,
     /// The number of the stream.
     pub attempt: FetchAttempt,
     /// The sender has a copy of this generation, and knows by itself in which block.
@@ -154,9 +154,9 @@ enum State {
     /// The shell looks for a block.
     Allocating,
     /// So many bytes are in the block; the owner has to say who has the rest.
-    Asking { block: u64, at: u64 },
+    Asking { block: BlockId, at: u64 },
     /// So many bytes are in the block.
-    Moving { block: u64, at: u64, attempt: FetchAttempt },
+    Moving { block: BlockId, at: u64, attempt: FetchAttempt },
 }
 
 /// Who waits for a value, and since when.
@@ -187,7 +187,8 @@ struct Open {
 /// A copy that was pulled.
 #[derive(Debug)]
 struct Copy {
-    location: Location,
+    block: BlockId,
+    length: u64,
     directed: Option<directed::Directed>,
     /// Where its value is on this node's disk, if it came from there and is there still.
     restored: Option<SpillId>,
@@ -195,6 +196,12 @@ struct Copy {
     cached: Option<u64>,
     /// It has become the value: its owner holds it here.
     is_primary: bool,
+}
+
+impl Copy {
+    fn location(&self) -> Location {
+        Location::in_memory(self.block, self.length)
+    }
 }
 
 /// See the module.
@@ -207,7 +214,7 @@ pub struct Pulls {
     /// Copies that were pulled and have not been freed.
     here: Map<ObjectId, Copy>,
     /// The same, by block.
-    objects: Map<u64, ObjectId>,
+    objects: Map<BlockId, ObjectId>,
     /// Copies that nobody needs, by the time since when.
     cached: BTreeMap<u64, ObjectId>,
     /// Copies of values that are on this node's disk.
@@ -268,10 +275,10 @@ impl Pulls {
     ) {
         let Pull { object, remote, priority } = *pull;
         if let Some(copy) = self.here.get(&object) {
-            let location = copy.location;
+            let (block, location) = (copy.block, copy.location());
             out.push(PullAction::Here { to: from, object, location });
             // Who asked holds it by now.
-            return out.extend(self.uncache(object).then_some(PullAction::Release(location.offset)));
+            return out.extend(self.uncache(object).then_some(PullAction::Release(block)));
         }
         self.made += 1;
         let age = self.made;
@@ -299,7 +306,7 @@ impl Pulls {
     }
 
     /// There is a block for an object.
-    pub fn on_block(&mut self, object: ObjectId, block: u64, out: &mut Vec<PullAction>) {
+    pub fn on_block(&mut self, object: ObjectId, block: BlockId, out: &mut Vec<PullAction>) {
         let attempt = self.next_attempt();
         let Some(open) = self.open.get_mut(&object).filter(|open| matches!(open.state, State::Allocating))
         else {
@@ -347,7 +354,7 @@ impl Pulls {
         if *at < length {
             return;
         }
-        let location = Location { offset: *block, length };
+        let (block, location) = (*block, Location::in_memory(*block, length));
         let mut directed = directed.take();
         let restored = remote.location.place().spilled().filter(|_| *is_restored);
         let askers = self.close(object);
@@ -356,12 +363,12 @@ impl Pulls {
             out.extend(directed.made(object));
             is_held = !directed.stays(!askers.is_empty());
         }
-        self.here.insert(object, Copy { location, directed, restored, cached: None, is_primary: false });
+        self.here.insert(object, Copy { block, length, directed, restored, cached: None, is_primary: false });
         self.restored.extend(restored.map(|spilled| (spilled, object)));
-        self.objects.insert(location.offset, object);
+        self.objects.insert(block, object);
         // Those who ask hold it before this node lets go of it.
         out.extend(askers.into_iter().map(|to| PullAction::Here { to, object, location }));
-        out.extend(is_held.then_some(PullAction::Release(location.offset)));
+        out.extend(is_held.then_some(PullAction::Release(block)));
         self.admit(out);
     }
 
@@ -458,12 +465,18 @@ impl Pulls {
         self.admit(out);
     }
 
-    /// An owner gives these blocks of another node up: what is pulled from there for itself, or because
+    /// An owner gives these places of another node up: what is pulled from there for itself, or because
     /// others heard of the place, does not come any more. Without this a pull would ask for ever where
     /// another value is by then.
-    pub fn on_given_up(&mut self, owner: WorkerId, node: NodeId, blocks: &[u64], out: &mut Vec<PullAction>) {
+    pub fn on_given_up(
+        &mut self,
+        owner: WorkerId,
+        node: NodeId,
+        places: &[Place],
+        out: &mut Vec<PullAction>,
+    ) {
         let is_there =
-            |open: &Open| open.remote.node == node && blocks.contains(&open.remote.location.offset);
+            |open: &Open| open.remote.node == node && places.contains(&open.remote.location.place());
         let is_hit = |object: &ObjectId, open: &Open| {
             object.owner() == owner && open.directed.is_none() && is_there(open)
         };
@@ -502,7 +515,7 @@ impl Pulls {
     }
 
     /// A block is free: if a copy was in it, it is not here any more.
-    pub fn on_freed(&mut self, block: u64) {
+    pub fn on_freed(&mut self, block: BlockId) {
         if let Some(object) = self.objects.swap_remove(&block) {
             self.forget_source(object);
             self.uncache(object);
@@ -512,12 +525,12 @@ impl Pulls {
 
     /// The object whose copy is in a block.
     #[must_use]
-    pub fn object_in(&self, block: u64) -> Option<ObjectId> {
+    pub fn object_in(&self, block: BlockId) -> Option<ObjectId> {
         self.objects.get(&block).copied()
     }
 
     /// Blocks of values that are not here yet.
-    pub fn arriving(&self) -> impl Iterator<Item = u64> {
+    pub fn arriving(&self) -> impl Iterator<Item = BlockId> {
         self.open.values().filter_map(|open| match open.state {
             State::Moving { block, .. } | State::Asking { block, .. } => Some(block),
             State::Waiting { .. } | State::Allocating => None,

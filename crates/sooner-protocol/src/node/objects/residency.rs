@@ -19,7 +19,7 @@
 
 use sooner_wire::limits::{SPILL_RETRY_NANOS, SPILL_RETRY_NANOS_MAX};
 use sooner_wire::message::{Place, Pull, Relinquishing, SpillId};
-use sooner_wire::{NodeId, ObjectId, WorkerId};
+use sooner_wire::{BlockId, NodeId, ObjectId, WorkerId};
 
 use crate::table::{Map, Set};
 use crate::time::Instant;
@@ -44,25 +44,25 @@ pub struct AfterAnswer {
     /// This value will not be anywhere.
     pub nowhere: Option<SpillId>,
     /// This block is free.
-    pub free: Option<u64>,
+    pub free: Option<BlockId>,
 }
 
 /// Where a spilled value is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Spilled {
     /// In this block, from which it is being written.
-    Writing { block: u64, bytes: u64, is_wanted: bool },
+    Writing { block: BlockId, bytes: u64, is_wanted: bool },
     /// On disk.
     Written,
     /// In this block: it could not be written.
-    Here { block: u64, bytes: u64 },
+    Here { block: BlockId, bytes: u64 },
 }
 
 /// Where the bytes of a spilled value are read for another node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpillSource {
     /// In this block, from which it is being written, or could not be.
-    Block(u64),
+    Block(BlockId),
     /// On disk.
     Disk,
 }
@@ -71,7 +71,7 @@ pub enum SpillSource {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AfterWrite {
     /// This block is not needed any more.
-    pub frees: Option<u64>,
+    pub frees: Option<BlockId>,
     /// Nor is what was written, or noted as not written.
     pub is_dropped: bool,
 }
@@ -80,19 +80,19 @@ pub struct AfterWrite {
 #[derive(Debug, Default)]
 pub struct Residency {
     made: u64,
-    asked: Map<u64, Asked>,
+    asked: Map<BlockId, Asked>,
     spilled: Map<SpillId, Spilled>,
-    writing: Map<u64, SpillId>,
+    writing: Map<BlockId, SpillId>,
     /// Blocks that were in use when they were asked for, since any was given up.
-    refused: Set<u64>,
+    refused: Set<BlockId>,
     /// Questions for values whose processes have not answered yet.
     early: Vec<(WorkerId, Pull)>,
     /// Blocks whose values could not be written, and those.
-    unwritten: Map<u64, SpillId>,
+    unwritten: Map<BlockId, SpillId>,
     /// When these may be tried again, and how long after the failure before that is.
     retry: Option<(Instant, u64)>,
     /// Objects of owners elsewhere that have left their blocks: those, and by which numbers they are known.
-    moved: Map<ObjectId, (u64, SpillId)>,
+    moved: Map<ObjectId, (BlockId, SpillId)>,
     /// The same the other way round.
     objects: Map<SpillId, ObjectId>,
 }
@@ -100,7 +100,7 @@ pub struct Residency {
 impl Residency {
     /// An object has left its block for good, as this value. Others may still ask for it there, where another
     /// one may be by then.
-    pub fn note_moved(&mut self, object: ObjectId, block: u64, spilled: SpillId) {
+    pub fn note_moved(&mut self, object: ObjectId, block: BlockId, spilled: SpillId) {
         self.moved.insert(object, (block, spilled));
         self.objects.insert(spilled, object);
     }
@@ -108,12 +108,12 @@ impl Residency {
     /// Whether an object has left this block, and is still needed. One that was made again may be about to be
     /// given in another one.
     #[must_use]
-    pub fn has_moved(&self, object: ObjectId, block: u64) -> bool {
+    pub fn has_moved(&self, object: ObjectId, block: BlockId) -> bool {
         self.moved.get(&object).is_some_and(|(left, _)| *left == block)
     }
 
     /// A block is asked back from these processes. Gives the number of its value, unless it `is_copy`.
-    pub fn ask(&mut self, block: u64, of: &[WorkerId], bytes: u64, is_copy: bool) -> Option<SpillId> {
+    pub fn ask(&mut self, block: BlockId, of: &[WorkerId], bytes: u64, is_copy: bool) -> Option<SpillId> {
         assert!(!self.is_busy(block), "VD1: once at a time");
         let spilled = (!is_copy).then(|| {
             self.made += 1;
@@ -126,8 +126,8 @@ impl Residency {
 
     /// What processes of another node have been asked and have not answered, in that order.
     pub fn open_questions(&self, node: NodeId) -> impl Iterator<Item = (WorkerId, Relinquishing)> {
-        let of_it = move |(block, asked): (&u64, &Asked)| {
-            let question = Relinquishing { offset: *block, spilled: asked.spilled };
+        let of_it = move |(block, asked): (&BlockId, &Asked)| {
+            let question = Relinquishing { offset: block.offset(), spilled: asked.spilled };
             let of = asked.of.iter().copied().find(|of| of.node() == node);
             of.map(|of| (of, question))
         };
@@ -136,39 +136,39 @@ impl Residency {
 
     /// Whether a block is asked for or written.
     #[must_use]
-    pub fn is_busy(&self, block: u64) -> bool {
+    pub fn is_busy(&self, block: BlockId) -> bool {
         self.asked.contains_key(&block) || self.writing.contains_key(&block)
     }
 
     /// Nobody holds a block any more. True if it must wait: its process may take the question for one about
     /// the next value there.
     #[must_use]
-    pub fn delays(&mut self, block: u64) -> bool {
+    pub fn delays(&mut self, block: BlockId) -> bool {
         let asked = self.asked.get_mut(&block);
         asked.map(|asked| asked.is_free = true).is_some()
     }
 
     /// Whether a block is being written.
     #[must_use]
-    pub fn is_written_from(&self, block: u64) -> bool {
+    pub fn is_written_from(&self, block: BlockId) -> bool {
         self.writing.contains_key(&block)
     }
 
     /// Whether a block was in use when it was asked for, and nothing has changed since.
     #[must_use]
-    pub fn is_refused(&self, block: u64) -> bool {
+    pub fn is_refused(&self, block: BlockId) -> bool {
         self.refused.contains(&block)
     }
 
     /// Whether the value in a block could not be written, and may not be tried again yet.
     #[must_use]
-    pub fn is_stuck(&self, block: u64, now: Instant) -> bool {
+    pub fn is_stuck(&self, block: BlockId, now: Instant) -> bool {
         self.unwritten.contains_key(&block) && self.retry.is_some_and(|(due, _)| now < due)
     }
 
     /// Whether the value in a block could not be written: whoever holds the block reads it there.
     #[must_use]
-    pub fn is_unwritten(&self, block: u64) -> bool {
+    pub fn is_unwritten(&self, block: BlockId) -> bool {
         self.unwritten.contains_key(&block)
     }
 
@@ -180,9 +180,14 @@ impl Residency {
 
     /// Has values of so many bytes written that could not be before, if it is time: each, and its block. Not
     /// those that somebody reads in their blocks.
-    pub fn retry(&mut self, bytes: u64, now: Instant, is_read: impl Fn(u64) -> bool) -> Vec<(SpillId, u64)> {
+    pub fn retry(
+        &mut self,
+        bytes: u64,
+        now: Instant,
+        is_read: impl Fn(BlockId) -> bool,
+    ) -> Vec<(SpillId, BlockId)> {
         let mut left = bytes;
-        let mut again: Vec<(SpillId, u64, u64)> = Vec::new();
+        let mut again: Vec<(SpillId, BlockId, u64)> = Vec::new();
         if self.unwritten.is_empty() || self.retry.is_some_and(|(due, _)| now < due) {
             return Vec::new();
         }
@@ -228,7 +233,7 @@ impl Residency {
 
     /// A process gives a block up: its value is to be written. False if it was not asked, or is another one's
     /// by now.
-    pub fn on_moved(&mut self, from: WorkerId, block: u64, spilled: Option<SpillId>) -> bool {
+    pub fn on_moved(&mut self, from: WorkerId, block: BlockId, spilled: Option<SpillId>) -> bool {
         let is_answer = |asked: &Asked| asked.spilled == spilled && spilled.is_some() && asked.of == [from];
         if !self.asked.get(&block).is_some_and(is_answer) {
             return false;
@@ -242,7 +247,7 @@ impl Residency {
     }
 
     /// A process keeps a block, or gave a copy of its up.
-    pub fn on_answered(&mut self, from: WorkerId, block: u64) -> AfterAnswer {
+    pub fn on_answered(&mut self, from: WorkerId, block: BlockId) -> AfterAnswer {
         let Some(asked) = self.asked.get_mut(&block) else { return AfterAnswer::default() };
         asked.of.retain(|process| *process != from);
         if !asked.of.is_empty() {
@@ -259,7 +264,7 @@ impl Residency {
     pub fn on_gone(&mut self, process: WorkerId) -> Vec<AfterAnswer> {
         self.early.retain(|(from, _)| *from != process);
         let blocks = self.asked.iter().filter(|(_, asked)| asked.of.contains(&process));
-        let blocks: Vec<u64> = blocks.map(|(block, _)| *block).collect();
+        let blocks: Vec<BlockId> = blocks.map(|(block, _)| *block).collect();
         blocks.into_iter().map(|block| self.on_answered(process, block)).collect()
     }
 
@@ -350,7 +355,7 @@ impl Residency {
 
     /// The block of a value that could not be written.
     #[must_use]
-    pub fn block_of(&self, spilled: SpillId) -> Option<u64> {
+    pub fn block_of(&self, spilled: SpillId) -> Option<BlockId> {
         match self.spilled.get(&spilled) {
             Some(Spilled::Here { block, .. }) => Some(*block),
             Some(Spilled::Writing { .. } | Spilled::Written) | None => None,
@@ -412,13 +417,16 @@ mod tests {
     #[test]
     fn a_value_is_asked_for_written_and_dropped() {
         let mut all = Residency::default();
-        let spilled = all.ask(64, &[OWNER], 10, false).expect("it is no copy");
+        let spilled = all.ask(BlockId(64), &[OWNER], 10, false).expect("it is no copy");
         assert_eq!((all.has(spilled), all.bytes_to_come(), all.has_hope()), (None, 10, true));
-        assert!(!all.on_moved(OTHER, 64, Some(spilled)), "it was not asked");
-        assert!(all.on_moved(OWNER, 64, Some(spilled)));
+        assert!(!all.on_moved(OTHER, BlockId(64), Some(spilled)), "it was not asked");
+        assert!(all.on_moved(OWNER, BlockId(64), Some(spilled)));
         assert_eq!((all.has(spilled), all.bytes_to_come()), (Some(true), 10));
         all.check();
-        assert_eq!(all.on_written(spilled, true, NOW), AfterWrite { frees: Some(64), is_dropped: false });
+        assert_eq!(
+            all.on_written(spilled, true, NOW),
+            AfterWrite { frees: Some(BlockId(64)), is_dropped: false }
+        );
         assert_eq!((all.bytes_to_come(), all.has_hope(), all.len()), (0, false, 1));
         assert_eq!(all.on_freed(spilled), AfterWrite { frees: None, is_dropped: true });
         assert_eq!((all.has(spilled), all.is_empty()), (Some(false), true));
@@ -428,42 +436,48 @@ mod tests {
     fn an_object_has_left_its_block_until_the_value_on_disk_is_freed() {
         let object = |number| TaskId { owner: OWNER, number }.object(0);
         let mut all = Residency::default();
-        all.note_moved(object(1), 64, SpillId(1));
-        assert!(all.has_moved(object(1), 64) && !all.has_moved(object(2), 64));
-        assert!(!all.has_moved(object(1), 128), "it may be there again: it may have been lost and made anew");
-        all.note_moved(object(1), 128, SpillId(2));
+        all.note_moved(object(1), BlockId(64), SpillId(1));
+        assert!(all.has_moved(object(1), BlockId(64)) && !all.has_moved(object(2), BlockId(64)));
+        assert!(
+            !all.has_moved(object(1), BlockId(128)),
+            "it may be there again: it may have been lost and made anew"
+        );
+        all.note_moved(object(1), BlockId(128), SpillId(2));
         all.on_freed(SpillId(1));
-        assert!(all.has_moved(object(1), 128), "that was the one before");
+        assert!(all.has_moved(object(1), BlockId(128)), "that was the one before");
         all.on_freed(SpillId(2));
-        assert!(!all.has_moved(object(1), 128));
+        assert!(!all.has_moved(object(1), BlockId(128)));
         assert!(all.moved.is_empty() && all.objects.is_empty());
     }
 
     #[test]
     fn a_value_that_is_freed_while_it_is_written_is_dropped_afterwards() {
         let mut all = Residency::default();
-        let spilled = all.ask(64, &[OWNER], 10, false).expect("it is no copy");
-        assert!(all.on_moved(OWNER, 64, Some(spilled)));
+        let spilled = all.ask(BlockId(64), &[OWNER], 10, false).expect("it is no copy");
+        assert!(all.on_moved(OWNER, BlockId(64), Some(spilled)));
         assert_eq!(all.on_freed(spilled), AfterWrite { frees: None, is_dropped: false });
-        assert_eq!(all.on_written(spilled, true, NOW), AfterWrite { frees: Some(64), is_dropped: true });
+        assert_eq!(
+            all.on_written(spilled, true, NOW),
+            AfterWrite { frees: Some(BlockId(64)), is_dropped: true }
+        );
         assert!(all.is_empty());
     }
 
     #[test]
     fn what_cannot_be_written_stays_in_its_block() {
         let mut all = Residency::default();
-        let spilled = all.ask(64, &[OWNER], 10, false).expect("it is no copy");
-        assert!(all.on_moved(OWNER, 64, Some(spilled)));
+        let spilled = all.ask(BlockId(64), &[OWNER], 10, false).expect("it is no copy");
+        assert!(all.on_moved(OWNER, BlockId(64), Some(spilled)));
         assert_eq!(all.on_written(spilled, false, NOW), AfterWrite { frees: None, is_dropped: false });
-        assert_eq!(all.block_of(spilled), Some(64));
-        assert_eq!(all.on_freed(spilled), AfterWrite { frees: Some(64), is_dropped: true });
+        assert_eq!(all.block_of(spilled), Some(BlockId(64)));
+        assert_eq!(all.on_freed(spilled), AfterWrite { frees: Some(BlockId(64)), is_dropped: true });
     }
 
     /// A value of 10 bytes that could not be written, in block 64.
     fn unwritten() -> (Residency, SpillId) {
         let mut all = Residency::default();
-        let spilled = all.ask(64, &[OWNER], 10, false).expect("it is no copy");
-        assert!(all.on_moved(OWNER, 64, Some(spilled)));
+        let spilled = all.ask(BlockId(64), &[OWNER], 10, false).expect("it is no copy");
+        assert!(all.on_moved(OWNER, BlockId(64), Some(spilled)));
         all.on_written(spilled, false, NOW);
         (all, spilled)
     }
@@ -474,13 +488,13 @@ mod tests {
         let (mut now, mut pause) = (NOW, SPILL_RETRY_NANOS);
         for _ in 0..10 {
             let early = Instant(now.0 + pause - 1);
-            assert!(all.is_unwritten(64) && all.is_stuck(64, early));
+            assert!(all.is_unwritten(BlockId(64)) && all.is_stuck(BlockId(64), early));
             assert_eq!(all.retry(10, early, |_| false), []);
             now = now.plus(pause);
-            assert!(!all.is_stuck(64, now));
+            assert!(!all.is_stuck(BlockId(64), now));
             assert_eq!(all.retry(0, now, |_| false), [], "nobody needs room");
-            assert_eq!(all.retry(10, now, |block| block == 64), [], "it is read there");
-            assert_eq!(all.retry(10, now, |_| false), [(spilled, 64)]);
+            assert_eq!(all.retry(10, now, |block| block == BlockId(64)), [], "it is read there");
+            assert_eq!(all.retry(10, now, |_| false), [(spilled, BlockId(64))]);
             assert_eq!((all.block_of(spilled), all.bytes_to_come(), all.has_hope()), (None, 10, true));
             all.check();
             assert_eq!(all.on_written(spilled, false, now), AfterWrite { frees: None, is_dropped: false });
@@ -488,18 +502,18 @@ mod tests {
         }
         assert_eq!(pause, SPILL_RETRY_NANOS_MAX);
         let now = now.plus(pause);
-        assert_eq!(all.retry(10, now, |_| false), [(spilled, 64)]);
-        let frees = AfterWrite { frees: Some(64), is_dropped: false };
+        assert_eq!(all.retry(10, now, |_| false), [(spilled, BlockId(64))]);
+        let frees = AfterWrite { frees: Some(BlockId(64)), is_dropped: false };
         assert_eq!(all.on_written(spilled, true, now), frees);
-        assert!(!all.is_unwritten(64));
+        assert!(!all.is_unwritten(BlockId(64)));
         all.check();
     }
 
     #[test]
     fn writes_that_fail_together_are_one_failure() {
         let (mut all, _) = unwritten();
-        let second = all.ask(128, &[OWNER], 10, false).expect("it is no copy");
-        assert!(all.on_moved(OWNER, 128, Some(second)));
+        let second = all.ask(BlockId(128), &[OWNER], 10, false).expect("it is no copy");
+        assert!(all.on_moved(OWNER, BlockId(128), Some(second)));
         all.on_written(second, false, Instant(NOW.0 + 1));
         assert_eq!(all.retry(20, NOW.plus(SPILL_RETRY_NANOS), |_| false).len(), 2);
     }
@@ -512,18 +526,18 @@ mod tests {
             assert!(all.on_moved(OWNER, block, Some(spilled)));
             spilled
         };
-        let (written, writing, unwanted) = (begin(64), begin(128), begin(192));
-        let asked = all.ask(256, &[OWNER], 10, false).expect("it is no copy");
+        let (written, writing, unwanted) = (begin(BlockId(64)), begin(BlockId(128)), begin(BlockId(192)));
+        let asked = all.ask(BlockId(256), &[OWNER], 10, false).expect("it is no copy");
         all.on_written(written, true, NOW);
         all.on_freed(unwanted);
         let kept = AfterWrite { frees: None, is_dropped: false };
-        let freed = AfterWrite { frees: Some(192), is_dropped: true };
+        let freed = AfterWrite { frees: Some(BlockId(192)), is_dropped: true };
         assert_eq!(all.on_ended(NOW), [(unwanted, freed), (writing, kept)]);
         assert_eq!((all.has(written), all.has(writing)), (Some(false), Some(true)));
-        assert_eq!(all.block_of(writing), Some(128));
+        assert_eq!(all.block_of(writing), Some(BlockId(128)));
         all.check();
         // Who answers only now has its value in its block, too.
-        assert!(all.on_moved(OWNER, 256, Some(asked)));
+        assert!(all.on_moved(OWNER, BlockId(256), Some(asked)));
         assert_eq!(all.on_written(asked, false, NOW), kept);
         assert_eq!(all.on_freed(written), kept, "there is nothing to drop");
         all.on_freed(writing);
@@ -534,12 +548,12 @@ mod tests {
     #[test]
     fn who_asks_early_waits_for_the_answer() {
         let mut all = Residency::default();
-        let spilled = all.ask(64, &[OWNER], 10, false).expect("it is no copy");
+        let spilled = all.ask(BlockId(64), &[OWNER], 10, false).expect("it is no copy");
         all.wait(OTHER, pull(spilled));
         let stays = AfterAnswer { nowhere: Some(spilled), free: None };
-        assert_eq!(all.on_answered(OWNER, 64), stays, "it stays where it is");
+        assert_eq!(all.on_answered(OWNER, BlockId(64)), stays, "it stays where it is");
         assert_eq!(all.take_waiting(spilled), [(OTHER, pull(spilled))]);
-        let second = all.ask(128, &[OWNER], 10, false).expect("it is no copy");
+        let second = all.ask(BlockId(128), &[OWNER], 10, false).expect("it is no copy");
         assert_ne!(second, spilled, "a number is used once");
         all.wait(OTHER, pull(second));
         assert_eq!(all.on_gone(OTHER), [], "it needs no answer");
@@ -551,32 +565,32 @@ mod tests {
     #[test]
     fn a_block_that_is_freed_meanwhile_is_free_after_the_answer() {
         let mut all = Residency::default();
-        assert!(!all.delays(64), "nobody was asked");
-        let spilled = all.ask(64, &[OWNER], 10, false).expect("it is no copy");
-        assert!(all.delays(64));
-        let after = AfterAnswer { nowhere: Some(spilled), free: Some(64) };
-        assert_eq!(all.on_answered(OWNER, 64), after);
-        assert!(!all.is_busy(64) && !all.delays(64));
-        all.ask(64, &[OWNER], 10, false);
-        assert!(all.delays(64));
-        assert!(matches!(all.on_gone(OWNER)[..], [AfterAnswer { free: Some(64), .. }]));
+        assert!(!all.delays(BlockId(64)), "nobody was asked");
+        let spilled = all.ask(BlockId(64), &[OWNER], 10, false).expect("it is no copy");
+        assert!(all.delays(BlockId(64)));
+        let after = AfterAnswer { nowhere: Some(spilled), free: Some(BlockId(64)) };
+        assert_eq!(all.on_answered(OWNER, BlockId(64)), after);
+        assert!(!all.is_busy(BlockId(64)) && !all.delays(BlockId(64)));
+        all.ask(BlockId(64), &[OWNER], 10, false);
+        assert!(all.delays(BlockId(64)));
+        assert!(matches!(all.on_gone(OWNER)[..], [AfterAnswer { free: Some(BlockId(64)), .. }]));
     }
 
     #[test]
     fn there_is_no_hope_while_all_is_in_use() {
         let mut all = Residency::default();
-        assert_eq!(all.ask(64, &[OWNER, OTHER], 10, true), None, "a copy has no number");
+        assert_eq!(all.ask(BlockId(64), &[OWNER, OTHER], 10, true), None, "a copy has no number");
         assert!(all.has_hope());
-        assert_eq!(all.on_answered(OWNER, 64), AfterAnswer::default());
-        assert!(all.is_busy(64), "the other one has not answered");
-        assert_eq!(all.on_answered(OTHER, 64), AfterAnswer::default());
-        all.ask(64, &[OWNER, OTHER], 10, true);
+        assert_eq!(all.on_answered(OWNER, BlockId(64)), AfterAnswer::default());
+        assert!(all.is_busy(BlockId(64)), "the other one has not answered");
+        assert_eq!(all.on_answered(OTHER, BlockId(64)), AfterAnswer::default());
+        all.ask(BlockId(64), &[OWNER, OTHER], 10, true);
         assert!(!all.has_hope(), "it was in use just now");
         all.on_room();
-        all.on_answered(OWNER, 64);
-        all.on_answered(OTHER, 64);
+        all.on_answered(OWNER, BlockId(64));
+        all.on_answered(OTHER, BlockId(64));
         all.on_room();
-        all.ask(64, &[OWNER], 10, true);
+        all.ask(BlockId(64), &[OWNER], 10, true);
         assert!(all.has_hope(), "something has changed");
     }
 }

@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use sooner_wire::limits::CONTROL_AWAY_NANOS;
 use sooner_wire::message::{
     ActorOutOfScope, Answer, Checkpoint, CreateActor, CreateGroup, FindGroup, GroupPhase, GroupState,
-    Message, Outcome, RemoveGroup, ReserveName, SubscribeActor,
+    Message, Outcome, Place, RemoveGroup, ReserveName, SubscribeActor,
 };
 use sooner_wire::{ActorId, GroupId, NodeId, WorkerId};
 
@@ -222,8 +222,8 @@ impl Requests {
     }
 
     /// The state in this block is not needed: the block may be in use for something else.
-    pub(super) fn forget_checkpoint_in(&mut self, block: u64) {
-        let lies_there = |checkpoint: &Checkpoint| matches!(&checkpoint.state.outcome, Outcome::Stored(location) if location.offset == block);
+    pub(super) fn forget_checkpoint_in(&mut self, place: Place) {
+        let lies_there = |checkpoint: &Checkpoint| matches!(&checkpoint.state.outcome, Outcome::Stored(location) if location.place() == place);
         self.checkpoints.retain(|(_, checkpoint)| !lies_there(checkpoint));
     }
 

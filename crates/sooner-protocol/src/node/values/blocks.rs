@@ -1,18 +1,19 @@
 //! Blocks of the node's shared memory that become free, and those whose contents are lost.
 
-use sooner_wire::WorkerId;
 use sooner_wire::message::{BlocksLost, ForgetLost, Place, Round};
+use sooner_wire::{BlockId, WorkerId};
 
 use super::transfers::address;
 use crate::node::{NodeAction, NodeActions, NodeCore};
 
 impl NodeCore {
-    /// Nobody holds a block any more: it is free, unless somebody may still believe that a lost value is
+    /// Nobody holds a place any more: it is free, unless somebody may still believe that a lost value is
     /// there.
-    pub(in crate::node) fn free_block(&mut self, block: u64, out: &mut NodeActions) {
-        if let Place::Disk(spilled) = Place::of(block) {
-            return self.free_spilled(spilled, out);
-        }
+    pub(in crate::node) fn free_place(&mut self, place: Place, out: &mut NodeActions) {
+        let block = match place {
+            Place::Memory(block) => block,
+            Place::Disk(spilled) => return self.free_spilled(spilled, out),
+        };
         if self.keeps_for_others(block, out) {
             return;
         }
@@ -20,7 +21,7 @@ impl NodeCore {
             // Nobody is given the copy that was there.
             return self.pulls.on_freed(block);
         }
-        if !self.lost.contains(block) {
+        if !self.lost.contains(place) {
             out.push(NodeAction::FreeBlock(block));
             return self.on_block_freed(block, out);
         }
@@ -29,22 +30,22 @@ impl NodeCore {
             return out.push(NodeAction::FreeBlock(block));
         };
         for client in clients {
-            let question = ForgetLost { round, offsets: vec![block] };
+            let question = ForgetLost { round, offsets: vec![block.offset()] };
             out.push(NodeAction::Send(client, Box::new(question.into())));
         }
     }
 
-    /// The node need not keep a block any more.
-    pub(in crate::node) fn let_go(&mut self, block: u64, out: &mut NodeActions) {
-        if self.holders.let_go(block) {
-            self.free_block(block, out);
+    /// The node need not keep a place any more.
+    pub(in crate::node) fn let_go(&mut self, place: Place, out: &mut NodeActions) {
+        if self.holders.let_go(place) {
+            self.free_place(place, out);
         }
     }
 
     /// The owner of blocks is gone.
     pub(in crate::node) fn orphan_blocks_of(&mut self, owner: WorkerId, out: &mut NodeActions) {
         let free = self.holders.on_gone(owner);
-        free.into_iter().for_each(|block| self.free_block(block, out));
+        free.into_iter().for_each(|place| self.free_place(place, out));
         self.retry_home_pulls(out);
     }
 
@@ -53,7 +54,7 @@ impl NodeCore {
         if self.clients.is_empty() {
             // A node of its own may be without any process for a while.
             let free = self.holders.on_nobody_left();
-            return free.into_iter().for_each(|block| self.free_block(block, out));
+            return free.into_iter().for_each(|place| self.free_place(place, out));
         }
         let Some(question) = self.holders.ask(self.clients.keys().copied()) else { return };
         self.tell_all(&question.into(), out);
@@ -61,33 +62,34 @@ impl NodeCore {
 
     /// What lies in these blocks is lost; those that nobody holds, or the node itself, are passed over.
     pub fn lose_blocks(&mut self, offsets: &[u64], out: &mut NodeActions) {
-        let mut lost = offsets.to_vec();
+        let mut lost: Vec<BlockId> = Vec::new();
         let itself = [address(self.id())];
-        lost.retain(|block| {
-            let is_held = self.holders.is_held(*block)
-                && self.holders.of(*block) != itself
-                && !Place::of(*block).is_disk();
-            is_held && self.lost.insert(*block)
-        });
+        for block in offsets.iter().filter_map(|offset| Place::of(*offset).block()) {
+            let is_held = self.holders.is_held(block.into()) && self.holders.of(block.into()) != itself;
+            if is_held && self.lost.insert(block) {
+                lost.push(block);
+            }
+        }
         if lost.is_empty() {
             return;
         }
         for block in &lost {
             self.pulls.on_freed(*block);
             // Nobody will say any more that what it kept for others may go.
-            if self.holders.of(*block).contains(&itself[0]) {
+            if self.holders.of((*block).into()).contains(&itself[0]) {
                 self.release_own(*block, out);
             }
         }
         self.retry_home_pulls(out);
         self.notify_remote_holders(&lost, out);
-        self.tell_all(&BlocksLost { offsets: lost }.into(), out);
+        let offsets = lost.into_iter().map(BlockId::offset).collect();
+        self.tell_all(&BlocksLost { offsets }.into(), out);
     }
 
     /// Processes that came after a loss hear of it before they hear of anything else that matters.
     pub(in crate::node) fn notify_newcomers(&mut self, out: &mut NodeActions) {
         for client in std::mem::take(&mut self.newcomers) {
-            let offsets = self.lost.believed();
+            let offsets: Vec<u64> = self.lost.believed().into_iter().map(BlockId::offset).collect();
             if !offsets.is_empty() && self.clients.contains_key(&client) {
                 out.push(NodeAction::Send(client, Box::new(BlocksLost { offsets }.into())));
             }

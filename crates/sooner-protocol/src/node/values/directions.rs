@@ -5,7 +5,7 @@
 //! node sees to it that it hears of its end: so no question stays open.
 
 use sooner_wire::message::{CopyGone, CopyMade, DropCopy, Locate, Message, SenderFailed};
-use sooner_wire::{FetchAttempt, NodeId, ObjectId, TransferAttempt, WorkerId};
+use sooner_wire::{BlockId, FetchAttempt, NodeId, ObjectId, TransferAttempt, WorkerId};
 
 use super::transfers::address;
 use crate::node::objects::{CopyAt, Serves};
@@ -25,11 +25,11 @@ pub(in crate::node) enum Direction {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServedCopy {
     /// It is in this block, which stays as it is until [`NodeCore::end_serving`].
-    Here(u64),
+    Here(BlockId),
     /// The same, as far as this stream has brought it.
     Moving {
         /// The block.
-        block: u64,
+        block: BlockId,
         /// The stream.
         attempt: FetchAttempt,
     },
@@ -116,29 +116,29 @@ impl NodeCore {
     }
 
     /// A block that a value was to come to is not needed, unless it is being read for another node.
-    pub(in crate::node) fn drop_pulled(&mut self, block: u64, out: &mut NodeActions) {
-        if self.holders.of(block).contains(&address(self.id())) {
+    pub(in crate::node) fn drop_pulled(&mut self, block: BlockId, out: &mut NodeActions) {
+        if self.holders.of(block.into()).contains(&address(self.id())) {
             return self.release_own(block, out);
         }
         out.push(NodeAction::FreeBlock(block));
     }
 
     /// This node does not hold a block any more.
-    pub(in crate::node) fn release_own(&mut self, block: u64, out: &mut NodeActions) {
-        if self.holders.release(block, address(self.id())) {
-            self.free_block(block, out);
+    pub(in crate::node) fn release_own(&mut self, block: BlockId, out: &mut NodeActions) {
+        if self.holders.release(block.into(), address(self.id())) {
+            self.free_place(block.into(), out);
         }
     }
 
     /// Whether a block that nobody here holds stays, because others may be pulling the copy in it, or because
     /// it may be needed again. What this node has just asked for is to go.
-    pub(in crate::node) fn keeps_for_others(&mut self, block: u64, out: &mut NodeActions) -> bool {
+    pub(in crate::node) fn keeps_for_others(&mut self, block: BlockId, out: &mut NodeActions) -> bool {
         if self.pulls.is_empty() {
             return false;
         }
         let mut wanted = Vec::new();
         let may_cache = !self.is_draining && !self.residency.is_busy(block);
-        let keeps = !self.lost.contains(block) && self.pulls.keeps(block, may_cache, &mut wanted);
+        let keeps = !self.lost.contains(block.into()) && self.pulls.keeps(block, may_cache, &mut wanted);
         self.perform(wanted, out);
         keeps
     }
@@ -147,14 +147,14 @@ impl NodeCore {
     /// has sent here.
     pub fn begin_serving_copy(&mut self, object: ObjectId, generation: u64, length: u64) -> ServedCopy {
         let served = match self.pulls.copy_at(object, generation, length) {
-            CopyAt::Here(block) if self.serves(block, object) == Serves::No => return ServedCopy::No,
+            CopyAt::Here(block) if self.serves(block.into(), object) == Serves::No => return ServedCopy::No,
             CopyAt::Here(block) => ServedCopy::Here(block),
             CopyAt::Moving { block, attempt } => ServedCopy::Moving { block, attempt },
             CopyAt::NotYet => return ServedCopy::NotYet,
             CopyAt::No => return ServedCopy::No,
         };
         if let ServedCopy::Here(block) | ServedCopy::Moving { block, .. } = served {
-            self.holders.keep(block);
+            self.holders.keep(block.into());
         }
         served
     }

@@ -9,8 +9,8 @@
 //! Without a disk it never moves what a process here holds, and decides nothing about values whose owners are
 //! here: they are not told to others.
 
-use sooner_wire::WorkerId;
 use sooner_wire::message::Place;
+use sooner_wire::{BlockId, WorkerId};
 
 use crate::node::draining::ask_to_bring;
 use crate::node::{NodeActions, NodeCore};
@@ -20,12 +20,17 @@ use crate::table::Map;
 impl NodeCore {
     /// There is no room for so many bytes. `length_of` gives the bytes of a block in memory. True if values
     /// are on their way elsewhere, or to disk.
-    pub fn relieve(&mut self, bytes: u64, length_of: impl Fn(u64) -> u64, out: &mut NodeActions) -> bool {
+    pub fn relieve(&mut self, bytes: u64, length_of: impl Fn(BlockId) -> u64, out: &mut NodeActions) -> bool {
         let free = self.evict_copies(bytes, out);
         self.relieve_more(bytes.saturating_sub(free), &length_of, out) || free > 0
     }
 
-    fn relieve_more(&mut self, bytes: u64, length_of: &impl Fn(u64) -> u64, out: &mut NodeActions) -> bool {
+    fn relieve_more(
+        &mut self,
+        bytes: u64,
+        length_of: &impl Fn(BlockId) -> u64,
+        out: &mut NodeActions,
+    ) -> bool {
         if self.gives_up_values() {
             self.spill_values(bytes, length_of, out);
             if self.is_spilling() || (self.spills && !self.residency.has_unwritten()) {
@@ -39,9 +44,9 @@ impl NodeCore {
         // First those of which the owner has not said yet that it has them, or cannot have them.
         let (again, new): (Vec<_>, Vec<_>) = self.movable().partition(|value| self.brought.contains(value));
         let mut left = bytes.saturating_sub(self.pulls.leaving_bytes());
-        let mut by_owner: Map<WorkerId, Vec<u64>> = Map::default();
-        for (owner, block) in new.into_iter().chain(again) {
-            let length = self.block_to_gain(block).map_or(0, length_of);
+        let mut by_owner: Map<WorkerId, Vec<Place>> = Map::default();
+        for (owner, place) in new.into_iter().chain(again) {
+            let length = self.block_to_gain(place).map_or(0, length_of);
             if left == 0 {
                 break;
             }
@@ -49,30 +54,30 @@ impl NodeCore {
                 continue;
             }
             left = left.saturating_sub(length);
-            self.brought.swap_remove(&(owner, block));
-            if self.handed_over.insert((owner, block)) {
-                by_owner.entry(owner).or_default().push(block);
+            self.brought.swap_remove(&(owner, place));
+            if self.handed_over.insert((owner, place)) {
+                by_owner.entry(owner).or_default().push(place);
             }
         }
         let node = self.id();
-        for (owner, blocks) in by_owner {
+        for (owner, places) in by_owner {
             mark!("a node without room had values brought elsewhere");
-            ask_to_bring(node, owner, &blocks, out);
+            ask_to_bring(node, owner, &places, out);
         }
         is_leaving || !self.handed_over.is_empty()
     }
 
     /// The block that is free when an owner has brought home what it holds here. With a disk that is only
     /// what could not be written: anything else is in use, or may be written yet.
-    fn block_to_gain(&self, held: u64) -> Option<u64> {
-        match Place::of(held) {
+    fn block_to_gain(&self, held: Place) -> Option<BlockId> {
+        match held {
             Place::Disk(spilled) => self.residency.block_of(spilled),
             Place::Memory(block) => Some(block).filter(|_| !self.spills),
         }
     }
 
     /// What nobody holds but a process of a node that stays.
-    fn movable(&self) -> impl Iterator<Item = (WorkerId, u64)> {
-        self.values_to_move().filter(|(_, block)| self.holders.of(*block).len() == 1)
+    fn movable(&self) -> impl Iterator<Item = (WorkerId, Place)> {
+        self.values_to_move().filter(|(_, place)| self.holders.of(*place).len() == 1)
     }
 }

@@ -86,7 +86,7 @@ impl NodeCore {
     /// False if the answer is not known yet.
     fn answer_home_pull(&mut self, waiting: &Waiting, out: &mut NodeActions) -> bool {
         let Waiting { from: to, object, location, .. } = *waiting;
-        let answer = match self.serves(location.offset, object) {
+        let answer = match self.serves(location.place(), object) {
             Serves::Yes => PullAction::Here { to, object, location },
             Serves::No => {
                 let tried = Some(Remote { node: self.id(), location });

@@ -5,7 +5,7 @@
 //! other node said to it may have been lost, and it says the same again.
 
 use sooner_wire::message::{Promote, Promoted};
-use sooner_wire::{NodeId, WorkerId};
+use sooner_wire::{BlockId, NodeId, WorkerId};
 
 use super::transfers::address;
 use crate::node::core::send;
@@ -49,8 +49,8 @@ impl NodeCore {
         let mut wanted = Vec::new();
         let location = self.pulls.promote(object, generation, length, &mut wanted);
         if let Some(location) = location {
-            self.holders.share(location.offset, owner);
-            self.holders.set_object(location.offset, object);
+            self.holders.share(location.place(), owner);
+            self.holders.set_object(location.place(), object);
         }
         self.perform(wanted, out);
         Promoted { object, node: self.id(), location }
@@ -84,8 +84,8 @@ impl NodeCore {
     }
 
     /// Whether the copy in a block is the value, and its owner has not given it back.
-    pub(in crate::node) fn is_promoted(&self, block: u64) -> bool {
+    pub(in crate::node) fn is_promoted(&self, block: BlockId) -> bool {
         let object = self.pulls.primary_in(block);
-        object.is_some_and(|object| self.holders.of(block).contains(&object.owner()))
+        object.is_some_and(|object| self.holders.of(block.into()).contains(&object.owner()))
     }
 }

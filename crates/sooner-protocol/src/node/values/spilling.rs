@@ -11,8 +11,10 @@
 //!
 //! It never asks for what the node keeps for others, or for what dead processes left behind.
 
-use sooner_wire::message::{Place, Pull, Recompute, Relinquish, Relinquished, Relinquishing, SpillId};
-use sooner_wire::{NodeId, ObjectId, WorkerId};
+use sooner_wire::message::{
+    Location, Place, Pull, Recompute, Relinquish, Relinquished, Relinquishing, SpillId,
+};
+use sooner_wire::{BlockId, NodeId, ObjectId, WorkerId};
 
 use super::transfers::address;
 use crate::node::objects::{AfterAnswer, AfterWrite, Fetching, PullAction, Serves, SpillSource, StreamEnd};
@@ -27,7 +29,7 @@ const ASK_MAX: usize = 4096;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServedSpill {
     /// In this block, which stays as it is until [`NodeCore::end_serving`].
-    Here(u64),
+    Here(BlockId),
     /// On disk: what is wanted is read from there.
     Disk,
     /// Ask again.
@@ -55,7 +57,7 @@ impl NodeCore {
 
     /// There may soon be no room: asks for blocks of so many bytes. It is no need: what was in use is not
     /// asked for again, and what could not be written is not tried again.
-    pub fn spill_ahead(&mut self, bytes: u64, length_of: impl Fn(u64) -> u64, out: &mut NodeActions) {
+    pub fn spill_ahead(&mut self, bytes: u64, length_of: impl Fn(BlockId) -> u64, out: &mut NodeActions) {
         let bytes = bytes.saturating_sub(self.evict_copies(bytes, out));
         // Values are brought to other nodes only when that has to be.
         if self.gives_up_values() {
@@ -79,7 +81,7 @@ impl NodeCore {
     pub(in crate::node) fn spill_values(
         &mut self,
         bytes: u64,
-        length_of: &impl Fn(u64) -> u64,
+        length_of: &impl Fn(BlockId) -> u64,
         out: &mut NodeActions,
     ) {
         let mut left = bytes.saturating_sub(self.residency.bytes_to_come() + self.pulls.leaving_bytes());
@@ -91,7 +93,7 @@ impl NodeCore {
         &mut self,
         bytes: u64,
         is_ahead: bool,
-        length_of: &impl Fn(u64) -> u64,
+        length_of: &impl Fn(BlockId) -> u64,
         out: &mut NodeActions,
     ) {
         let (mut left, mut passed_over) = (bytes, 0);
@@ -120,10 +122,10 @@ impl NodeCore {
             // If it is in use, others go before it the next time.
             self.holders.renew(block);
             let is_copy = self.is_copy(block);
-            let holders = self.holders.of(block).to_vec();
+            let holders = self.holders.of(block.into()).to_vec();
             let spilled = self.residency.ask(block, &holders, length_of(block), is_copy);
             for holder in holders {
-                wanted.entry(holder).or_default().push(Relinquishing { offset: block, spilled });
+                wanted.entry(holder).or_default().push(Relinquishing { offset: block.offset(), spilled });
             }
         }
         for (holder, blocks) in wanted {
@@ -162,8 +164,8 @@ impl NodeCore {
 
     /// Values that could not be written before are tried again, if it is time. Gives how many bytes they
     /// have.
-    fn write_again(&mut self, bytes: u64, length_of: &impl Fn(u64) -> u64, out: &mut NodeActions) -> u64 {
-        let is_read = |block| !self.holders.of(block).is_empty();
+    fn write_again(&mut self, bytes: u64, length_of: &impl Fn(BlockId) -> u64, out: &mut NodeActions) -> u64 {
+        let is_read = |block: BlockId| !self.holders.of(block.into()).is_empty();
         let again = self.residency.retry(bytes, self.now, is_read);
         if !again.is_empty() {
             mark!("a value that could not be written was tried again");
@@ -173,22 +175,21 @@ impl NodeCore {
         sum
     }
 
-    fn may_be_asked_for(&self, block: u64) -> bool {
-        let holders = self.holders.of(block);
+    fn may_be_asked_for(&self, block: BlockId) -> bool {
+        let holders = self.holders.of(block.into());
         let may_answer = |holder: &WorkerId| {
             let is_process = *holder != address(holder.node());
             self.clients.contains_key(holder) || (self.is_elsewhere(*holder) && is_process)
         };
         let may_be_asked = !holders.is_empty() && holders.iter().all(may_answer);
         let is_one = holders.len() == 1 || self.is_copy(block);
-        let is_ordinary =
-            !Place::of(block).is_disk() && !self.lost.contains(block) && !self.residency.is_busy(block);
+        let is_ordinary = !self.lost.contains(block.into()) && !self.residency.is_busy(block);
         may_be_asked && is_one && is_ordinary && !self.residency.is_stuck(block, self.now)
     }
 
     /// Whether who holds a block has a copy of a value there that is elsewhere, or that the node holds there
     /// itself because it could not be written.
-    fn is_copy(&self, block: u64) -> bool {
+    fn is_copy(&self, block: BlockId) -> bool {
         (self.pulls.object_in(block).is_some() && !self.is_promoted(block))
             || self.residency.is_unwritten(block)
     }
@@ -205,36 +206,36 @@ impl NodeCore {
         answer: &Relinquished,
         out: &mut NodeActions,
     ) {
-        for Relinquishing { offset: block, spilled } in &answer.moved {
-            let Some(value) = spilled else { continue };
+        for Relinquishing { offset, spilled } in &answer.moved {
+            let (Some(value), Some(block)) = (spilled, Place::of(*offset).block()) else { continue };
             // Others hold it who asked this node for it meanwhile: it is free when they are done, too.
-            let is_its = self.holders.of(*block).contains(&from);
+            let is_its = self.holders.of(block.into()).contains(&from);
             // Its process gave it up before it heard of the loss, and takes it to be on disk: whoever looks
             // there learns that it is not.
-            let is_lost = is_its && self.lost.contains(*block);
-            if !is_its || is_lost || !self.residency.on_moved(from, *block, *spilled) {
-                let after = self.residency.on_answered(from, *block);
+            let is_lost = is_its && self.lost.contains(block.into());
+            if !is_its || is_lost || !self.residency.on_moved(from, block, *spilled) {
+                let after = self.residency.on_answered(from, block);
                 self.after_answer(after, out);
-                if is_lost && self.holders.release(*block, from) {
-                    self.free_block(*block, out);
+                if is_lost && self.holders.release(block.into(), from) {
+                    self.free_place(block.into(), out);
                 }
                 continue;
             }
-            if let Some(object) = self.holders.object_in(*block) {
-                self.residency.note_moved(object, *block, *value);
+            if let Some(object) = self.holders.object_in(block.into()) {
+                self.residency.note_moved(object, block, *value);
             }
             // The node holds the block until it is written.
-            self.holders.keep(*block);
-            let is_free = self.holders.release(*block, from);
+            self.holders.keep(block.into());
+            let is_free = self.holders.release(block.into(), from);
             debug_assert!(!is_free, "the node keeps it");
-            self.holders.insert(value.offset(), from);
-            out.push(NodeAction::Spill { spilled: *value, block: *block });
+            self.holders.insert((*value).into(), from);
+            out.push(NodeAction::Spill { spilled: *value, block });
             for (from, pull) in self.residency.take_waiting(*value) {
                 self.on_pull(from, &pull, self.now, out);
             }
         }
-        for block in &answer.others {
-            let after = self.residency.on_answered(from, *block);
+        for block in answer.others.iter().filter_map(|offset| Place::of(*offset).block()) {
+            let after = self.residency.on_answered(from, block);
             self.after_answer(after, out);
         }
         self.end_yielding(from);
@@ -264,7 +265,7 @@ impl NodeCore {
     fn after_answer(&mut self, after: AfterAnswer, out: &mut NodeActions) {
         if let Some(block) = after.free {
             mark!("a block was freed while the node waited to hear whether it could have it");
-            self.free_block(block, out);
+            self.free_place(block.into(), out);
         }
         let Some(nowhere) = after.nowhere else { return };
         let waiting = self.residency.take_waiting(nowhere);
@@ -284,7 +285,7 @@ impl NodeCore {
         let (object, location) = (pull.object, pull.remote.location);
         if let Some(block) = self.residency.block_of(spilled) {
             mark!("a value that could not be written was read in its block");
-            let location = sooner_wire::message::Location { offset: block, ..location };
+            let location = Location::in_memory(block, location.length);
             return self.perform(vec![PullAction::Here { to: from, object, location }], out);
         }
         match self.residency.has(spilled) {
@@ -305,14 +306,14 @@ impl NodeCore {
     pub fn begin_serving_spilled(&mut self, spilled: SpillId, object: ObjectId) -> ServedSpill {
         match (self.residency.source_of(spilled), self.residency.has(spilled)) {
             (None, None) => ServedSpill::NotYet,
-            (Some(_), _) if self.holders.serves(spilled.offset(), object) != Serves::Yes => ServedSpill::No,
+            (Some(_), _) if self.holders.serves(spilled.into(), object) != Serves::Yes => ServedSpill::No,
             (Some(SpillSource::Disk), _) => {
                 mark!("a value was read from disk for another node");
                 ServedSpill::Disk
             }
             (Some(SpillSource::Block(block)), _) => {
                 mark!("a value on its way to disk was read in its block for another node");
-                self.holders.keep(block);
+                self.holders.keep(block.into());
                 ServedSpill::Here(block)
             }
             (None, Some(_)) => ServedSpill::No,
@@ -367,7 +368,7 @@ impl NodeCore {
             out.push(NodeAction::DropSpilled(spilled));
         }
         if let Some(block) = after.frees {
-            self.let_go(block, out);
+            self.let_go(block.into(), out);
         }
     }
 

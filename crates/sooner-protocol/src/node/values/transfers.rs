@@ -9,7 +9,7 @@
 use sooner_wire::message::{
     FreeAt, FreeBlocks, GiveBlock, GivenBlocks, LostAt, Place, Pull, Pulled, UnknownBlocks,
 };
-use sooner_wire::{FetchAttempt, NodeId, ObjectId, WorkerId};
+use sooner_wire::{BlockId, FetchAttempt, NodeId, ObjectId, WorkerId};
 
 use super::directions::Direction;
 use crate::node::core::send;
@@ -41,7 +41,8 @@ impl NodeCore {
         {
             return self.on_pull_of_spilled(from, pull, spilled, out);
         }
-        let is_copy = self.pulls.object_in(pull.remote.location.offset) == Some(pull.object);
+        let block = pull.remote.location.place().block();
+        let is_copy = block.and_then(|block| self.pulls.object_in(block)) == Some(pull.object);
         if pull.remote.node == self.id() && !is_copy {
             return self.on_home_pull(from, pull, now, out);
         }
@@ -52,7 +53,7 @@ impl NodeCore {
     }
 
     /// There is a block for an object that is pulled.
-    pub fn on_block(&mut self, object: ObjectId, block: u64, out: &mut NodeActions) {
+    pub fn on_block(&mut self, object: ObjectId, block: BlockId, out: &mut NodeActions) {
         let mut wanted = Vec::new();
         self.pulls.on_block(object, block, &mut wanted);
         self.perform(wanted, out);
@@ -119,7 +120,7 @@ impl NodeCore {
     }
 
     /// A block is free: it holds no copy, and there may be room for one that waits.
-    pub(in crate::node) fn on_block_freed(&mut self, block: u64, out: &mut NodeActions) {
+    pub(in crate::node) fn on_block_freed(&mut self, block: BlockId, out: &mut NodeActions) {
         if !self.pulls.is_empty() {
             self.pulls.on_freed(block);
         }
@@ -149,14 +150,15 @@ impl NodeCore {
                     out.push(NodeAction::StopFetching { object, attempt });
                 }
                 PullAction::Here { to, object, location } => {
-                    let serves = self.holders.serves(location.offset, object);
+                    let place = location.place();
+                    let serves = self.holders.serves(place, object);
                     if serves == Serves::No {
-                        self.holders.insert(location.offset, to);
+                        self.holders.insert(place, to);
                     } else {
-                        self.holders.share(location.offset, to);
+                        self.holders.share(place, to);
                     }
                     if serves != Serves::Yes {
-                        self.holders.set_object(location.offset, object);
+                        self.holders.set_object(place, object);
                     }
                     let location = Some(location);
                     out.push(send(to, Pulled { object, location, failure: None, tried: None }));
@@ -169,7 +171,7 @@ impl NodeCore {
                     out.push(send(to, Pulled { object, location: None, failure, tried: None }));
                 }
                 PullAction::Free(block) => self.drop_pulled(block, out),
-                PullAction::Hold(block) => self.holders.insert(block, address(self.id())),
+                PullAction::Hold(block) => self.holders.insert(block.into(), address(self.id())),
                 PullAction::Release(block) => self.release_own(block, out),
                 PullAction::Locate(object) => self.ask_owner(object, Direction::Locate, out),
                 PullAction::Made { object, attempt } => {
@@ -183,15 +185,14 @@ impl NodeCore {
         }
     }
 
-    /// Whether a block may be read for another node that asks for an object in it.
+    /// Whether a place may be read for another node that asks for an object in it.
     #[must_use]
-    pub fn serves(&self, block: u64, object: ObjectId) -> Serves {
-        match self.holders.serves(block, object) {
-            _ if self.lost.contains(block) => Serves::No,
+    pub fn serves(&self, place: Place, object: ObjectId) -> Serves {
+        let has_moved = || place.block().is_some_and(|block| self.residency.has_moved(object, block));
+        match self.holders.serves(place, object) {
+            _ if self.lost.contains(place) => Serves::No,
             // Another value is there by now, of which nobody has to say more: who asks would wait for ever.
-            Serves::NotYet if self.residency.has_moved(object, block) || self.has_ended(object.owner()) => {
-                Serves::No
-            }
+            Serves::NotYet if has_moved() || self.has_ended(object.owner()) => Serves::No,
             serves => serves,
         }
     }
@@ -207,25 +208,23 @@ impl NodeCore {
 
     /// A block is about to be read for another node: if it may be, it stays as it is until
     /// [`Self::end_serving`].
-    pub fn begin_serving(&mut self, block: u64, object: ObjectId) -> Serves {
-        let serves = self.serves(block, object);
+    pub fn begin_serving(&mut self, block: BlockId, object: ObjectId) -> Serves {
+        let serves = self.serves(block.into(), object);
         if serves == Serves::Yes {
-            self.holders.keep(block);
+            self.holders.keep(block.into());
         }
         serves
     }
 
     /// That is over.
-    pub fn end_serving(&mut self, block: u64, out: &mut NodeActions) {
-        if self.holders.let_go(block) {
-            self.free_block(block, out);
-        }
+    pub fn end_serving(&mut self, block: BlockId, out: &mut NodeActions) {
+        self.let_go(block.into(), out);
     }
 
     /// A block goes to the process that owns the object in it, here or at another node.
     pub(in crate::node) fn on_give_block(&mut self, from: WorkerId, give: &GiveBlock, out: &mut NodeActions) {
         let GiveBlock { offset, owner, object } = *give;
-        let here = self.id();
+        let (here, place) = (self.id(), Place::of(offset));
         if self.is_elsewhere(owner) {
             self.on_watch(owner, out);
         }
@@ -236,29 +235,32 @@ impl NodeCore {
             let is_gone_elsewhere = || self.watches.is_with_node(process) || is_settled();
             (is_here && !self.clients.contains_key(&process)) || (!is_here && is_gone_elsewhere())
         };
-        if self.holders.give(offset, from, owner, &is_gone) {
-            return self.free_block(offset, out);
+        if self.holders.give(place, from, owner, &is_gone) {
+            return self.free_place(place, out);
         }
         if let Some(object) = object {
-            self.holders.set_object(offset, object);
+            self.holders.set_object(place, object);
         }
-        if owner.node() != here && self.lost.contains(offset) {
+        if let Place::Memory(block) = place
+            && owner.node() != here
+            && self.lost.contains(place)
+        {
             // It was lost before anybody knew that the owner has to be told.
-            self.notify_remote_holders(&[offset], out);
+            self.notify_remote_holders(&[block], out);
         }
         if is_gone(owner)
-            && let Some(receiver) = self.holders.given_on_by(offset, owner)
+            && let Some(receiver) = self.holders.given_on_by(place, owner)
         {
-            self.ask_receiver(receiver, owner, vec![offset], out);
+            self.ask_receiver(receiver, owner, &[place], out);
         }
         self.retry_home_pulls(out);
     }
 
     /// A process here is gone: who was given blocks by it may not have heard of them.
     pub(in crate::node) fn ask_receivers(&mut self, giver: WorkerId, out: &mut NodeActions) {
-        for (receiver, offsets) in self.holders.given_by(giver) {
+        for (receiver, places) in self.holders.given_by(giver) {
             if !self.is_elsewhere(receiver) {
-                self.ask_receiver(receiver, giver, offsets, out);
+                self.ask_receiver(receiver, giver, &places, out);
             }
         }
     }
@@ -269,14 +271,15 @@ impl NodeCore {
         if giver.node() != self.id() {
             return;
         }
-        for (receiver, offsets) in self.holders.given_by(giver) {
+        for (receiver, places) in self.holders.given_by(giver) {
             if self.is_elsewhere(receiver) {
-                self.ask_receiver(receiver, giver, offsets, out);
+                self.ask_receiver(receiver, giver, &places, out);
             }
         }
     }
 
-    fn ask_receiver(&self, receiver: WorkerId, giver: WorkerId, offsets: Vec<u64>, out: &mut NodeActions) {
+    fn ask_receiver(&self, receiver: WorkerId, giver: WorkerId, places: &[Place], out: &mut NodeActions) {
+        let offsets = places.iter().map(|place| place.offset()).collect();
         let question = GivenBlocks { giver, offsets };
         if self.is_elsewhere(receiver) {
             let message = Box::new(question.into());
@@ -297,9 +300,9 @@ impl NodeCore {
             let to = address(answer.giver.node());
             return out.push(NodeAction::Route { from, to, message: Box::new(answer.into()) });
         }
-        for block in answer.offsets {
-            if self.holders.disown(block, answer.giver, from) {
-                self.free_block(block, out);
+        for place in answer.offsets.into_iter().map(Place::of) {
+            if self.holders.disown(place, answer.giver, from) {
+                self.free_place(place, out);
             }
         }
         self.retry_home_pulls(out);
@@ -311,10 +314,10 @@ impl NodeCore {
         free: &FreeBlocks,
         out: &mut NodeActions,
     ) {
-        for block in &free.offsets {
-            self.note_left(from, *block);
-            if self.holders.release(*block, from) {
-                self.free_block(*block, out);
+        for place in free.offsets.iter().map(|offset| Place::of(*offset)) {
+            self.note_left(from, place);
+            if self.holders.release(place, from) {
+                self.free_place(place, out);
             }
         }
         self.retry_home_pulls(out);
@@ -327,18 +330,19 @@ impl NodeCore {
             return self.on_free_blocks(from, &FreeBlocks { offsets: free.offsets }, out);
         }
         let mut wanted = Vec::new();
-        self.pulls.on_given_up(from, free.node, &free.offsets, &mut wanted);
+        let places: Vec<Place> = free.offsets.iter().map(|offset| Place::of(*offset)).collect();
+        self.pulls.on_given_up(from, free.node, &places, &mut wanted);
         self.perform(wanted, out);
         let message = Box::new(FreeBlocks { offsets: free.offsets }.into());
         out.push(NodeAction::Route { from, to: address(free.node), message });
     }
 
     /// The contents of blocks are lost: processes of other nodes that hold them are told.
-    pub(in crate::node) fn notify_remote_holders(&self, lost: &[u64], out: &mut NodeActions) {
+    pub(in crate::node) fn notify_remote_holders(&self, lost: &[BlockId], out: &mut NodeActions) {
         let node = self.id();
         for block in lost {
-            for holder in self.holders.of(*block).iter().filter(|holder| holder.node() != node) {
-                let message = Box::new(LostAt { node, offsets: vec![*block] }.into());
+            for holder in self.holders.of((*block).into()).iter().filter(|holder| holder.node() != node) {
+                let message = Box::new(LostAt { node, offsets: vec![block.offset()] }.into());
                 out.push(NodeAction::Route { from: address(node), to: *holder, message });
             }
         }

@@ -13,7 +13,7 @@
 //! It never waits for an answer: one worker is asked at a time, and its end counts as one.
 
 use sooner_wire::message::{Relinquish, Relinquishing};
-use sooner_wire::{ObjectId, WorkerId};
+use sooner_wire::{BlockId, ObjectId, WorkerId};
 
 use crate::node::{NodeAction, NodeActions, NodeCore};
 use crate::probes::mark;
@@ -35,7 +35,7 @@ impl NodeCore {
     pub fn give_way(
         &mut self,
         object: Option<ObjectId>,
-        length_of: impl Fn(u64) -> u64,
+        length_of: impl Fn(BlockId) -> u64,
         out: &mut NodeActions,
     ) -> bool {
         if self.yielding.asked.is_some() {
@@ -51,12 +51,14 @@ impl NodeCore {
         mark!("a task had to give way to an older one");
         self.yielding.asked = Some(worker);
         self.yielding.before.insert(worker);
-        let is_its = |block: &u64| self.holders.of(*block) == [worker] && !self.residency.is_busy(*block);
-        let copies: Vec<u64> = self.pulls.copied_blocks().filter(is_its).collect();
+        let is_its =
+            |block: &BlockId| self.holders.of((*block).into()) == [worker] && !self.residency.is_busy(*block);
+        let copies: Vec<BlockId> = self.pulls.copied_blocks().filter(is_its).collect();
         for block in &copies {
             self.residency.ask(*block, &[worker], length_of(*block), true);
         }
-        let blocks = copies.into_iter().map(|offset| Relinquishing { offset, spilled: None }).collect();
+        let blocks =
+            copies.into_iter().map(|block| Relinquishing { offset: block.offset(), spilled: None }).collect();
         let ask = Relinquish { blocks, gives_way: Some(true), node: None, recomputes: None };
         out.push(NodeAction::Send(worker, Box::new(ask.into())));
         true

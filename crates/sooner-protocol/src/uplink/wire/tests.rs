@@ -5,8 +5,8 @@ use sooner_wire::frame::HEAD_BYTES;
 use sooner_wire::message::{
     ActorDead, ActorHere, ActorRestarting, ActorStarted, ActorsHere, AddBorrow, AlsoHere, Answer, Checkpoint,
     Commit, Define, Failure, FailureCode, FindGroup, FindName, ForgetLost, Held, Job, JobConfig, JobState,
-    KillActor, Location, PlaceActor, Prepare, Prepared, Push, Query, Release, Remote, Return, Round, Settled,
-    SpillId, StillRead, SubscribeActor, TaskKind, TaskSpec, WorkerGone,
+    KillActor, Location, Place, PlaceActor, Prepare, Prepared, Push, Query, Release, Remote, Return, Round,
+    Settled, SpillId, StillRead, SubscribeActor, TaskKind, TaskSpec, WorkerGone,
 };
 use sooner_wire::message::{BundleStep, Outcome, QueryKind};
 use sooner_wire::{ActorId, Blob, FunctionId, Name, PlacementAttempt, ResourceSet, Takeover, TaskId};
@@ -89,7 +89,7 @@ fn here() -> ActorsHere {
         jobs: vec![*job(JobState::Started)],
         subscribers: vec![(ACTOR, PROCESS)],
         keepers: Some(vec![(ACTOR, PROCESS)]),
-        kept: Some(vec![(ACTOR, Some(64)), (ACTOR, None)]),
+        kept: Some(vec![(ACTOR, Some(Place::of(64))), (ACTOR, None)]),
         also: Some(Box::new(AlsoHere {
             checkpoints: vec![(PROCESS, checkpoint)],
             dead: vec![dead],
@@ -191,7 +191,7 @@ fn to_node() -> Vec<ToNode> {
         })),
         bundles(BundleOrder::Commit(Commit { group: ACTOR, attempt: PlacementAttempt(1) })),
         bundles(BundleOrder::Release(Release { group: ACTOR, attempt: Some(PlacementAttempt(1)) })),
-        ToNode::LetGo { block: 64 },
+        ToNode::LetGo(Place::of(64)),
         ToNode::Gone(gone(FAR)),
         ToNode::Settled(Box::new(Settled { gone: vec![FAR], held: vec![held(PROCESS)] })),
         ToNode::Job(job(JobState::Leaving)),

@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags};
 use sooner_protocol::node::objects::{Fetching, Serves, StreamEnd};
 use sooner_store::Mapping;
 use sooner_wire::message::{Location, Place, Remote};
-use sooner_wire::{FetchAttempt, NodeId, ObjectId, TaskId, WorkerId};
+use sooner_wire::{BlockId, FetchAttempt, NodeId, ObjectId, TaskId, WorkerId};
 
 use super::*;
 use crate::identity::testing::member;
@@ -151,7 +151,7 @@ impl Node {
     ) {
         let (block, generation) = (Mapping::header_bytes(), None);
         let (attempt, after) = (FetchAttempt(attempt), after.map(FetchAttempt));
-        let fetching = Fetching { object, remote, at, block, attempt, generation, after };
+        let fetching = Fetching { object, remote, at, block: BlockId(block), attempt, generation, after };
         self.data().fetch(&fetching, Some(from));
     }
 
@@ -164,7 +164,8 @@ impl Node {
     fn fetch_to(&mut self, block: u64, (object, remote): (ObjectId, Remote), attempt: u64, from: SocketAddr) {
         self.arriving.insert(object, (block, Some(attempt)));
         let (attempt, after) = (FetchAttempt(attempt), None);
-        let fetching = Fetching { object, remote, at: 0, block, attempt, generation: None, after };
+        let fetching =
+            Fetching { object, remote, at: 0, block: BlockId(block), attempt, generation: None, after };
         self.data().fetch(&fetching, Some(from));
     }
 
@@ -177,7 +178,7 @@ impl Node {
         let generation = Some(1);
         let remote = Remote { node: from.id, ..remote };
         let (attempt, after) = (FetchAttempt(attempt), None);
-        let fetching = Fetching { object, remote, at: 0, block, attempt, generation, after };
+        let fetching = Fetching { object, remote, at: 0, block: BlockId(block), attempt, generation, after };
         let address = from.address();
         self.data().fetch(&fetching, Some(address));
     }
@@ -382,7 +383,7 @@ fn who_cannot_be_dialled_comes_and_is_asked() {
         object,
         remote,
         at: 0,
-        block: Mapping::header_bytes(),
+        block: BlockId(Mapping::header_bytes()),
         attempt: FetchAttempt(1),
         generation: None,
         after: None,
@@ -411,7 +412,7 @@ fn who_was_asked_to_come_in_vain_does_not_have_it() {
         object: object(1),
         remote,
         at: 0,
-        block: location.offset,
+        block: BlockId(location.offset),
         attempt: FetchAttempt(1),
         generation: None,
         after: None,

@@ -2,9 +2,9 @@
 
 use sooner_protocol::node::{NodeAction, NodeActions};
 use sooner_store::NoBlock;
-use sooner_wire::WorkerId;
 use sooner_wire::limits::{ALLOCATE_AHEAD_BYTES, ALLOCATE_AHEAD_MAX};
 use sooner_wire::message::{Allocate, Allocated};
+use sooner_wire::{BlockId, WorkerId};
 
 use super::Service;
 use crate::clock::now;
@@ -46,7 +46,7 @@ impl Service {
         }
         let mut ahead = Vec::new();
         if let Some(offset) = offset {
-            self.core.on_allocated(offset, from);
+            self.core.on_allocated(BlockId(offset), from);
             ahead = self.allocate_ahead(from, ask);
             self.spill_ahead(out);
         }
@@ -82,7 +82,7 @@ impl Service {
             let Some(rest) = left.checked_sub(*bytes) else { break };
             let Ok(offset) = self.arena.allocate(*bytes) else { break };
             left = rest;
-            self.core.on_allocated(offset, from);
+            self.core.on_allocated(BlockId(offset), from);
             found.push(offset);
         }
         found
@@ -102,14 +102,14 @@ impl Service {
                     NodeAction::StartWorker(worker) => self.start_worker(worker, &mut more),
                     NodeAction::KillWorker(worker) => self.kill_worker(worker),
                     NodeAction::LimitMemory(worker, reserved) => self.limit_memory(worker, reserved),
-                    NodeAction::FreeBlock(offset) => self.free(offset),
+                    NodeAction::FreeBlock(block) => self.free(block.offset()),
                     NodeAction::Warn(text) => self.warn(&text),
                     NodeAction::Control(word) => self.with_cluster(|cluster| cluster.tell(word)),
                     NodeAction::AllocateFor { object, bytes } => {
                         self.allocate_for(object, bytes, &mut more);
                     }
                     NodeAction::Fetch(fetching) => self.fetch(&fetching, &mut more),
-                    NodeAction::Spill { spilled, block } => self.spill(spilled, block, &mut more),
+                    NodeAction::Spill { spilled, block } => self.spill(spilled, block.offset(), &mut more),
                     NodeAction::DropSpilled(spilled) => self.drop_spilled(spilled),
                     NodeAction::StopFetching { attempt, .. } => self.stop_fetching(attempt),
                     NodeAction::Route { from, to, message } => {

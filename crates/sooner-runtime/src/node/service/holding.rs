@@ -11,7 +11,7 @@ use super::{Role, Service};
 impl Service {
     /// Those that hold most.
     pub(super) fn largest_holders(&self) -> Vec<BlockHolder> {
-        let holders = self.core.largest_holders(HOLDERS_NAMED_MAX, |block| self.arena.length(block));
+        let holders = self.core.largest_holders(HOLDERS_NAMED_MAX, |block| self.arena.length(block.offset()));
         let row = |(process, bytes, objects)| {
             let (title, pid) = self.describe(process);
             BlockHolder { process, pid, title, bytes, objects }

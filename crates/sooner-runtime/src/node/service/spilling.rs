@@ -159,7 +159,7 @@ impl Service {
         }
         let arena = &self.arena;
         let bytes = used - part(capacity, LOW_PERCENT);
-        self.core.spill_ahead(bytes, |block| arena.length_in_memory(block), out);
+        self.core.spill_ahead(bytes, |block| arena.length_in_memory(block.offset()), out);
     }
 
     pub(super) fn spill(&mut self, spilled: SpillId, block: u64, out: &mut NodeActions) {
@@ -248,13 +248,13 @@ impl Service {
         let Some(data) = &self.data else { return };
         match self.core.begin_serving_spilled(spilled, object) {
             // Bytes of another value may stand behind it.
-            ServedSpill::Here(block) if !self.arena.holds(block, length) => {
+            ServedSpill::Here(block) if !self.arena.holds(block.offset(), length) => {
                 data.answer(ticket, spilled.offset(), Serves::No);
                 let mut out = NodeActions::new();
                 self.core.end_serving(block, &mut out);
                 debug_assert!(out.is_empty(), "it is kept for its value");
             }
-            ServedSpill::Here(block) => data.answer(ticket, block, Serves::Yes),
+            ServedSpill::Here(block) => data.answer(ticket, block.offset(), Serves::Yes),
             // Nobody asks for more at a time who keeps to the protocol.
             ServedSpill::Disk if part.end - part.start > LENT_BYTES => {
                 data.answer(ticket, spilled.offset(), Serves::No);

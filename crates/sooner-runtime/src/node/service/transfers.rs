@@ -5,7 +5,7 @@ use sooner_protocol::node::{NodeAction, NodeActions, ServedCopy};
 use sooner_store::NoBlock;
 use sooner_wire::message::Place;
 use sooner_wire::message::state::{MemoryRow, MetricKind, Series};
-use sooner_wire::{FetchAttempt, ObjectId};
+use sooner_wire::{BlockId, FetchAttempt, ObjectId};
 
 use super::Service;
 use super::spilling::{AskedOnDisk, batch};
@@ -17,12 +17,12 @@ impl Service {
     /// Finds a block for a value of another node.
     pub(super) fn allocate_for(&mut self, object: ObjectId, bytes: u64, out: &mut NodeActions) {
         match self.arena.allocate(bytes) {
-            Ok(block) => self.core.on_block(object, block, out),
+            Ok(block) => self.core.on_block(object, BlockId(block), out),
             Err(why) => {
                 let moves = why == NoBlock::Reserving || self.make_room(bytes, Some(object), out);
                 let block = self.fall_back(bytes, moves, false);
                 if let Some(block) = block.or_else(|| self.spare_for_reading(bytes, moves)) {
-                    return self.core.on_block(object, block, out);
+                    return self.core.on_block(object, BlockId(block), out);
                 }
                 self.core.on_no_block(object, self.arena.capacity(), moves, now(), out);
             }
@@ -77,7 +77,7 @@ impl Service {
                             continue;
                         }
                     };
-                    if !data.answer_copy(ticket, block, stream) {
+                    if !data.answer_copy(ticket, block.offset(), stream) {
                         self.core.end_serving(block, out);
                         data.answer(ticket, location.offset, Serves::NotYet);
                     }
@@ -88,13 +88,13 @@ impl Service {
                         Place::Disk(spilled) => {
                             on_disk.push(AskedOnDisk { ticket, object, spilled, length, part });
                         }
-                        Place::Memory(block) if self.arena.holds(block, length) => {
-                            data.answer(ticket, block, self.core.begin_serving(block, object));
+                        Place::Memory(block) if self.arena.holds(block.offset(), length) => {
+                            data.answer(ticket, block.offset(), self.core.begin_serving(block, object));
                         }
-                        Place::Memory(block) => data.answer(ticket, block, Serves::No),
+                        Place::Memory(block) => data.answer(ticket, block.offset(), Serves::No),
                     }
                 }
-                DataEvent::Served { block } => self.core.end_serving(block, out),
+                DataEvent::Served { block } => self.core.end_serving(BlockId(block), out),
                 DataEvent::AskFor(node) => cluster.ask_for_values(node),
             }
         }
@@ -154,7 +154,7 @@ impl Service {
             spilled_values: on_disk.values,
             spill_files: on_disk.used,
             fallback: self.arena.used_in_file(),
-            ..self.core.memory_use(|block| self.arena.length_in_memory(block))
+            ..self.core.memory_use(|block| self.arena.length_in_memory(block.offset()))
         }
     }
 
@@ -168,7 +168,7 @@ impl Service {
         }
         self.spilling.note_pressure(now());
         let arena = &self.arena;
-        let length_of = |block| arena.length_in_memory(block);
+        let length_of = |block: BlockId| arena.length_in_memory(block.offset());
         let moves = self.core.relieve(batch(bytes, arena.capacity()), length_of, out)
             || self.core.give_way(object, length_of, out);
         self.trim_caches(moves, out);

@@ -6,7 +6,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags};
 use sooner_protocol::node::objects::Fetching;
 use sooner_store::spill::SpillPulse;
 use sooner_wire::message::{Location, Remote, SpillId};
-use sooner_wire::{FetchAttempt, NodeId, TaskId, WorkerId};
+use sooner_wire::{BlockId, FetchAttempt, NodeId, TaskId, WorkerId};
 
 use super::disk::{DiskError, Id, Move, READ_BYTES, SpillValue};
 use super::*;
@@ -141,7 +141,7 @@ impl Stage {
             object,
             attempt: FetchAttempt(5),
             remote,
-            block: Self::target(),
+            block: BlockId(Self::target()),
             at: 0,
             generation: None,
             after: None,
@@ -239,7 +239,11 @@ fn the_end_waits_for_a_disk_that_answers_and_not_for_one_that_hangs() {
 fn a_thread_that_panics_is_noticed_and_what_it_had_is_lost() {
     let mut stage = Stage::with_value();
     stage.spiller.read(&Stage::fetching());
-    stage.spiller.read(&Fetching { attempt: FetchAttempt(6), block: Stage::target(), ..Stage::fetching() });
+    stage.spiller.read(&Fetching {
+        attempt: FetchAttempt(6),
+        block: BlockId(Stage::target()),
+        ..Stage::fetching()
+    });
     stage.expect("read");
     assert_eq!(stage.spiller.stop(FetchAttempt(5)), Some(Stage::target()));
     stage.turns.send(Turn::Panics).expect("the disk is there");

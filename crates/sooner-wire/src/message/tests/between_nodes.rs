@@ -89,7 +89,7 @@ pub(super) fn samples(add: &mut impl FnMut(Message)) {
         jobs: vec![],
         subscribers: vec![],
         keepers: Some(vec![(actor(), WORKER)]),
-        kept: Some(vec![(actor(), Some(64)), (actor(), None)]),
+        kept: Some(vec![(actor(), Some(Place::of(64))), (actor(), None)]),
         also: Some(Box::new(also)),
     }
     .into());
@@ -253,7 +253,7 @@ fn about_actors() -> Vec<(Message, &'static str)> {
             ActorSubscribed { actor: actor(), process: WORKER, started: Some(Box::new(started)) }.into(),
             "130000009c000000838207091a01000005838207091a0100000503",
         ),
-        (LetGo { block: 64 }.into(), "030000009d000000811840"),
+        (LetGo { place: Place::of(64) }.into(), "030000009d000000811840"),
         (
             Restore {
                 actor: actor(),

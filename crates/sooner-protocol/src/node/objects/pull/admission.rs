@@ -17,7 +17,7 @@
 
 use sooner_wire::limits::{MOVES_PAUSE_NANOS, PULL_AGAIN_NANOS, PULL_ROOM_NANOS};
 use sooner_wire::message::Priority;
-use sooner_wire::{ObjectId, WorkerId};
+use sooner_wire::{BlockId, ObjectId, WorkerId};
 
 use super::{PullAction, Pulls, Requester, State, no_room, too_large};
 use crate::probes::{bug, mark};
@@ -226,7 +226,7 @@ impl Pulls {
     }
 
     /// The blocks of copies that were pulled.
-    pub fn copied_blocks(&self) -> impl Iterator<Item = u64> {
+    pub fn copied_blocks(&self) -> impl Iterator<Item = BlockId> {
         self.objects.keys().copied()
     }
 }

@@ -31,7 +31,7 @@ impl Pulls {
         let before = copy.cached.replace(self.made);
         assert_eq!(before, None, "PU7: nobody but this node held it");
         self.cached.insert(self.made, object);
-        out.push(PullAction::Hold(copy.location.offset));
+        out.push(PullAction::Hold(copy.block));
         true
     }
 
@@ -51,15 +51,15 @@ impl Pulls {
             mark!("a copy that nobody needed went for want of room");
             let copy = self.here.get_mut(&object).expect("PU7: it is here");
             copy.cached = None;
-            let location = copy.location;
-            left = left.saturating_sub(location.length);
+            let (block, length) = (copy.block, copy.length);
+            left = left.saturating_sub(length);
             if let Some(directed) = &mut copy.directed {
                 out.push(directed.leave(object));
                 continue;
             }
-            free += location.length;
+            free += length;
             self.forget_source(object);
-            out.push(PullAction::Release(location.offset));
+            out.push(PullAction::Release(block));
         }
         free
     }
@@ -67,7 +67,7 @@ impl Pulls {
     /// Bytes of the copies that nobody needs.
     #[must_use]
     pub fn cached_bytes(&self) -> u64 {
-        self.cached.values().filter_map(|object| self.here.get(object)).map(|copy| copy.location.length).sum()
+        self.cached.values().filter_map(|object| self.here.get(object)).map(|copy| copy.length).sum()
     }
 
     /// A value is not on this node's disk any more.
@@ -81,7 +81,7 @@ impl Pulls {
         if self.uncache(object)
             && let Some(copy) = self.here.get(&object)
         {
-            out.push(PullAction::Release(copy.location.offset));
+            out.push(PullAction::Release(copy.block));
         }
     }
 

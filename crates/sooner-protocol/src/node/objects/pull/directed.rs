@@ -7,7 +7,7 @@
 //! here needs any more stays until the owner says that nobody pulls from it.
 
 use sooner_wire::message::Located;
-use sooner_wire::{FetchAttempt, NodeId, ObjectId, TransferAttempt, WorkerId};
+use sooner_wire::{BlockId, FetchAttempt, NodeId, ObjectId, TransferAttempt, WorkerId};
 
 use super::{Copy, Open, PullAction, Pulls, Requester, State};
 
@@ -99,11 +99,11 @@ impl Directed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CopyAt {
     /// All of it is in this block.
-    Here(u64),
+    Here(BlockId),
     /// It is being written to this block by this stream.
     Moving {
         /// The block.
-        block: u64,
+        block: BlockId,
         /// The stream.
         attempt: FetchAttempt,
     },
@@ -164,10 +164,10 @@ impl Pulls {
     pub fn on_drop(&mut self, object: ObjectId, out: &mut Vec<PullAction>) {
         let is_directed = self.here.get(&object).is_some_and(|copy| copy.directed.is_some());
         let was_cached = is_directed && self.uncache(object);
-        if let Some(Copy { location, directed: Some(directed), .. }) = self.here.get_mut(&object) {
+        if let Some(Copy { block, directed: Some(directed), .. }) = self.here.get_mut(&object) {
             directed.attempt = None;
             if std::mem::take(&mut directed.is_leaving) || was_cached {
-                out.push(PullAction::Release(location.offset));
+                out.push(PullAction::Release(*block));
             }
             return;
         }
@@ -237,7 +237,7 @@ impl Pulls {
             let age = copy.cached.take();
             age.map(|age| self.cached.remove(&age));
             if directed.is_leaving || age.is_some() {
-                out.push(PullAction::Release(copy.location.offset));
+                out.push(PullAction::Release(copy.block));
             }
         }
         let is_open = |object: &ObjectId, open: &Open| open.directed.is_some() && is_hit(object);
@@ -261,7 +261,7 @@ impl Pulls {
 
     /// Nobody here holds a block any more. If the copy in it may be needed again, or its owner counts on it,
     /// this node is to hold it until that is over: true, and in the latter case the owner is asked.
-    pub fn keeps(&mut self, block: u64, may_cache: bool, out: &mut Vec<PullAction>) -> bool {
+    pub fn keeps(&mut self, block: BlockId, may_cache: bool, out: &mut Vec<PullAction>) -> bool {
         let Some(object) = self.objects.get(&block).copied() else { return false };
         if may_cache && self.cache(object, out) {
             return true;
@@ -280,7 +280,7 @@ impl Pulls {
     #[must_use]
     pub fn leaving_bytes(&self) -> u64 {
         let leaves = |copy: &&Copy| copy.directed.as_ref().is_some_and(|directed| directed.is_leaving);
-        self.here.values().filter(leaves).map(|copy| copy.location.length).sum()
+        self.here.values().filter(leaves).map(|copy| copy.length).sum()
     }
 
     /// Where the copy of a generation is, which has so many bytes, for a node that was sent here.
@@ -289,9 +289,9 @@ impl Pulls {
         let is_of_it = |directed: &Option<Directed>, bytes: u64| {
             bytes == length && directed.as_ref().is_some_and(|directed| directed.generation == generation)
         };
-        if let Some(Copy { location, directed, .. }) = self.here.get(&object) {
-            let is_it = is_of_it(directed, location.length);
-            return if is_it { CopyAt::Here(location.offset) } else { CopyAt::No };
+        if let Some(Copy { block, length: bytes, directed, .. }) = self.here.get(&object) {
+            let is_it = is_of_it(directed, *bytes);
+            return if is_it { CopyAt::Here(*block) } else { CopyAt::No };
         }
         match self.open.get(&object) {
             Some(Open { state: State::Moving { block, attempt, .. }, directed, remote, .. })

@@ -4,8 +4,8 @@
 //! The block of such a copy is its owner's from then on. Nodes that were sent here for a copy still find it,
 //! by its generation.
 
-use sooner_wire::ObjectId;
 use sooner_wire::message::Location;
+use sooner_wire::{BlockId, ObjectId};
 
 use super::{PullAction, Pulls, State};
 use crate::probes::bug;
@@ -25,22 +25,22 @@ impl Pulls {
             && let Some(open) = self.open.get(&object)
             && let State::Moving { block, .. } = open.state
         {
-            return Some(Location { offset: block, length });
+            return Some(Location::in_memory(block, length));
         }
-        let copy = self.here.get(&object).filter(|copy| copy.location.length == length)?;
+        let copy = self.here.get(&object).filter(|copy| copy.length == length)?;
         copy.directed.as_ref().filter(|directed| directed.is_of(generation))?;
         let was_cached = self.uncache(object);
         let copy = self.here.get_mut(&object).expect("looked up above");
         copy.is_primary = true;
         let directed = copy.directed.as_mut().expect("looked up above");
         let was_leaving = directed.take_for_owner();
-        out.extend((was_leaving || was_cached).then_some(PullAction::Release(copy.location.offset)));
-        Some(copy.location)
+        out.extend((was_leaving || was_cached).then_some(PullAction::Release(copy.block)));
+        Some(copy.location())
     }
 
     /// The object whose copy in a block has become the value.
     #[must_use]
-    pub fn primary_in(&self, block: u64) -> Option<ObjectId> {
+    pub fn primary_in(&self, block: BlockId) -> Option<ObjectId> {
         let object = self.object_in(block)?;
         self.here.get(&object).filter(|copy| copy.is_primary).map(|_| object)
     }

@@ -1,7 +1,7 @@
 //! The pulls of a node: exact actions, and random events against the invariants.
 
 use sooner_wire::message::Located;
-use sooner_wire::{FetchAttempt, TaskId, TransferAttempt};
+use sooner_wire::{BlockId, FetchAttempt, TaskId, TransferAttempt};
 
 use super::*;
 
@@ -28,7 +28,15 @@ pub(super) fn allocate(number: u64, bytes: u64) -> PullAction {
 
 fn fetch(number: u64, length: u64, at: u64, attempt: FetchAttempt) -> PullAction {
     let (object, remote) = (object(number), remote(number, length));
-    PullAction::Fetch(Fetching { object, remote, at, block: number, attempt, generation: None, after: None })
+    PullAction::Fetch(Fetching {
+        object,
+        remote,
+        at,
+        block: BlockId(number),
+        attempt,
+        generation: None,
+        after: None,
+    })
 }
 
 pub(super) fn here(to: WorkerId, number: u64, length: u64) -> PullAction {
@@ -47,8 +55,8 @@ pub(super) fn on(pulls: &mut Pulls, event: impl FnOnce(&mut Pulls, &mut Vec<Pull
 pub(super) fn moving(pulls: &mut Pulls) -> FetchAttempt {
     let asked = on(pulls, |pulls, out| pulls.on_pull(A, &pull(1, 100, Priority::Argument), false, out));
     assert_eq!(asked, [allocate(1, 100)]);
-    let fetched = on(pulls, |pulls, out| pulls.on_block(object(1), 1, out));
-    let [PullAction::Fetch(Fetching { at: 0, block: 1, attempt, .. })] = fetched[..] else {
+    let fetched = on(pulls, |pulls, out| pulls.on_block(object(1), BlockId(1), out));
+    let [PullAction::Fetch(Fetching { at: 0, block: BlockId(1), attempt, .. })] = fetched[..] else {
         panic!("it is fetched from the start: {fetched:?}");
     };
     attempt
@@ -65,8 +73,8 @@ fn all_who_ask_get_one_copy() {
     // Who comes later finds it.
     let late = on(&mut pulls, |pulls, out| pulls.on_pull(A, &pull(1, 100, Priority::Get), false, out));
     assert_eq!(late, [here(A, 1, 100)]);
-    assert_eq!(pulls.object_in(1), Some(object(1)));
-    pulls.on_freed(1);
+    assert_eq!(pulls.object_in(BlockId(1)), Some(object(1)));
+    pulls.on_freed(BlockId(1));
     assert!(pulls.is_empty());
 }
 
@@ -76,7 +84,7 @@ fn a_broken_stream_goes_on_where_it_broke_off() {
     let first = moving(&mut pulls);
     on(&mut pulls, |pulls, out| pulls.on_bytes(object(1), first, 64, out));
     let again = on(&mut pulls, |pulls, out| pulls.on_stream_end(object(1), first, StreamEnd::Cut, out));
-    let [PullAction::Fetch(Fetching { at: 64, block: 1, attempt: second, .. })] = again[..] else {
+    let [PullAction::Fetch(Fetching { at: 64, block: BlockId(1), attempt: second, .. })] = again[..] else {
         panic!("the prefix is kept: {again:?}");
     };
     // What is still said of the first stream changes nothing.
@@ -95,7 +103,7 @@ fn what_is_not_there_any_more_is_said_to_all_who_asked() {
     let end = on(&mut pulls, |pulls, out| pulls.on_stream_end(object(1), attempt, StreamEnd::NotThere, out));
     let tried = Some(remote(1, 100));
     let not_there = |to| PullAction::NotThere { to, object: object(1), tried };
-    assert_eq!(end, [PullAction::Free(1), not_there(A), not_there(B)]);
+    assert_eq!(end, [PullAction::Free(BlockId(1)), not_there(A), not_there(B)]);
     assert!(pulls.is_empty());
 }
 
@@ -106,8 +114,11 @@ fn what_there_is_no_way_to_stays_where_it_is_and_all_who_asked_learn_why() {
     on(&mut pulls, |pulls, out| pulls.on_pull(B, &pull(1, 100, Priority::Get), false, out));
     let end =
         on(&mut pulls, |pulls, out| pulls.on_stream_end(object(1), attempt, StreamEnd::Unreachable, out));
-    let [PullAction::Free(1), PullAction::Failed { to: A, failure, .. }, PullAction::Failed { to: B, .. }] =
-        &end[..]
+    let [
+        PullAction::Free(BlockId(1)),
+        PullAction::Failed { to: A, failure, .. },
+        PullAction::Failed { to: B, .. },
+    ] = &end[..]
     else {
         panic!("{end:?}");
     };
@@ -119,8 +130,8 @@ fn what_there_is_no_way_to_stays_where_it_is_and_all_who_asked_learn_why() {
 fn directed(pulls: &mut Pulls, is_copy: bool) -> FetchAttempt {
     pulls.ask_owners();
     on(pulls, |pulls, out| pulls.on_pull(A, &pull(1, 100, Priority::Argument), false, out));
-    let asked = on(pulls, |pulls, out| pulls.on_block(object(1), 1, out));
-    assert_eq!(asked, [PullAction::Hold(1), PullAction::Locate(object(1))]);
+    let asked = on(pulls, |pulls, out| pulls.on_block(object(1), BlockId(1), out));
+    assert_eq!(asked, [PullAction::Hold(BlockId(1)), PullAction::Locate(object(1))]);
     let (sender, node) = (Some(remote(1, 100)), NodeId(9 << 24));
     let located = Located {
         object: object(1),
@@ -143,18 +154,19 @@ fn a_copy_of_which_its_owner_does_not_know_goes_when_nobody_needs_it() {
         let mut pulls = Pulls::default();
         let attempt = directed(&mut pulls, false);
         on(&mut pulls, |pulls, out| pulls.on_bytes(object(1), attempt, 100, out));
-        let hold =
-            |pulls: &mut Pulls, out: &mut Vec<PullAction>| assert_eq!(pulls.keeps(1, true, out), !is_needed);
+        let hold = |pulls: &mut Pulls, out: &mut Vec<PullAction>| {
+            assert_eq!(pulls.keeps(BlockId(1), true, out), !is_needed)
+        };
         // The value was made again at this node, where it lies in another block.
         if is_needed {
             assert_eq!(on(&mut pulls, |pulls, out| pulls.on_located(&nobody, out)), []);
             assert_eq!(on(&mut pulls, hold), [], "it goes with who needed it");
         } else {
-            assert_eq!(on(&mut pulls, hold), [PullAction::Hold(1)]);
+            assert_eq!(on(&mut pulls, hold), [PullAction::Hold(BlockId(1))]);
             let out = on(&mut pulls, |pulls, out| pulls.on_located(&nobody, out));
-            assert_eq!(out, [PullAction::Release(1)]);
+            assert_eq!(out, [PullAction::Release(BlockId(1))]);
         }
-        pulls.on_freed(1);
+        pulls.on_freed(BlockId(1));
         assert!(pulls.is_empty());
     }
 }
@@ -165,7 +177,7 @@ fn the_state_of_an_actor_comes_from_where_it_is_kept_and_its_creator_is_not_aske
     pulls.ask_owners();
     let state = Pull { object: object(1).task.state(), ..pull(1, 100, Priority::Get) };
     on(&mut pulls, |pulls, out| pulls.on_pull(A, &state, false, out));
-    let fetched = on(&mut pulls, |pulls, out| pulls.on_block(state.object, 1, out));
+    let fetched = on(&mut pulls, |pulls, out| pulls.on_block(state.object, BlockId(1), out));
     let [PullAction::Fetch(Fetching { object, remote, .. })] = fetched[..] else { panic!("{fetched:?}") };
     assert_eq!((object, remote), (state.object, state.remote));
 }
@@ -176,7 +188,8 @@ fn a_value_that_cannot_be_reached_is_not_taken_for_lost() {
     let attempt = directed(&mut pulls, false);
     let end =
         on(&mut pulls, |pulls, out| pulls.on_stream_end(object(1), attempt, StreamEnd::Unreachable, out));
-    let [PullAction::Free(1), PullAction::Leave(_), PullAction::Failed { to: A, failure, .. }] = &end[..]
+    let [PullAction::Free(BlockId(1)), PullAction::Leave(_), PullAction::Failed { to: A, failure, .. }] =
+        &end[..]
     else {
         panic!("{end:?}");
     };
@@ -191,7 +204,10 @@ fn a_value_at_a_node_that_is_not_known_yet_is_not_taken_for_lost() {
     let end =
         on(&mut pulls, |pulls, out| pulls.on_stream_end(object(1), attempt, StreamEnd::NoSuchNode, out));
     let (left, object) = (PullAction::Leave(object(1)), object(1));
-    assert_eq!(end, [PullAction::Free(1), left, PullAction::NotThere { to: A, object, tried: None }]);
+    assert_eq!(
+        end,
+        [PullAction::Free(BlockId(1)), left, PullAction::NotThere { to: A, object, tried: None }]
+    );
 }
 
 #[test]
@@ -217,14 +233,17 @@ fn a_node_that_is_gone_ends_its_streams() {
         end,
         [
             PullAction::Stop { object: object(1), attempt },
-            PullAction::Free(1),
+            PullAction::Free(BlockId(1)),
             not_there(A, 1),
             allocate(2, 100),
             not_there(B, 2),
         ]
     );
     // Its block is on its way.
-    assert_eq!(on(&mut pulls, |pulls, out| pulls.on_block(object(2), 2, out)), [PullAction::Free(2)]);
+    assert_eq!(
+        on(&mut pulls, |pulls, out| pulls.on_block(object(2), BlockId(2), out)),
+        [PullAction::Free(BlockId(2))]
+    );
     assert!(pulls.is_empty());
 }
 
@@ -236,7 +255,7 @@ fn what_an_owner_gives_up_is_not_pulled_from_there_any_more() {
     for number in [2, 3] {
         on(&mut pulls, |pulls, out| pulls.on_pull(B, &pull(number, 100, Priority::Argument), false, out));
     }
-    let place = |number| remote(number, 100).location.offset;
+    let place = |number| remote(number, 100).location.place();
     let all = [place(1), place(2), place(3)];
     assert_eq!(on(&mut pulls, |pulls, out| pulls.on_given_up(A, THERE, &all, out)), [], "not its value");
     let elsewhere = NodeId(9 << 24);
@@ -251,10 +270,13 @@ fn what_an_owner_gives_up_is_not_pulled_from_there_any_more() {
     assert_eq!(end, [not_there(B, 3)]);
     let end = on(&mut pulls, |pulls, out| pulls.on_given_up(OWNER, THERE, &[place(2)], out));
     assert_eq!(end, [not_there(B, 2)]);
-    assert_eq!(on(&mut pulls, |pulls, out| pulls.on_block(object(2), 2, out)), [PullAction::Free(2)]);
+    assert_eq!(
+        on(&mut pulls, |pulls, out| pulls.on_block(object(2), BlockId(2), out)),
+        [PullAction::Free(BlockId(2))]
+    );
     let end = on(&mut pulls, |pulls, out| pulls.on_given_up(OWNER, THERE, &[place(1)], out));
     let stop = PullAction::Stop { object: object(1), attempt };
-    assert_eq!(end, [stop, PullAction::Free(1), not_there(A, 1), not_there(B, 1)]);
+    assert_eq!(end, [stop, PullAction::Free(BlockId(1)), not_there(A, 1), not_there(B, 1)]);
     assert!(pulls.is_empty());
 }
 
@@ -263,11 +285,11 @@ fn what_an_owner_gives_up_is_not_pulled_from_there_any_more() {
 fn who_asks_after_that_is_brought_the_value_from_where_it_is_then() {
     let mut pulls = Pulls::default();
     on(&mut pulls, |pulls, out| pulls.on_pull(A, &pull(1, 100, Priority::Get), false, out));
-    let before = remote(1, 100).location.offset;
+    let before = remote(1, 100).location.place();
     on(&mut pulls, |pulls, out| pulls.on_given_up(OWNER, THERE, &[before], out));
     let again = Pull { remote: remote(7, 100), ..pull(1, 100, Priority::Get) };
     assert_eq!(on(&mut pulls, |pulls, out| pulls.on_pull(B, &again, false, out)), []);
-    let fetched = on(&mut pulls, |pulls, out| pulls.on_block(object(1), 1, out));
+    let fetched = on(&mut pulls, |pulls, out| pulls.on_block(object(1), BlockId(1), out));
     let [PullAction::Fetch(Fetching { remote: from, .. })] = fetched[..] else { panic!("{fetched:?}") };
     assert_eq!(from, remote(7, 100));
 }
@@ -276,7 +298,7 @@ fn who_asks_after_that_is_brought_the_value_from_where_it_is_then() {
 fn an_owner_that_says_from_whom_to_pull_ends_that_itself() {
     let mut pulls = Pulls::default();
     let attempt = directed(&mut pulls, false);
-    let place = remote(1, 100).location.offset;
+    let place = remote(1, 100).location.place();
     assert_eq!(on(&mut pulls, |pulls, out| pulls.on_given_up(OWNER, THERE, &[place], out)), []);
     let done = on(&mut pulls, |pulls, out| pulls.on_bytes(object(1), attempt, 100, out));
     assert!(done.contains(&here(A, 1, 100)), "{done:?}");
@@ -322,12 +344,15 @@ fn what_nobody_wants_any_more_stops() {
     on(&mut pulls, |pulls, out| pulls.on_pull(B, &pull(1, 100, Priority::Get), false, out));
     assert_eq!(on(&mut pulls, |pulls, out| pulls.on_client_gone(A, out)), []);
     let end = on(&mut pulls, |pulls, out| pulls.on_client_gone(B, out));
-    assert_eq!(end, [PullAction::Stop { object: object(1), attempt }, PullAction::Free(1)]);
+    assert_eq!(end, [PullAction::Stop { object: object(1), attempt }, PullAction::Free(BlockId(1))]);
     assert!(pulls.is_empty());
     // While the shell looks for a block.
     on(&mut pulls, |pulls, out| pulls.on_pull(A, &pull(1, 100, Priority::Get), false, out));
     assert_eq!(on(&mut pulls, |pulls, out| pulls.on_client_gone(A, out)), []);
-    assert_eq!(on(&mut pulls, |pulls, out| pulls.on_block(object(1), 1, out)), [PullAction::Free(1)]);
+    assert_eq!(
+        on(&mut pulls, |pulls, out| pulls.on_block(object(1), BlockId(1), out)),
+        [PullAction::Free(BlockId(1))]
+    );
     assert!(pulls.is_empty());
 }
 
@@ -344,12 +369,12 @@ struct Shell {
     random: u64,
     pulls: Pulls,
     out: Vec<PullAction>,
-    blocks: std::collections::BTreeSet<u64>,
+    blocks: std::collections::BTreeSet<BlockId>,
     next_block: u64,
     allocating: Vec<(ObjectId, u64)>,
     streams: Vec<Fetching>,
     asked: Vec<(WorkerId, ObjectId)>,
-    held: Vec<(WorkerId, u64)>,
+    held: Vec<(WorkerId, Place)>,
     now: u64,
 }
 
@@ -375,10 +400,10 @@ impl Shell {
                     self.streams.retain(|s| (s.object, s.attempt) != (object, attempt));
                 }
                 PullAction::Here { to, object, location } => {
-                    assert!(self.blocks.contains(&location.offset));
+                    assert!(location.place().block().is_some_and(|block| self.blocks.contains(&block)));
                     self.answered(to, object);
-                    if !self.held.contains(&(to, location.offset)) {
-                        self.held.push((to, location.offset));
+                    if !self.held.contains(&(to, location.place())) {
+                        self.held.push((to, location.place()));
                     }
                 }
                 PullAction::NotThere { to, object, .. } | PullAction::Failed { to, object, .. } => {
@@ -387,7 +412,7 @@ impl Shell {
                 PullAction::Free(block) => {
                     assert!(self.blocks.remove(&block), "freed once");
                     assert!(self.streams.iter().all(|s| s.block != block), "nothing is written to it");
-                    assert!(self.held.iter().all(|(_, held)| *held != block), "nobody holds it");
+                    assert!(self.held.iter().all(|(_, held)| *held != block.into()), "nobody holds it");
                 }
                 other => panic!("owners are not asked here: {other:?}"),
             }
@@ -412,8 +437,8 @@ impl Shell {
                     self.pulls.on_no_block(object, 10_000, moves, Instant(self.now), &mut self.out);
                 } else {
                     self.next_block += 1;
-                    self.blocks.insert(self.next_block);
-                    self.pulls.on_block(object, self.next_block, &mut self.out);
+                    self.blocks.insert(BlockId(self.next_block));
+                    self.pulls.on_block(object, BlockId(self.next_block), &mut self.out);
                 }
             }
             3..=5 if !self.streams.is_empty() => self.stream(finishes),
@@ -451,10 +476,9 @@ impl Shell {
         let priority = [Priority::Get, Priority::Wait, Priority::Argument]
             [usize::try_from(self.below(3)).expect("small")];
         // A client asks once, and not for what it has.
-        let has = self
-            .held
-            .iter()
-            .any(|(holder, block)| *holder == client && self.pulls.object_in(*block) == Some(object));
+        let has = self.held.iter().any(|(holder, block)| {
+            *holder == client && block.block().and_then(|block| self.pulls.object_in(block)) == Some(object)
+        });
         if has || self.asked.contains(&(client, object)) {
             return;
         }
@@ -490,8 +514,9 @@ impl Shell {
         }
     }
 
-    fn free(&mut self, block: u64) {
-        if self.held.iter().all(|(_, held)| *held != block) && self.blocks.remove(&block) {
+    fn free(&mut self, place: Place) {
+        let block = place.block().expect("it is in memory");
+        if self.held.iter().all(|(_, held)| *held != block.into()) && self.blocks.remove(&block) {
             self.pulls.on_freed(block);
         }
     }

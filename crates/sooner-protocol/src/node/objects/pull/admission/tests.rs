@@ -1,5 +1,6 @@
 //! Who gets room: again and again, in order, past others for a while, and who gives way.
 
+use sooner_wire::BlockId;
 use sooner_wire::message::FailureCode;
 
 use super::*;
@@ -96,7 +97,7 @@ fn smaller_ones_overtake_and_no_more_of_them_than_the_large_one_has_bytes() {
     // What becomes free goes to the large one first, and it is known whether that suffices before others get
     // any.
     assert_eq!(on(&mut pulls, Pulls::on_room), [allocate(1, 100)]);
-    let fetched = on(&mut pulls, |pulls, out| pulls.on_block(object(1), 1, out));
+    let fetched = on(&mut pulls, |pulls, out| pulls.on_block(object(1), BlockId(1), out));
     assert!(matches!(fetched[0], PullAction::Fetch(_)), "{fetched:?}");
     let rest: Vec<PullAction> = (5..20).map(|number| allocate(number, 30)).collect();
     assert_eq!(fetched[1..], rest);
@@ -161,5 +162,5 @@ fn copies_are_known_by_their_blocks() {
     assert_eq!(pulls.copied_blocks().count(), 0);
     let done = on(&mut pulls, |pulls, out| pulls.on_bytes(object(1), attempt, 100, out));
     assert_eq!(done, [here(A, 1, 100)]);
-    assert_eq!(pulls.copied_blocks().collect::<Vec<_>>(), [1]);
+    assert_eq!(pulls.copied_blocks().collect::<Vec<_>>(), [BlockId(1)]);
 }
