@@ -7,6 +7,7 @@ from __future__ import annotations
 import concurrent.futures
 import json
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -18,6 +19,7 @@ from support import is_alive, poll, run_command
 import sooner
 from sooner._session import resources
 from sooner._session.resources import memory_bytes
+from sooner.util import metrics
 
 
 def alive():
@@ -148,3 +150,15 @@ def test_a_node_without_memory_left_has_a_store():
     assert resources.store_bytes(None, machine) == min(256 << 20, int(machine * 0.3))
     assert resources.store_bytes(None) == int(machine * 0.3) // 4096 * 4096
     assert resources.store_bytes(5 << 20, machine) == 5 << 20
+
+
+def test_the_engines_metrics_are_on_their_page():
+    page = (Path(__file__).parent.parent / "docs" / "state.md").read_text()
+    with cluster_of(1, {"num_cpus": 1}, connects=True):
+        flaky = sooner.remote(lambda: 1 / 0).options(max_retries=1, retry_exceptions=True)
+        with pytest.raises(ZeroDivisionError):
+            sooner.get(flaky.remote())
+        help_of = dict(re.findall(r"^# HELP (\w+) (.*)$", metrics.prometheus_text(), re.MULTILINE))
+    assert {"sooner_tasks_retried_total", "sooner_node_values_copied_bytes"} <= help_of.keys()
+    missing = [name for name, text in help_of.items() if f"| `{name}` | {text} |" not in page]
+    assert not missing

@@ -47,6 +47,7 @@ mod jobs;
 mod lines;
 mod listener;
 mod memory;
+mod node_metrics;
 mod peers;
 mod remote_lines;
 mod spilling;

@@ -3,11 +3,13 @@
 //! processes; the tool is told who did not answer.
 
 use sooner_protocol::time::Instant;
-use sooner_wire::message::state::{Inspect, InspectEnd, Inspected, NodeInspected, NodeReport, about};
+use sooner_wire::message::state::{Inspect, InspectEnd, Inspected, NodeInspected, NodeReport, Series, about};
 use sooner_wire::message::{Message, Welcome};
 use sooner_wire::{NodeId, WorkerId, limits};
 
+use super::node_metrics::Figures;
 use super::{Cluster, NodeActions, Role, Service, files, now};
+use crate::node::data::Data;
 use crate::node::rounds::{Requester, Round};
 
 impl Service {
@@ -216,6 +218,15 @@ impl Service {
             memory: Some(self.memory_row()),
             ..self.core.report()
         }
+    }
+
+    /// The metrics of the session, and those of the node.
+    fn all_metrics(&self) -> Vec<Series> {
+        let moved = self.data.as_ref().map(Data::moved);
+        let figures = Figures { moved, on_disk: self.spilling.on_disk(), memory: self.memory_row() };
+        let mut all = self.metrics.report();
+        all.extend(figures.series());
+        all
     }
 
     /// A process's connection ended; why, is learnt later.

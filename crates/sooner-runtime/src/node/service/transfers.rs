@@ -4,14 +4,13 @@ use sooner_protocol::node::objects::{Fetching, Serves, StreamEnd};
 use sooner_protocol::node::{NodeAction, NodeActions, ServedCopy};
 use sooner_store::NoBlock;
 use sooner_wire::message::Place;
-use sooner_wire::message::state::{MemoryRow, MetricKind, Series};
+use sooner_wire::message::state::MemoryRow;
 use sooner_wire::{BlockId, FetchAttempt, ObjectId};
 
 use super::Service;
 use super::spilling::{AskedOnDisk, batch};
 use crate::clock::now;
-use crate::node::data::{Data, DataEvent, Moved};
-use crate::node::spiller::OnDisk;
+use crate::node::data::DataEvent;
 
 impl Service {
     /// Finds a block for a value of another node.
@@ -103,49 +102,6 @@ impl Service {
         }
     }
 
-    /// The metrics of the session, and what has moved between this node and others.
-    pub(super) fn all_metrics(&self) -> Vec<Series> {
-        let mut all = self.metrics.report();
-        if let Some(Moved { sent, came, copied }) = self.data.as_ref().map(Data::moved) {
-            all.push(moved("sooner_node_values_sent_bytes", "Bytes of values sent to other nodes", sent));
-            all.push(moved(
-                "sooner_node_values_received_bytes",
-                "Bytes of values got from other nodes",
-                came,
-            ));
-            let description = "Those of the received bytes that were copied from memory of the same machine";
-            all.push(moved("sooner_node_values_copied_bytes", description, copied));
-        }
-        if let Some(OnDisk { written, read, .. }) = self.spilling.on_disk() {
-            all.push(moved("sooner_node_spilled_written_bytes", "Bytes of values written to disk", written));
-            all.push(moved("sooner_node_spilled_read_bytes", "Bytes of values read back from disk", read));
-        }
-        let gauge =
-            |name, description, value| Series { kind: MetricKind::Gauge, ..moved(name, description, value) };
-        let memory = self.memory_row();
-        for (name, description, value) in [
-            ("sooner_node_pinned_bytes", "Bytes of values that are in memory only", memory.pinned),
-            ("sooner_node_cached_bytes", "Bytes of copies of values that are also elsewhere", memory.cached),
-            (
-                "sooner_node_incoming_bytes",
-                "Bytes of memory for values that are being brought",
-                memory.incoming,
-            ),
-            ("sooner_node_outgoing_bytes", "Bytes of values that are being written to disk", memory.outgoing),
-            ("sooner_node_spilled_bytes", "Bytes of values that are on disk", memory.spilled),
-            ("sooner_node_spilled_values", "Values that are on disk", memory.spilled_values),
-            (
-                "sooner_node_spill_files_bytes",
-                "Bytes of spill files, with what is dead in them",
-                memory.spill_files,
-            ),
-            ("sooner_node_fallback_bytes", "Bytes of values in the file behind the memory", memory.fallback),
-        ] {
-            all.push(gauge(name, description, value));
-        }
-        all
-    }
-
     /// What the object store is used for, and the disk.
     pub(super) fn memory_row(&self) -> MemoryRow {
         let on_disk = self.spilling.on_disk().unwrap_or_default();
@@ -182,17 +138,5 @@ impl Service {
                 out.push(NodeAction::Send(*worker, Box::new(trim.into())));
             }
         }
-    }
-}
-
-/// A sum of bytes.
-fn moved(name: &str, description: &str, bytes: u64) -> Series {
-    Series {
-        name: name.to_owned(),
-        kind: MetricKind::Counter,
-        description: description.to_owned(),
-        tags: Vec::new(),
-        boundaries: Vec::new(),
-        values: vec![bytes as f64],
     }
 }
