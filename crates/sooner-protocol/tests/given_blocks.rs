@@ -146,5 +146,5 @@ fn a_block_whose_value_came_stays() {
     let mut out = Actions::new();
     world.caller.on_handles_dropped(&[TaskId { owner: CALLER, number: 1 }.object(0)], &mut out);
     assert!(out.contains(&Action::FreeBlock(BLOCK)));
-    assert!(!world.caller.ownership().knows_block(BLOCK.offset));
+    assert!(!world.caller.ownership().knows_block(BLOCK.place()));
 }

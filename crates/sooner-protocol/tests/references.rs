@@ -7,8 +7,8 @@ use sooner_protocol::worker::action::{Action, Actions, Peer};
 use sooner_protocol::worker::ownership::{Finished, Lineage, Ownership, Slot};
 use sooner_wire::message::state::ObjectRow;
 use sooner_wire::message::{
-    AddBorrow, Failure, FailureCode, Fetch, FreeBlocks, Location, Message, Outcome, RemoveBorrow, Settled,
-    TaskKind, TaskSpec, Watch,
+    AddBorrow, Failure, FailureCode, Fetch, FreeBlocks, Location, Message, Outcome, Place, RemoveBorrow,
+    Settled, TaskKind, TaskSpec, Watch,
 };
 use sooner_wire::{Blob, FunctionId, Name, ObjectId, ShapeId, TaskId, WorkerId};
 
@@ -308,16 +308,16 @@ fn a_second_outcome_is_let_go_of() {
 fn blocks_that_were_given_to_us_are_known_until_they_are_freed() {
     let (mut table, mut out) = (Ownership::new(ME), Actions::new());
     let (id, slot) = stored(&mut table, 1);
-    assert!(table.knows_block(BLOCK.offset) && !table.knows_block(128));
+    assert!(table.knows_block(BLOCK.place()) && !table.knows_block(Place::of(128)));
     assert!(slot.release());
     table.on_handle_dropped(id, &mut out);
-    assert!(!table.knows_block(BLOCK.offset));
+    assert!(!table.knows_block(BLOCK.place()));
     let (theirs, _slot) = borrowed(&mut table, FRIEND, 2);
     table.resolve(theirs, Outcome::Stored(BLOCK), &[], &mut out);
-    assert!(!table.knows_block(BLOCK.offset), "it is its owner's");
-    assert_eq!(table.inherit(vec![128]), [0; 0]);
-    assert_eq!(table.inherit(vec![BLOCK.offset]), [BLOCK.offset]);
-    assert!(table.knows_block(BLOCK.offset));
+    assert!(!table.knows_block(BLOCK.place()), "it is its owner's");
+    assert_eq!(table.inherit(&[Place::of(128)]), []);
+    assert_eq!(table.inherit(&[BLOCK.place()]), [BLOCK.place()]);
+    assert!(table.knows_block(BLOCK.place()));
 }
 
 #[test]

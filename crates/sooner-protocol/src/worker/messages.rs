@@ -1,7 +1,7 @@
 //! Messages to the core, each to the handler of its noun.
 
 use sooner_wire::WorkerId;
-use sooner_wire::message::{LeaseGranted, Message, ReadersOf, ReturnLease, StillRead};
+use sooner_wire::message::{LeaseGranted, Message, Place, ReadersOf, ReturnLease, StillRead};
 
 use super::WorkerCore;
 use super::action::{Actions, Peer, send};
@@ -37,7 +37,7 @@ impl WorkerCore {
             }
             (Message::GivenBlocks(mut question), Peer::Node) if question.giver.node() == self.me.node() => {
                 // The shell knows of blocks without a value: being written, or kept for reuse.
-                question.offsets.retain(|block| !self.ownership.knows_block(*block));
+                question.offsets.retain(|block| !self.ownership.knows_block(Place::of(*block)));
                 return (!question.offsets.is_empty()).then(|| question.into());
             }
             (Message::GroupState(state), Peer::Node) => return self.on_group_state(state, out),
@@ -113,11 +113,13 @@ impl WorkerCore {
             Message::Promoted(answer) => self.on_promoted(&answer, out),
             Message::NodeGone(gone) => self.on_node_gone(gone.node, out),
             Message::LostAt(lost) => self.on_lost_at(&lost, out),
-            Message::HandOver(hand) => self.ownership.on_hand_over(hand.node, hand.offsets, out),
+            Message::HandOver(hand) => {
+                self.ownership.on_hand_over(hand.node, Place::all(&hand.offsets), out);
+            }
             Message::Relinquish(wanted) => self.on_relinquish(&wanted, out),
-            Message::BlocksLost(lost) => self.on_blocks_lost(&lost.offsets, out),
+            Message::BlocksLost(lost) => self.on_blocks_lost(&Place::all(&lost.offsets), out),
             Message::ForgetLost(question) => {
-                self.ownership.forget_lost(&question.offsets);
+                self.ownership.forget_lost(&Place::all(&question.offsets));
                 let answer = StillRead { round: question.round, offsets: Vec::new(), lent: None };
                 send(out, Peer::Node, answer);
             }
@@ -138,8 +140,8 @@ impl WorkerCore {
         if !offsets.is_empty() {
             mark!("a block whose giver was gone before it told the node was kept for reuse");
         }
-        let read = self.ownership.inherit(question.offsets);
-        offsets.extend(read.into_iter().filter(|block| !is_kept(*block)));
+        let read = self.ownership.inherit(&Place::all(&question.offsets));
+        offsets.extend(read.into_iter().map(Place::offset).filter(|block| !is_kept(*block)));
         let offsets = if bug!(BlockOfDeadOwnerFreed) { Vec::new() } else { offsets };
         let lent = Some(self.orphans_met);
         send(out, Peer::Node, StillRead { round: question.round, offsets, lent });

@@ -1,7 +1,7 @@
 //! Values at other nodes that are lost while something is left of them: a copy, the place of another copy, a
 //! word of the place.
 
-use sooner_wire::message::{BlocksLost, GivenBlocks, UnknownBlocks};
+use sooner_wire::message::{BlocksLost, GivenBlocks, Place, UnknownBlocks};
 
 use super::*;
 
@@ -56,7 +56,7 @@ fn a_value_is_given_back_that_goes_before_its_lost_copy_is_made_good() {
     bring(&mut core, object);
     pulled(&mut core, object);
     let mut out = Actions::new();
-    assert_eq!(core.ownership_mut().on_blocks_lost(&copy_lost().offsets, &mut out), [object]);
+    assert_eq!(core.ownership_mut().on_blocks_lost(&Place::all(&copy_lost().offsets), &mut out), [object]);
     let there = to_node(FreeAt { node: THERE, offsets: vec![THE_REMOTE.location.offset] });
     assert!(drop_last(&mut core, object, &slot).contains(&there));
     assert!(core.ownership().is_empty());

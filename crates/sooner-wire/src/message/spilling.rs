@@ -77,6 +77,12 @@ impl Place {
         if offset >= SPILLED { Self::Disk(SpillId(offset & !SPILLED)) } else { Self::Memory(BlockId(offset)) }
     }
 
+    /// The places for which offsets stand, in their order.
+    #[must_use]
+    pub fn all(offsets: &[u64]) -> Vec<Self> {
+        offsets.iter().map(|offset| Self::of(*offset)).collect()
+    }
+
     /// The offset that stands for the place.
     #[inline]
     #[must_use]

@@ -330,8 +330,7 @@ impl NodeCore {
             return self.on_free_blocks(from, &FreeBlocks { offsets: free.offsets }, out);
         }
         let mut wanted = Vec::new();
-        let places: Vec<Place> = free.offsets.iter().map(|offset| Place::of(*offset)).collect();
-        self.pulls.on_given_up(from, free.node, &places, &mut wanted);
+        self.pulls.on_given_up(from, free.node, &Place::all(&free.offsets), &mut wanted);
         self.perform(wanted, out);
         let message = Box::new(FreeBlocks { offsets: free.offsets }.into());
         out.push(NodeAction::Route { from, to: address(free.node), message });

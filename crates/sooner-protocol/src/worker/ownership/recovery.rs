@@ -13,7 +13,7 @@
 
 use std::sync::Arc;
 
-use sooner_wire::message::{Dependency, Failure, FailureCode, Missing, Outcome, TaskKind, TaskSpec};
+use sooner_wire::message::{Dependency, Failure, FailureCode, Missing, Outcome, Place, TaskKind, TaskSpec};
 use sooner_wire::{ObjectId, TaskId};
 
 use super::{Finished, Made};
@@ -138,8 +138,8 @@ impl WorkerCore {
     }
 
     /// The contents of blocks are lost.
-    pub(in crate::worker) fn on_blocks_lost(&mut self, offsets: &[u64], out: &mut Actions) {
-        let lost = self.ownership.on_blocks_lost(offsets, out);
+    pub(in crate::worker) fn on_blocks_lost(&mut self, places: &[Place], out: &mut Actions) {
+        let lost = self.ownership.on_blocks_lost(places, out);
         self.after_loss(lost, Told::Neighbours, out);
     }
 

@@ -2,7 +2,7 @@
 //! brought, and what becomes of those that cannot be (`docs/adr/0023-remote-values.md`).
 
 use sooner_wire::message::{
-    Dependency, Failure, FailureCode, Fetch, GivenBlocks, Location, LostAt, Message, Missing, Outcome,
+    Dependency, Failure, FailureCode, Fetch, GivenBlocks, Location, LostAt, Message, Missing, Outcome, Place,
     Priority, Pulled, Push, UnknownBlocks,
 };
 use sooner_wire::{NodeId, ObjectId, WorkerId};
@@ -145,16 +145,16 @@ impl WorkerCore {
     /// read.
     pub(in crate::worker) fn on_given_elsewhere(&mut self, question: GivenBlocks, out: &mut Actions) {
         let GivenBlocks { giver, mut offsets } = question;
-        offsets.retain(|block| !self.ownership.knows_block_at(giver.node(), *block));
+        offsets.retain(|block| !self.ownership.knows_block_at(giver.node(), Place::of(*block)));
         if !offsets.is_empty() {
-            self.ownership.forget_lost_at(giver.node(), &offsets);
+            self.ownership.forget_lost_at(giver.node(), &Place::all(&offsets));
             send(out, Peer::Node, UnknownBlocks { giver, offsets });
         }
     }
 
     /// Blocks that this process holds at another node are lost.
     pub(in crate::worker) fn on_lost_at(&mut self, lost: &LostAt, out: &mut Actions) {
-        let lost = self.ownership.on_lost_at(lost.node, &lost.offsets, out);
+        let lost = self.ownership.on_lost_at(lost.node, &Place::all(&lost.offsets), out);
         self.after_loss_elsewhere(lost, Told::Callers, out);
     }
 

@@ -27,7 +27,7 @@
 use std::sync::Arc;
 
 use crate::probes::{bug, mark};
-use sooner_wire::message::{FreeBlocks, Held, Location, Outcome, Remote};
+use sooner_wire::message::{FreeBlocks, Held, Location, Outcome, Place, Remote};
 use sooner_wire::{Name, ObjectId, TaskId, WorkerId};
 
 use directory::Directory;
@@ -178,7 +178,7 @@ pub struct Ownership {
     /// Where objects were made; empty unless that is recorded.
     sites: Map<ObjectId, Name>,
     /// Blocks whose contents are lost, until the node uses them again.
-    lost: Set<u64>,
+    lost: Set<Place>,
     /// What lost values leave behind; given up with the record, because a process may still be reading there.
     stale: Map<ObjectId, Stale>,
     /// Results of kept tasks whose records went.
@@ -187,11 +187,11 @@ pub struct Ownership {
     /// results, too.
     repeated: Set<u64>,
     /// Blocks of values of ours that we have not freed, and which values these are.
-    given_blocks: Map<u64, ObjectId>,
+    given_blocks: Map<Place, ObjectId>,
     /// Outcomes that turned out to be errors: see [`Self::failures`].
     failures: u64,
     /// Blocks of dead owners, of which the node asked last whether they are read here.
-    orphans: Set<u64>,
+    orphans: Set<Place>,
     remotes: Remotes,
     /// Who pulls our values from whom.
     directory: Directory,
@@ -266,7 +266,7 @@ impl Ownership {
         debug_assert_eq!(object.owner(), self.me, "only the owner enters an object");
         slot.register();
         if let Some(Outcome::Stored(location)) = slot.outcome().as_deref() {
-            self.given_blocks.insert(location.offset, object);
+            self.given_blocks.insert(location.place(), object);
         }
         self.records.entry(object).or_insert_with(|| Record::new(slot, Origin::Owned(Borrowers::default())));
     }
@@ -383,7 +383,7 @@ impl Ownership {
         if let Outcome::Stored(location) = outcome
             && object.owner() == self.me
         {
-            self.given_blocks.insert(location.offset, object);
+            self.given_blocks.insert(location.place(), object);
         }
         self.failures += u64::from(matches!(outcome, Outcome::Failed(_)));
         record.slot.fill(outcome);
@@ -493,8 +493,8 @@ impl Ownership {
 
     /// Whether the block holds a value that another process gave us.
     #[must_use]
-    pub fn knows_block(&self, offset: u64) -> bool {
-        self.given_blocks.contains_key(&offset)
+    pub fn knows_block(&self, place: Place) -> bool {
+        self.given_blocks.contains_key(&place)
     }
 
     /// Removes a record that nothing keeps (O1) and lets go of what it kept.
@@ -565,9 +565,10 @@ impl Ownership {
     /// A block is not needed any more. It is not for reuse here if it is lost, because somebody may still
     /// believe in it, or if others hold it, too: the node knows when the last of them is done.
     fn free_block(&mut self, location: Location, is_shared: bool, out: &mut Actions) {
-        self.given_blocks.swap_remove(&location.offset);
-        let is_shared = self.promotions.forget_here(location.offset) || is_shared;
-        if is_shared || self.lost.contains(&location.offset) {
+        let place = location.place();
+        self.given_blocks.swap_remove(&place);
+        let is_shared = self.promotions.forget_here(place) || is_shared;
+        if is_shared || self.lost.contains(&place) {
             send(out, Peer::Node, FreeBlocks { offsets: vec![location.offset] });
         } else {
             out.push(Action::FreeBlock(location));

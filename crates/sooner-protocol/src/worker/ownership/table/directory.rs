@@ -78,7 +78,7 @@ impl Ownership {
             return Vec::new();
         }
         match self.place_of(object).filter(|place| place.location.place().is_disk()) {
-            Some(place) => self.on_lost_at(place.node, &[place.location.offset], out),
+            Some(place) => self.on_lost_at(place.node, &[place.location.place()], out),
             None => Vec::new(),
         }
     }
@@ -224,7 +224,7 @@ impl Ownership {
             // be there.
             let may_be_lost = place.node != self.me.node() || place.location.place().is_disk();
             if tries >= TRIES && may_be_lost {
-                lost.extend(self.on_lost_at(place.node, &[place.location.offset], out));
+                lost.extend(self.on_lost_at(place.node, &[place.location.place()], out));
                 continue;
             }
             let mut again = Vec::new();

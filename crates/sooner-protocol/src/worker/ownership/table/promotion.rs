@@ -8,7 +8,7 @@
 //! It never takes a copy without asking: the node may have let go of it, and nobody would know in which block
 //! it is.
 
-use sooner_wire::message::{FreeAt, FreeBlocks, Outcome, Promote, Promoted, Remote};
+use sooner_wire::message::{FreeAt, FreeBlocks, Outcome, Place, Promote, Promoted, Remote};
 use sooner_wire::{NodeId, ObjectId};
 
 use super::{Origin, Ownership};
@@ -22,16 +22,16 @@ pub(super) struct Promotions {
     /// Which nodes are asked: one per object, also if its record goes meanwhile, or its value comes again.
     asked: Map<ObjectId, NodeId>,
     /// Blocks of this node which other processes here may hold, too: they are not reused by this one.
-    here: Set<u64>,
+    here: Set<Place>,
     /// Blocks of this node that were pulled while it is asked for the same copy. It counts a process once,
     /// however often that holds a block, so what it answers says whether the block is given back.
-    pulled: Map<ObjectId, u64>,
+    pulled: Map<ObjectId, Place>,
 }
 
 impl Promotions {
     /// A block is given back. Whether others may hold it, too.
-    pub(super) fn forget_here(&mut self, offset: u64) -> bool {
-        !self.here.is_empty() && self.here.swap_remove(&offset)
+    pub(super) fn forget_here(&mut self, place: Place) -> bool {
+        !self.here.is_empty() && self.here.swap_remove(&place)
     }
 }
 
@@ -69,11 +69,11 @@ impl Ownership {
     }
 
     /// The copy came that this node is asked for, by a question from before. True if it is.
-    pub(super) fn holds_asked_copy(&mut self, object: ObjectId, offset: u64) -> bool {
+    pub(super) fn holds_asked_copy(&mut self, object: ObjectId, place: Place) -> bool {
         let is_asked = self.is_asked_for_copy(object, self.me.node());
         if is_asked {
             mark!("a copy came that was to become the value");
-            self.promotions.pulled.insert(object, offset);
+            self.promotions.pulled.insert(object, place);
         }
         is_asked
     }
@@ -105,7 +105,7 @@ impl Ownership {
                 if node != self.me.node() {
                     return Promotion::Taken(Outcome::Remote(Box::new(place)), contained);
                 }
-                self.promotions.here.insert(location.offset);
+                self.promotions.here.insert(location.place());
                 Promotion::Taken(Outcome::Stored(location), contained)
             }
             (Some(location), None) => {
@@ -118,8 +118,8 @@ impl Ownership {
             }
             (None, _) => {
                 mark!("a copy that was to become the value was not there");
-                if let Some(offset) = pulled {
-                    send(out, Peer::Node, FreeBlocks { offsets: vec![offset] });
+                if let Some(place) = pulled {
+                    send(out, Peer::Node, FreeBlocks { offsets: vec![place.offset()] });
                 }
                 self.forget_copy_at(object, node, out);
                 Promotion::Refused

@@ -7,7 +7,7 @@
 //!
 //! It never decides whether a task is executed again: `worker/ownership/recovery.rs` does.
 
-use sooner_wire::message::{AddBorrow, Failure, FailureCode, Outcome};
+use sooner_wire::message::{AddBorrow, Failure, FailureCode, Outcome, Place};
 use sooner_wire::{ObjectId, TaskId};
 
 use super::{Made, Origin, Ownership, Record, Stale, ValueState, freed_failure};
@@ -15,8 +15,8 @@ use crate::worker::action::{Actions, Peer, send};
 
 impl Ownership {
     /// The contents of blocks are lost. Gives the objects that were there, which have no value now.
-    pub fn on_blocks_lost(&mut self, offsets: &[u64], out: &mut Actions) -> Vec<ObjectId> {
-        self.lost.extend(offsets.iter().copied());
+    pub fn on_blocks_lost(&mut self, places: &[Place], out: &mut Actions) -> Vec<ObjectId> {
+        self.lost.extend(places.iter().copied());
         let is_hit = |object: ObjectId, record: &Record| {
             record.slot.outcome().is_some_and(|outcome| self.is_lost(object, &outcome))
         };
@@ -29,9 +29,9 @@ impl Ownership {
     }
 
     /// The node uses the blocks again.
-    pub fn forget_lost(&mut self, offsets: &[u64]) {
-        for offset in offsets {
-            self.lost.swap_remove(offset);
+    pub fn forget_lost(&mut self, places: &[Place]) {
+        for place in places {
+            self.lost.swap_remove(place);
         }
     }
 
@@ -40,7 +40,7 @@ impl Ownership {
     #[must_use]
     pub fn is_lost(&self, object: ObjectId, outcome: &Outcome) -> bool {
         match outcome {
-            Outcome::Stored(location) => !self.lost.is_empty() && self.lost.contains(&location.offset),
+            Outcome::Stored(location) => !self.lost.is_empty() && self.lost.contains(&location.place()),
             Outcome::Remote(remote) => self.is_lost_at(object, remote),
             Outcome::Inline(_) | Outcome::Failed(_) => false,
         }

@@ -12,7 +12,7 @@
 //! reading. Who is in the middle of a pull from there learns that the value is not there any more, and asks
 //! for it where it is.
 
-use sooner_wire::message::{FreeAt, FreeBlocks, Location, Outcome, Relinquishing, Remote};
+use sooner_wire::message::{FreeAt, FreeBlocks, Location, Outcome, Place, Relinquishing, Remote};
 use sooner_wire::{NodeId, ObjectId};
 
 use super::{Origin, Ownership, Record, ValueState};
@@ -25,13 +25,13 @@ impl Ownership {
     /// are in use.
     #[must_use]
     pub fn movable(&self, blocks: &[Relinquishing]) -> Vec<(Relinquishing, ObjectId)> {
-        let mut copies: Map<u64, ObjectId> = Map::default();
+        let mut copies: Map<Place, ObjectId> = Map::default();
         if blocks.iter().any(|block| block.spilled.is_none()) {
-            copies = self.remotes.copies().map(|(object, at)| (at.offset, object)).collect();
+            copies = self.remotes.copies().map(|(object, at)| (at.place(), object)).collect();
         }
         let object = |block: &Relinquishing| match block.spilled {
-            None => copies.get(&block.offset).copied(),
-            Some(_) => self.given_blocks.get(&block.offset).copied(),
+            None => copies.get(&Place::of(block.offset)).copied(),
+            Some(_) => self.given_blocks.get(&Place::of(block.offset)).copied(),
         };
         let found = blocks.iter().filter_map(|block| Some((*block, object(block)?)));
         found.filter(|(block, object)| self.is_movable(*object, block)).collect()
@@ -50,7 +50,7 @@ impl Ownership {
             && !record.is_shared
             && record.waiting.is_none()
             && !record.slot.is_taken()
-            && !self.lost.contains(&block.offset)
+            && !self.lost.contains(&Place::of(block.offset))
             && !self.is_pulled(object)
     }
 
@@ -62,9 +62,10 @@ impl Ownership {
         node: NodeId,
         blocks: &[Relinquishing],
     ) -> (Vec<Relinquishing>, Vec<(Relinquishing, ObjectId)>) {
-        let wanted: Map<u64, Relinquishing> = blocks.iter().map(|block| (block.offset, *block)).collect();
-        let numbered = blocks.iter().filter_map(|block| Some((block.spilled?.offset(), *block)));
-        let numbered: Map<u64, Relinquishing> = numbered.collect();
+        let wanted: Map<Place, Relinquishing> =
+            blocks.iter().map(|block| (Place::of(block.offset), *block)).collect();
+        let numbered = blocks.iter().filter_map(|block| Some((Place::Disk(block.spilled?), *block)));
+        let numbered: Map<Place, Relinquishing> = numbered.collect();
         let (mut moved, mut movable) = (Vec::new(), Vec::new());
         for (object, record) in self.records.iter().filter(|(object, _)| object.owner() == self.me) {
             let place = match record.slot.outcome().as_deref() {
@@ -73,9 +74,9 @@ impl Ownership {
                 Some(Outcome::Inline(_) | Outcome::Failed(_)) | None => None,
             };
             let Some(place) = place.filter(|place| place.node == node) else { continue };
-            if let Some(block) = numbered.get(&place.location.offset) {
+            if let Some(block) = numbered.get(&place.location.place()) {
                 moved.push(*block);
-            } else if let Some(block) = wanted.get(&place.location.offset)
+            } else if let Some(block) = wanted.get(&place.location.place())
                 && self.is_movable_at(*object, record, &place)
             {
                 movable.push((*block, *object));
@@ -203,7 +204,7 @@ impl Ownership {
         if block.spilled.is_some() {
             mark!("a value went to disk");
             note_moved(self.records.get_mut(&object));
-            self.given_blocks.swap_remove(&at.offset);
+            self.given_blocks.swap_remove(&at.place());
             self.end_copies(object, out);
         } else {
             mark!("a copy went, and its value stayed");

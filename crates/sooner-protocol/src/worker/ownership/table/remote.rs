@@ -13,7 +13,7 @@
 //! All of it is empty as long as there is one node.
 
 use sooner_wire::message::{
-    Failure, FreeAt, FreeBlocks, HandedOver, Location, Outcome, Priority, Pull, Remote,
+    Failure, FreeAt, FreeBlocks, HandedOver, Location, Outcome, Place, Priority, Pull, Remote,
 };
 use sooner_wire::{NodeId, ObjectId, WorkerId};
 
@@ -38,7 +38,7 @@ pub(super) struct Remotes {
     handed: Map<ObjectId, Remote>,
     /// Blocks of other nodes whose contents are lost, until they are given back, or nobody is left who would
     /// say what was in them. What was in them is ours.
-    lost: Set<(NodeId, u64)>,
+    lost: Set<(NodeId, Place)>,
     /// Nodes that are gone, with all that was there. As many as there were in this process's life.
     gone: Set<NodeId>,
     /// Where borrowed values are not, until their records go: so long their owners use those blocks for
@@ -167,7 +167,7 @@ impl Ownership {
             }
             return Brought::Here;
         }
-        if !self.holds_asked_copy(object, at.offset) {
+        if !self.holds_asked_copy(object, at.place()) {
             send(out, Peer::Node, FreeBlocks { offsets: vec![at.offset] });
         }
         Brought::Nothing
@@ -215,7 +215,7 @@ impl Ownership {
         if tried.or(asked) == Some(latest) {
             self.records[&object].slot.set_elsewhere();
             if object.owner() == self.me {
-                self.remotes.lost.insert((latest.node, latest.location.offset));
+                self.remotes.lost.insert((latest.node, latest.location.place()));
             } else if tried.is_some() {
                 self.note_missing(object, latest);
             }
@@ -290,11 +290,11 @@ impl Ownership {
     /// said. Gives the objects that were there, which have no value now; those with a copy here have that
     /// one. It says nothing of borrowed values: one that is said to be there came after this process gave the
     /// block back, or its node knows that it is not there.
-    pub fn on_lost_at(&mut self, node: NodeId, offsets: &[u64], out: &mut Actions) -> Vec<ObjectId> {
-        self.remotes.lost.extend(offsets.iter().map(|offset| (node, *offset)));
+    pub fn on_lost_at(&mut self, node: NodeId, places: &[Place], out: &mut Actions) -> Vec<ObjectId> {
+        self.remotes.lost.extend(places.iter().map(|place| (node, *place)));
         let me = self.me;
         let is_hit = |object: ObjectId, remote: &Remote| {
-            object.owner() == me && remote.node == node && offsets.contains(&remote.location.offset)
+            object.owner() == me && remote.node == node && places.contains(&remote.location.place())
         };
         self.lose_places(is_hit, out)
     }
@@ -302,9 +302,9 @@ impl Ownership {
     /// Blocks of another node turned out not to be held by this process: whoever was to say what is in them
     /// is gone, and what it said has been read. That their contents were lost says nothing of what will be
     /// there.
-    pub fn forget_lost_at(&mut self, node: NodeId, offsets: &[u64]) {
-        for offset in offsets {
-            self.remotes.lost.swap_remove(&(node, *offset));
+    pub fn forget_lost_at(&mut self, node: NodeId, places: &[Place]) {
+        for place in places {
+            self.remotes.lost.swap_remove(&(node, *place));
         }
     }
 
@@ -324,7 +324,7 @@ impl Ownership {
             return Vec::new();
         }
         if object.owner() == self.me {
-            return self.on_lost_at(place.node, &[place.location.offset], out);
+            return self.on_lost_at(place.node, &[place.location.place()], out);
         }
         // What is known of it may be old, and another value in that block by now.
         self.lose_places(|lost, remote| lost == object && remote == place, out)
@@ -379,9 +379,9 @@ impl Ownership {
     /// A node leaves, or has no room: what lies in these blocks of it is brought here, if it is ours. A copy
     /// that is here already is the value from now on. The node is told as soon as it need not wait for a
     /// block any more, and asks again about those that it did not get back.
-    pub fn on_hand_over(&mut self, node: NodeId, mut offsets: Vec<u64>, out: &mut Actions) {
-        let hit: Set<u64> = offsets.iter().copied().collect();
-        let is_hit = |remote: &Remote| remote.node == node && hit.contains(&remote.location.offset);
+    pub fn on_hand_over(&mut self, node: NodeId, mut places: Vec<Place>, out: &mut Actions) {
+        let hit: Set<Place> = places.iter().copied().collect();
+        let is_hit = |remote: &Remote| remote.node == node && hit.contains(&remote.location.place());
         let is_ours = |object: &ObjectId| object.owner() == self.me;
         let copies = self.remotes.copies.iter().filter(|(object, _)| is_ours(object));
         let copied = copies.filter(|(_, copy)| copy.from.as_ref().is_some_and(is_hit));
@@ -397,11 +397,12 @@ impl Ownership {
             self.keep_copy_only(object, out);
         }
         for (object, at) in there {
-            offsets.retain(|offset| *offset != at.location.offset);
+            places.retain(|place| *place != at.location.place());
             self.remotes.handed.insert(object, at);
             self.bring(object, Priority::Argument, out);
         }
-        if !offsets.is_empty() {
+        if !places.is_empty() {
+            let offsets = places.into_iter().map(Place::offset).collect();
             send(out, Peer::Node, HandedOver { node, offsets });
         }
     }
@@ -440,9 +441,9 @@ impl Ownership {
     /// borrowed one that was said to be there may be there no more, and the block in use for one of ours that
     /// never came.
     #[must_use]
-    pub fn knows_block_at(&self, node: NodeId, offset: u64) -> bool {
+    pub fn knows_block_at(&self, node: NodeId, place: Place) -> bool {
         let me = self.me;
-        let is_there = |remote: &Remote| remote.node == node && remote.location.offset == offset;
+        let is_there = |remote: &Remote| remote.node == node && remote.location.place() == place;
         let is_latest = |record: &Record| matches!(record.slot.outcome().as_deref(), Some(Outcome::Remote(at)) if is_there(at));
         let is_ours = |object: &ObjectId| object.owner() == me;
         let below =
@@ -456,7 +457,7 @@ impl Ownership {
     /// Whether an object is not at a place of another node any more. Blocks that were lost say so of values
     /// of ours alone: only those were in them.
     pub(super) fn is_lost_at(&self, object: ObjectId, remote: &Remote) -> bool {
-        let is_in_lost = || self.remotes.lost.contains(&(remote.node, remote.location.offset));
+        let is_in_lost = || self.remotes.lost.contains(&(remote.node, remote.location.place()));
         (object.owner() == self.me && is_in_lost()) || self.remotes.gone.contains(&remote.node)
     }
 
@@ -545,7 +546,7 @@ impl Ownership {
     /// A block of another node is not needed any more. Only the owner holds it.
     pub(super) fn free_remote(&mut self, object: ObjectId, remote: &Remote, out: &mut Actions) {
         if object.owner() == self.me {
-            self.remotes.lost.swap_remove(&(remote.node, remote.location.offset));
+            self.remotes.lost.swap_remove(&(remote.node, remote.location.place()));
         }
         if object.owner() == self.me && !self.remotes.gone.contains(&remote.node) {
             send(out, Peer::Node, FreeAt { node: remote.node, offsets: vec![remote.location.offset] });

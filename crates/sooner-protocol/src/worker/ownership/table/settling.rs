@@ -2,7 +2,7 @@
 //! (`docs/adr/0015-settling-a-death.md`).
 
 use sooner_wire::limits::WORKERS_MAX;
-use sooner_wire::message::{Held, Settled};
+use sooner_wire::message::{Held, Place, Settled};
 use sooner_wire::{ObjectId, WorkerId};
 
 use super::{Origin, Ownership, Record};
@@ -118,10 +118,10 @@ impl Ownership {
 
     /// Which of these blocks are read here, whose owners are gone: a view of the value is a handle. They are
     /// held by this process from now on: given up when their records go.
-    pub fn inherit(&mut self, offsets: Vec<u64>) -> Vec<u64> {
-        self.orphans = offsets.into_iter().collect();
-        let mut read: Vec<u64> =
-            self.orphans.iter().copied().filter(|block| self.given_blocks.contains_key(block)).collect();
+    pub fn inherit(&mut self, places: &[Place]) -> Vec<Place> {
+        self.orphans = places.iter().copied().collect();
+        let mut read: Vec<Place> =
+            self.orphans.iter().copied().filter(|place| self.given_blocks.contains_key(place)).collect();
         self.borrowed_from.retain(|_, objects| {
             objects.retain(|object| {
                 let Some(record) = self.records.get_mut(object) else { return false };
@@ -132,10 +132,10 @@ impl Ownership {
                 for location in
                     record.slot.lost_outcomes().filter_map(|lost| lost.place_here()).filter(|_| is_read)
                 {
-                    if self.orphans.contains(&location.offset)
-                        && self.given_blocks.insert(location.offset, *object).is_none()
+                    if self.orphans.contains(&location.place())
+                        && self.given_blocks.insert(location.place(), *object).is_none()
                     {
-                        read.push(location.offset);
+                        read.push(location.place());
                         self.stale.entry(*object).or_default().blocks.push(location);
                         record.is_shared = true;
                     }
@@ -143,11 +143,11 @@ impl Ownership {
                 let Some(location) = record.slot.outcome().and_then(|outcome| outcome.place_here()) else {
                     return true;
                 };
-                if !self.orphans.contains(&location.offset) {
+                if !self.orphans.contains(&location.place()) {
                     return true;
                 }
-                read.push(location.offset);
-                self.given_blocks.insert(location.offset, *object);
+                read.push(location.place());
+                self.given_blocks.insert(location.place(), *object);
                 record.origin = Origin::Owned(Borrowers::default());
                 record.is_shared = true;
                 self.handed.swap_remove(object);
@@ -162,7 +162,7 @@ impl Ownership {
     /// Whether the node asked who reads a block, because its owner is gone.
     #[inline]
     #[must_use]
-    pub fn is_orphan(&self, offset: u64) -> bool {
-        !self.orphans.is_empty() && self.orphans.contains(&offset)
+    pub fn is_orphan(&self, place: Place) -> bool {
+        !self.orphans.is_empty() && self.orphans.contains(&place)
     }
 }

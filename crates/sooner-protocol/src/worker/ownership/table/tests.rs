@@ -1,6 +1,6 @@
 //! Exact actions of the ownership table, and that nothing is left over.
 
-use sooner_wire::message::{Fetch, Held, Location, Message, RemoveBorrow, Settled};
+use sooner_wire::message::{Fetch, Held, Location, Message, Place, RemoveBorrow, Settled};
 use sooner_wire::{Blob, NodeId};
 
 use super::*;
@@ -444,8 +444,8 @@ fn an_inherited_block_goes_back_to_the_node_and_is_not_reused() {
     slot.acquire();
     table.resolve(id, Outcome::Stored(Location { offset: 64, length: 10 }), &[], &mut out);
     table.on_worker_gone(FRIEND);
-    assert_eq!(table.inherit(vec![64, 128]), [64]);
-    assert!(table.is_orphan(128) && !table.is_orphan(192));
+    assert_eq!(table.inherit(&Place::all(&[64, 128])), [Place::of(64)]);
+    assert!(table.is_orphan(Place::of(128)) && !table.is_orphan(Place::of(192)));
     drop_handle(&mut table, id, &slot, &mut out);
     let mut expected = Actions::new();
     send(&mut expected, Peer::Node, FreeBlocks { offsets: vec![64] });
@@ -467,7 +467,7 @@ fn a_block_that_a_value_left_long_ago_is_not_inherited() {
     slot.lose();
     slot.fill(Outcome::Remote(Box::new(there)));
     table.on_worker_gone(FRIEND);
-    assert_eq!(table.inherit(vec![64]), [64], "somebody still reads it there");
+    assert_eq!(table.inherit(&[Place::of(64)]), [Place::of(64)], "somebody still reads it there");
     drop(reading);
     let id = object(THIRD, 2);
     let other = table.received(id);
@@ -475,5 +475,5 @@ fn a_block_that_a_value_left_long_ago_is_not_inherited() {
     table.resolve(id, Outcome::Stored(Location { offset: 128, length: 10 }), &[], &mut out);
     assert!(other.move_to(&Outcome::Remote(Box::new(there))));
     table.on_worker_gone(THIRD);
-    assert_eq!(table.inherit(vec![128]), [0; 0]);
+    assert_eq!(table.inherit(&[Place::of(128)]), []);
 }
