@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 use sooner_protocol::session::hello::{HEAD, Me, hello, on_answer, on_hello, welcome};
 use sooner_wire::frame::{HEAD_BYTES, whole_frame};
 use sooner_wire::message::Message;
-use sooner_wire::{NodeId, WorkerId};
+use sooner_wire::{DialAttempt, NodeId, WorkerId};
 
 const HERE: NodeId = NodeId(0x0b00_0000);
 const THERE: NodeId = NodeId(0x0a00_0000);
@@ -27,7 +27,7 @@ fuzz_target!(|bytes: &[u8]| {
         Err(refusal) => assert!(refusal.to_string().len() < 4096),
     }
     for to in [HEAD, WorkerId(THERE.0 + 2)] {
-        match on_answer(&message, &hello(&me, to, 7, 1, None), THERE) {
+        match on_answer(&message, &hello(&me, to, 7, DialAttempt(1), None), THERE) {
             Ok(party) => assert_eq!(party.id.node(), THERE),
             Err(refusal) => assert!(refusal.to_string().len() < 4096),
         }

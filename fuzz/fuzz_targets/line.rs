@@ -13,8 +13,8 @@ use rustix::event::epoll::{self, EventFlags};
 use sooner_protocol::session::hello::{Me, hello};
 use sooner_protocol::time::Instant;
 use sooner_runtime::transport::{EpollSession, Stream, Turn, pair};
-use sooner_wire::WorkerId;
 use sooner_wire::message::{Connect, Message, PeerWelcome};
+use sooner_wire::{DialAttempt, WorkerId};
 
 const HERE: WorkerId = WorkerId(0x0b00_0001);
 const THERE: WorkerId = WorkerId(0x0a00_0001);
@@ -27,7 +27,7 @@ fn greeting(dials: bool) -> Message {
     if dials {
         return PeerWelcome { minor: 0, features: 0, session: 7, received: 0 }.into();
     }
-    hello(&me(THERE), HERE, 9, 1, None).into()
+    hello(&me(THERE), HERE, 9, DialAttempt(1), None).into()
 }
 
 fuzz_target!(|input: &[u8]| {
