@@ -23,9 +23,7 @@
 use std::collections::VecDeque;
 
 use crate::probes::bug;
-use sooner_wire::message::{
-    DropCopy, FindNodes, JobConfig, Located, Message, Place, Promote, SpillId, WorkerGone,
-};
+use sooner_wire::message::{DropCopy, FindNodes, JobConfig, Located, Message, Promote, SpillId, WorkerGone};
 use sooner_wire::strategy::Labels;
 use sooner_wire::{
     ActorId, BlockId, FetchAttempt, LeaseId, NodeId, ObjectId, ResourceSet, ShapeId, Started, WorkerId,
@@ -244,11 +242,7 @@ pub struct NodeCore {
     pub(super) newcomers: Vec<WorkerId>,
     /// Who is served next when several wait.
     pub(super) turn: usize,
-    pub(super) is_draining: bool,
-    /// Who has been told that blocks are to be brought elsewhere, and which.
-    pub(super) handed_over: Set<(WorkerId, Place)>,
-    /// Which of these are not waited for any more.
-    pub(super) brought: Set<(WorkerId, Place)>,
+    pub(super) draining: super::draining::Draining,
     /// It is there for a program, and no work runs on it.
     pub(super) runs_nothing: bool,
     /// There are other nodes, or may be.
@@ -304,9 +298,7 @@ impl NodeCore {
             recomputes: false,
             newcomers: Vec::new(),
             turn: 0,
-            is_draining: false,
-            handed_over: Set::default(),
-            brought: Set::default(),
+            draining: super::draining::Draining::default(),
             runs_nothing: false,
             is_member: false,
             now: Instant::default(),
@@ -591,7 +583,7 @@ impl NodeCore {
         self.notify_newcomers(out);
         self.answer_late_watches(out);
         self.ask_readers(out);
-        if !self.is_draining {
+        if !self.draining.has_begun() {
             self.resume_actors(out);
             self.place_actors();
             self.place_leases(out);
@@ -604,7 +596,7 @@ impl NodeCore {
         self.now = now;
         self.give_pulls_up(now, out);
         self.attend_starving(now, out);
-        if self.is_draining {
+        if self.draining.has_begun() {
             self.take_back_leases(out);
         } else {
             self.start_workers(now, out);

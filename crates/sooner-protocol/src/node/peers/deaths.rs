@@ -464,7 +464,7 @@ impl NodeCore {
         self.tell_all(&gone.clone().into(), out);
         self.end_directions_of(worker, out);
         self.end_questions_to(worker, out);
-        self.end_hand_overs_to(worker);
+        self.draining.forget_owner(worker);
         self.orphan_blocks_of(worker, out);
     }
 

@@ -249,7 +249,7 @@ impl NodeCore {
             self.tell_all(&WorkerGone { worker, reason, all_begun, ..WorkerGone::default() }.into(), out);
             self.end_directions_of(worker, out);
             self.end_questions_to(worker, out);
-            self.end_hand_overs_to(worker);
+            self.draining.forget_owner(worker);
         }
         self.give_up_places_at(node, reason, out);
     }

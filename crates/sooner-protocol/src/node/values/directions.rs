@@ -137,7 +137,7 @@ impl NodeCore {
             return false;
         }
         let mut wanted = Vec::new();
-        let may_cache = !self.is_draining && !self.residency.is_busy(block);
+        let may_cache = !self.draining.has_begun() && !self.residency.is_busy(block);
         let keeps = !self.lost.contains(block.into()) && self.pulls.keeps(block, may_cache, &mut wanted);
         self.perform(wanted, out);
         keeps

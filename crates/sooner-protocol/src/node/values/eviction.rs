@@ -34,15 +34,16 @@ impl NodeCore {
         if self.gives_up_values() {
             self.spill_values(bytes, length_of, out);
             if self.is_spilling() || (self.spills && !self.residency.has_unwritten()) {
-                return self.is_spilling() || !self.handed_over.is_empty();
+                return self.is_spilling() || self.draining.waits();
             }
         }
         let is_leaving = self.pulls.leaving_bytes() > 0;
-        if !self.is_member || self.is_draining {
-            return is_leaving || !self.handed_over.is_empty();
+        if !self.is_member || self.draining.has_begun() {
+            return is_leaving || self.draining.waits();
         }
         // First those of which the owner has not said yet that it has them, or cannot have them.
-        let (again, new): (Vec<_>, Vec<_>) = self.movable().partition(|value| self.brought.contains(value));
+        let (again, new): (Vec<_>, Vec<_>) =
+            self.movable().partition(|value| self.draining.is_brought(value));
         let mut left = bytes.saturating_sub(self.pulls.leaving_bytes());
         let mut by_owner: Map<WorkerId, Vec<Place>> = Map::default();
         for (owner, place) in new.into_iter().chain(again) {
@@ -54,8 +55,7 @@ impl NodeCore {
                 continue;
             }
             left = left.saturating_sub(length);
-            self.brought.swap_remove(&(owner, place));
-            if self.handed_over.insert((owner, place)) {
+            if self.draining.ask((owner, place)) {
                 by_owner.entry(owner).or_default().push(place);
             }
         }
@@ -64,7 +64,7 @@ impl NodeCore {
             mark!("a node without room had values brought elsewhere");
             ask_to_bring(node, owner, &places, out);
         }
-        is_leaving || !self.handed_over.is_empty()
+        is_leaving || self.draining.waits()
     }
 
     /// The block that is free when an owner has brought home what it holds here. With a disk that is only

@@ -315,7 +315,7 @@ impl NodeCore {
         out: &mut NodeActions,
     ) {
         for place in free.offsets.iter().map(|offset| Place::of(*offset)) {
-            self.note_left(from, place);
+            self.draining.on_given_back(from, place);
             if self.holders.release(place, from) {
                 self.free_place(place, out);
             }

@@ -34,7 +34,7 @@ impl NodeCore {
     /// Gives workers to placements until an actor has got one: true then. Its callers hear of that before
     /// anybody hears of what is assigned next.
     pub(crate) fn assign_workers(&mut self, out: &mut NodeActions) -> bool {
-        if self.is_draining {
+        if self.draining.has_begun() {
             return false;
         }
         // Only a job's own workers serve it, and one job that waits for them holds up no other.

@@ -42,7 +42,7 @@ impl NodeCore {
         if self.runs_nothing {
             return refuse(self.id(), (client, shape), "that node runs no work", true, out);
         }
-        if self.is_draining {
+        if self.draining.has_begun() {
             return refuse(self.id(), (client, shape), "its node is about to end", false, out);
         }
         if let Some(why) = self.cannot_start(job) {
@@ -162,7 +162,7 @@ impl NodeCore {
         self.ask_owners_again(node, out);
         self.ask_for_blocks_again(node, out);
         self.ask_to_promote_again(node, out);
-        self.hand_over_again(node);
+        self.draining.ask_node_again(node);
         self.forget_lender(node);
         let guests = self.askers.keys().copied().filter(|id| id.node() == node);
         for guest in guests.collect::<Vec<_>>() {
