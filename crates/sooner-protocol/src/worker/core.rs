@@ -50,9 +50,7 @@ pub struct WorkerCore {
     pub(super) callers: Callers,
     pub(super) execution: Execution,
     pub(super) instance: Instance,
-    pub(super) functions: Map<FunctionId, Arc<Define>>,
-    /// Functions each peer knows.
-    pub(super) defined: Map<WorkerId, Set<FunctionId>>,
+    pub(super) functions: super::functions::Functions,
     pub(super) creations: Map<ActorId, ActorDemand>,
     /// Objects of this process that the checkpoints of actors refer to.
     pub(super) kept_for: Map<ActorId, Vec<ObjectId>>,
@@ -106,8 +104,7 @@ impl WorkerCore {
             callers: Callers::default(),
             execution: Execution::default(),
             instance: Instance::default(),
-            functions: Map::default(),
-            defined: Map::default(),
+            functions: super::functions::Functions::default(),
             creations: Map::default(),
             kept_for: Map::default(),
             groups: super::groups::Groups::default(),
@@ -157,13 +154,13 @@ impl WorkerCore {
 
     /// Makes a function known; references in its code are pinned for the job.
     pub fn define(&mut self, define: Define) {
-        if self.functions.contains_key(&define.function) {
+        if self.functions.contains(define.function) {
             return;
         }
         for object in &define.references {
             self.ownership.add_use(*object);
         }
-        self.functions.insert(define.function, Arc::new(define));
+        self.functions.insert(define);
     }
 
     /// Functions and classes that are known here.
@@ -175,7 +172,7 @@ impl WorkerCore {
     /// A function that was defined here or by a caller.
     #[must_use]
     pub fn function(&self, function: FunctionId) -> Option<Arc<Define>> {
-        self.functions.get(&function).cloned()
+        self.functions.get(function).cloned()
     }
 
     /// Submits a task or an actor call. `slots` receive the outcomes of its returns.
@@ -372,11 +369,8 @@ impl WorkerCore {
         gpus: Vec<u32>,
         out: &mut Actions,
     ) {
-        let knows = |known: &Set<FunctionId>| known.contains(&spec.function);
-        if spec.function != FunctionId(0) && !self.defined.get(&worker).is_some_and(knows) {
-            self.defined.entry(worker).or_default().insert(spec.function);
-            let define = self.functions.get(&spec.function).expect("defined before it is submitted");
-            send(out, Peer::Worker(worker), (**define).clone());
+        if let Some(define) = self.functions.first_for(worker, spec.function) {
+            send(out, Peer::Worker(worker), define.clone());
         }
         let dependencies = self.dependencies_of(&spec, Some(worker));
         if dependencies.iter().any(|dependency| self.may_be_awaited(&dependency.outcome, worker)) {

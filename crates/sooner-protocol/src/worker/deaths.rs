@@ -13,7 +13,7 @@ use crate::probes::{bug, mark};
 impl WorkerCore {
     pub(super) fn on_worker_gone(&mut self, gone: &WorkerGone, out: &mut Actions) {
         let worker = gone.worker;
-        self.defined.swap_remove(&worker);
+        self.functions.forget_process(worker);
         self.full_lines.swap_remove(&worker);
         let tasks = self.leases.on_worker_gone(worker);
         let is_news = !self.ownership.is_gone(worker);

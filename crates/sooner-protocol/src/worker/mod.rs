@@ -13,6 +13,7 @@ pub mod calls;
 mod core;
 mod deaths;
 pub mod execution;
+mod functions;
 mod groups;
 pub mod memory;
 mod messages;

@@ -127,7 +127,7 @@ impl WorkerCore {
     }
 
     fn name_of(&self, function: FunctionId) -> Option<String> {
-        self.functions.get(&function).map(|define| define.name.as_str().to_owned())
+        self.functions.get(function).map(|define| define.name.as_str().to_owned())
     }
 }
 

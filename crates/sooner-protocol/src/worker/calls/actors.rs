@@ -81,7 +81,7 @@ impl WorkerCore {
 
     pub(in crate::worker) fn request_actor(&mut self, spec: &Arc<TaskSpec>, out: &mut Actions) {
         let demand = self.creations.get(&spec.task).expect("created here").clone();
-        let class = self.functions.get(&spec.function).expect("defined before it is created");
+        let class = self.functions.get(spec.function).expect("defined before it is created");
         let message = CreateActor {
             actor: spec.task,
             placement: demand.placement,

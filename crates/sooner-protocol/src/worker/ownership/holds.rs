@@ -123,7 +123,7 @@ impl WorkerCore {
             let like = Hold { kind: hold::CONTAINED, object: Some(object), ..Hold::default() };
             inner.iter().for_each(|inner| holds.add(*inner, &like));
         }
-        for define in self.functions.values().filter(|define| !define.references.is_empty()) {
+        for define in self.functions.all().filter(|define| !define.references.is_empty()) {
             let like = Hold { kind: hold::FUNCTION, name: Some(define.name.as_str()), ..Hold::default() };
             define.references.iter().for_each(|object| holds.add(*object, &like));
         }

@@ -102,7 +102,7 @@ impl WorkerCore {
         if self.tiny_tasks < TINY_TASKS {
             return;
         }
-        let Some(define) = self.functions.get(&function) else { return };
+        let Some(define) = self.functions.get(function) else { return };
         let place = define.place.as_ref().map_or(String::new(), |place| format!("{}: ", place.as_str()));
         out.push(Action::Warn(format!(
             "{place}{TINY_TASKS} tasks took less than {} us each, the last of them {}(); handing such a task over takes as long. Let one task do many of them, or use sooner.Executor().map(..., chunksize=n)",
