@@ -27,7 +27,8 @@ use super::calls::actors::{ActorDemand, unborn_failure};
 use super::execution::{Execution, Instance};
 use super::ownership::{Lineage, Ownership, Slot};
 use super::tasks::{
-    Delays, Leases, Pending, Pendings, State, Streams, TaskEvents, Timestamps, argument_bytes_max, code_of,
+    Delays, Leases, Pending, Pendings, State, Streams, TaskEvents, Timestamps, TinyTasks, argument_bytes_max,
+    code_of,
 };
 use crate::table::{Map, Set};
 use crate::time::Instant;
@@ -42,8 +43,7 @@ pub struct WorkerCore {
     pub(super) lost_on_arrival: Vec<ObjectId>,
     pub(super) pendings: Pendings,
     pub(super) streams: Streams,
-    /// Tasks of ours that took next to no time; counted until somebody was told.
-    pub(super) tiny_tasks: u32,
+    pub(super) tiny_tasks: TinyTasks,
     pub(super) leases: Leases,
     /// Processes of other nodes to which nothing is pushed for now.
     pub(super) full_lines: Set<WorkerId>,
@@ -98,7 +98,7 @@ impl WorkerCore {
             lost_on_arrival: Vec::new(),
             pendings: Pendings::default(),
             streams: Streams::default(),
-            tiny_tasks: 0,
+            tiny_tasks: TinyTasks::default(),
             leases: Leases::default(),
             full_lines: Set::default(),
             callers: Callers::default(),

@@ -171,9 +171,8 @@ mod tests {
     use sooner_wire::{Blob, LeaseId, Name, ResourceSet, WorkerId};
 
     use super::*;
-    use crate::worker::action::{Action, Actions, Peer};
+    use crate::worker::action::{Actions, Peer};
     use crate::worker::ownership::Slot;
-    use crate::worker::tasks::replies::{TINY_NANOS, TINY_TASKS};
 
     const ME: WorkerId = WorkerId(1);
     const WORKER: WorkerId = WorkerId(5);
@@ -260,21 +259,6 @@ mod tests {
         assert_eq!((label.name.as_str(), label.function.as_str(), label.kind), ("shown", "f", 0));
         assert_eq!(core.counts(), Counts { submitted: 2, finished: 1, failed: 0, retried: 0 });
         drop(slots);
-    }
-
-    #[test]
-    fn very_many_tiny_tasks_are_noticed_once() {
-        let mut core = core();
-        let mut out = Actions::new();
-        (1..TINY_TASKS).for_each(|_| core.notice_tiny(FunctionId(3), TINY_NANOS - 1, &mut out));
-        core.notice_tiny(FunctionId(3), TINY_NANOS, &mut out);
-        assert_eq!(out, []);
-        (0..2).for_each(|_| core.notice_tiny(FunctionId(3), 0, &mut out));
-        let [Action::Warn(text)] = &out[..] else { panic!("one warning, not {out:?}") };
-        assert!(
-            text.starts_with("x.py:3: 500000 tasks took less than 2 us each, the last of them f();"),
-            "{text}"
-        );
     }
 
     #[test]

@@ -11,11 +11,12 @@ mod leases;
 mod locality;
 mod pending;
 mod queue;
-pub(super) mod replies;
+mod replies;
 pub(super) mod retrying;
 mod run_time;
 mod streaming;
 mod streams;
+mod tiny;
 
 pub use delays::Delays;
 pub use events::{Counts, RECORD_BYTES, Record, TaskEvents, Timestamps, code_of};
@@ -24,3 +25,4 @@ pub use leases::{Lease, Leases, PushTo, Replied, argument_bytes_max};
 pub use pending::{Pending, Pendings, State};
 pub use run_time::RunTime;
 pub use streams::{Arrival, Stream, Streams};
+pub use tiny::TinyTasks;

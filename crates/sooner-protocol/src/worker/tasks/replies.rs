@@ -6,17 +6,12 @@ use sooner_wire::message::{Outcome, Reply, Return, TaskKind, TasksReturned};
 use sooner_wire::{FunctionId, WorkerId};
 
 use super::cancelling::cancelled_failure;
-use super::{Pending, Replied, State, Stream};
+use super::{Pending, Replied, State, Stream, tiny};
 use crate::pace::pause_after;
 use crate::probes::mark;
 use crate::time::Instant;
 use crate::worker::WorkerCore;
 use crate::worker::action::{Action, Actions};
-
-/// A task that runs shorter than this (nanoseconds) costs more to hand over than to run.
-pub(in crate::worker) const TINY_NANOS: u64 = 2_000;
-/// So many of them are worth a word.
-pub(in crate::worker) const TINY_TASKS: u32 = 500_000;
 
 /// After so many times the pause of a task that lacks room does not get longer: it is less than a second.
 const GAVE_WAY_MAX: u8 = 5;
@@ -94,21 +89,12 @@ impl WorkerCore {
     }
 
     /// Many tasks in a row that took less than handing them over are worth a word, once.
-    pub(in crate::worker) fn notice_tiny(&mut self, function: FunctionId, nanos: u64, out: &mut Actions) {
-        if nanos >= TINY_NANOS || self.tiny_tasks >= TINY_TASKS {
-            return;
+    fn notice_tiny(&mut self, function: FunctionId, nanos: u64, out: &mut Actions) {
+        if self.tiny_tasks.note(nanos)
+            && let Some(define) = self.functions.get(function)
+        {
+            out.push(Action::Warn(tiny::warning(define)));
         }
-        self.tiny_tasks += 1;
-        if self.tiny_tasks < TINY_TASKS {
-            return;
-        }
-        let Some(define) = self.functions.get(function) else { return };
-        let place = define.place.as_ref().map_or(String::new(), |place| format!("{}: ", place.as_str()));
-        out.push(Action::Warn(format!(
-            "{place}{TINY_TASKS} tasks took less than {} us each, the last of them {}(); handing such a task over takes as long. Let one task do many of them, or use sooner.Executor().map(..., chunksize=n)",
-            TINY_NANOS / 1000,
-            define.name.as_str()
-        )));
     }
 
     pub(in crate::worker) fn end(&mut self, number: u64, worker: WorkerId, reply: Reply, out: &mut Actions) {
