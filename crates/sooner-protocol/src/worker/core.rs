@@ -60,13 +60,8 @@ pub struct WorkerCore {
     pub(super) lent: Vec<(WorkerId, Vec<ObjectId>)>,
     /// How often this process was lent a value in a block of a dead owner.
     pub(super) orphans_met: u64,
-    /// The node would have this process end, and hears when nobody needs it any more.
-    pub(super) is_kept: bool,
     pub(super) suspension: super::execution::suspending::Suspension,
-    /// It takes no more tasks.
-    pub(super) is_retired: bool,
-    /// An object that others need, as far as is known.
-    pub(super) needed_for: Option<ObjectId>,
+    pub(super) need: super::needed::Need,
     /// How often the node hears that a block changes hands: more than once only to measure what that costs.
     pub(super) pins: u32,
     /// Tasks whose last dependency got its outcome: worked off in a loop, because a failure may run down a
@@ -110,10 +105,8 @@ impl WorkerCore {
             groups: super::groups::Groups::default(),
             lent: Vec::new(),
             orphans_met: 0,
-            is_kept: false,
             suspension: super::execution::suspending::Suspension::default(),
-            is_retired: false,
-            needed_for: None,
+            need: super::needed::Need::default(),
             pins: 1,
             unblocked: VecDeque::new(),
             delays: Delays::default(),

@@ -4,14 +4,32 @@
 //! The node asks once. A worker that is needed says so, and once more when it is not any more; then the node
 //! asks again. Nothing is asked or looked at in turns.
 
-use sooner_wire::ActorId;
 use sooner_wire::message::{Needed, Retired};
+use sooner_wire::{ActorId, ObjectId};
 
 use super::WorkerCore;
 use super::action::{Actions, Peer, send};
 use super::calls::ActorPlace;
 use super::calls::actors::ActorDemand;
 use crate::probes::bug;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Need {
+    /// The node would have this process end, and hears when nobody needs it any more.
+    is_awaited: bool,
+    /// It takes no more tasks.
+    is_retired: bool,
+    /// An object that others need, as far as is known.
+    object: Option<ObjectId>,
+}
+
+impl Need {
+    /// Whether this process takes no more tasks.
+    pub(super) fn is_retired(&self) -> bool {
+        self.is_retired
+    }
+}
 
 impl WorkerCore {
     /// Whether others would miss this process while it executes nothing.
@@ -20,7 +38,7 @@ impl WorkerCore {
         if bug!(OwnerEndedWhileIdle) {
             return false;
         }
-        self.has_submitted() || self.ownership.borrowed_one(self.needed_for).is_some()
+        self.has_submitted() || self.ownership.borrowed_one(self.need.object).is_some()
     }
 
     fn has_submitted(&self) -> bool {
@@ -45,7 +63,7 @@ impl WorkerCore {
         if !self.is_needed() {
             return false;
         }
-        self.is_retired = true;
+        self.need.is_retired = true;
         send(out, Peer::Node, Retired {});
         send(out, caller, Retired {});
         true
@@ -53,20 +71,20 @@ impl WorkerCore {
 
     /// The node would have this process end, which is needed.
     pub(super) fn refuse_to_end(&mut self, out: &mut Actions) {
-        self.is_kept = true;
+        self.need.is_awaited = true;
         send(out, Peer::Node, Needed { is_needed: true });
     }
 
     /// Something has changed: the node hears it when nobody needs this process any more.
     #[inline]
     pub(super) fn end_need(&mut self, out: &mut Actions) {
-        if !self.is_kept || self.has_submitted() {
+        if !self.need.is_awaited || self.has_submitted() {
             return;
         }
         // Most often the object that was looked at the last time is borrowed still.
-        self.needed_for = self.ownership.borrowed_one(self.needed_for);
-        if self.needed_for.is_none() {
-            self.is_kept = false;
+        self.need.object = self.ownership.borrowed_one(self.need.object);
+        if self.need.object.is_none() {
+            self.need.is_awaited = false;
             send(out, Peer::Node, Needed { is_needed: false });
         }
     }

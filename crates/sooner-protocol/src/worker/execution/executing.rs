@@ -20,7 +20,7 @@ impl WorkerCore {
         }
         let hears = self.learns_of_losses(from, &push);
         let incoming = self.meet_arguments(from, push, out);
-        if self.is_retired && matches!(incoming.push.spec.kind, TaskKind::Task(_)) {
+        if self.need.is_retired() && matches!(incoming.push.spec.kind, TaskKind::Task(_)) {
             // Whoever has its lease has not heard of it, or got it since.
             self.give_back(vec![incoming], out);
             return send(out, from, Retired {});
