@@ -69,7 +69,7 @@ SPREAD: dict[str, int] = {
     "crates/sooner-protocol::NodeCore": 32,
     "crates/sooner-protocol::Ownership": 10,
     "crates/sooner-protocol::Pulls": 5,
-    "crates/sooner-protocol::WorkerCore": 25,
+    "crates/sooner-protocol::WorkerCore": 22,
     "crates/sooner-runtime::Client": 7,
     "crates/sooner-runtime::Service": 16,
     "crates/sooner-sim::World": 52,

@@ -25,7 +25,7 @@ use super::action::{Action, Actions, Peer, send};
 use super::calls::Callers;
 use super::calls::actors::{ActorDemand, unborn_failure};
 use super::execution::{Execution, Instance};
-use super::ownership::{Lineage, Ownership, Slot};
+use super::ownership::{Lent, Lineage, Ownership, Slot};
 use super::tasks::{
     Delays, Leases, Pending, Pendings, State, Streams, TaskEvents, Timestamps, TinyTasks, argument_bytes_max,
     code_of,
@@ -55,9 +55,7 @@ pub struct WorkerCore {
     /// Objects of this process that the checkpoints of actors refer to.
     pub(super) kept_for: Map<ActorId, Vec<ObjectId>>,
     pub(super) groups: super::groups::Groups,
-    /// Arguments of tasks and calls that were with processes which are gone: used until their deaths are
-    /// settled.
-    pub(super) lent: Vec<(WorkerId, Vec<ObjectId>)>,
+    pub(super) lent: Lent,
     /// How often this process was lent a value in a block of a dead owner.
     pub(super) orphans_met: u64,
     pub(super) suspension: super::execution::suspending::Suspension,
@@ -103,7 +101,7 @@ impl WorkerCore {
             creations: Map::default(),
             kept_for: Map::default(),
             groups: super::groups::Groups::default(),
-            lent: Vec::new(),
+            lent: Lent::default(),
             orphans_met: 0,
             suspension: super::execution::suspending::Suspension::default(),
             need: super::needed::Need::default(),

@@ -1,13 +1,18 @@
-//! The end of another process: what it executed for this one, owned, and had pushed here.
+//! The end of another process: what it executed for this one, owned, and had pushed here. What it had from
+//! this one, and this one from it, stays until everybody has been heard
+//! (`docs/adr/0015-settling-a-death.md`).
 
-use sooner_wire::message::{Failure, FailureCode, Outcome, TaskKind, TaskSpec, WorkerGone};
+use sooner_wire::message::{
+    Failure, FailureCode, HeldFrom, Outcome, Settled, TaskKind, TaskSpec, WorkerGone,
+};
 use sooner_wire::{ObjectId, TaskId, WorkerId};
 
 use super::WorkerCore;
-use super::action::Actions;
-use super::core::hex;
+use super::action::{Actions, Peer, send};
+use super::calls::{ActorPlace, replaying};
+use super::core::{hex, uses};
 use super::tasks::cancelling::cancelled_failure;
-use super::tasks::{State, retrying};
+use super::tasks::{State, replies};
 use crate::probes::{bug, mark};
 
 impl WorkerCore {
@@ -39,6 +44,46 @@ impl WorkerCore {
         for shape in self.leases.shape_ids() {
             self.dispatch(shape, out);
         }
+    }
+
+    /// A process died with tasks, calls or an actor of ours. It may have lent their arguments on, so they
+    /// stay used.
+    fn keep_lent(&mut self, gone: WorkerId, tasks: &[u64]) {
+        let calls = self.callers.in_flight();
+        let pushed = tasks.iter().copied().chain(calls).filter_map(|number| self.pendings.get(number));
+        let mut lent: Vec<ObjectId> = pushed
+            .filter(|pending| matches!(pending.state, State::Pushed { worker, .. } if worker == gone))
+            .flat_map(|pending| uses(&pending.spec))
+            .collect();
+        // Where an actor was that this process has ended is not known any more.
+        let may_be_there = |place: Option<&ActorPlace>| match place {
+            Some(ActorPlace::At { worker, .. }) => *worker == gone,
+            Some(ActorPlace::Dead(_) | ActorPlace::OutOfReach(_)) => true,
+            Some(ActorPlace::Pending) | None => false,
+        };
+        let actors = self.creations.keys().filter(|actor| may_be_there(self.callers.place(**actor)));
+        let constructors = actors.filter_map(|actor| self.pendings.get(actor.number));
+        lent.extend(constructors.flat_map(|pending| uses(&pending.spec)));
+        let ghosts = self.callers.ghosts(|place| may_be_there(Some(place)));
+        lent.extend(ghosts.flat_map(replaying::arguments));
+        if !lent.is_empty() {
+            lent.iter().for_each(|object| self.ownership.add_use(*object));
+            self.lent.insert(gone, lent);
+        }
+    }
+
+    /// Says what this process holds of a dead one.
+    fn report_held(&mut self, gone: WorkerId, out: &mut Actions) {
+        let lent = self.execution.lent_by(gone);
+        let held = self.ownership.held_from(gone, &lent);
+        send(out, Peer::Node, HeldFrom { gone, held });
+    }
+
+    /// Everybody has been heard.
+    pub(super) fn on_settled(&mut self, settled: &Settled, out: &mut Actions) {
+        self.ownership.on_settled(settled, out);
+        self.lent.settle(&settled.gone).for_each(|object| self.ownership.end_use(object, out));
+        self.forget_dropped_actors();
     }
 
     /// How many of the tasks that were pushed there may have begun. They run in the order they were pushed:
@@ -96,7 +141,7 @@ impl WorkerCore {
             return self.fail(number, &cancelled_failure(task), out);
         }
         if maybe_executed && pending.retries == 0 {
-            let failure = retrying::crashed_failure(&pending.spec, reason);
+            let failure = replies::crashed_failure(&pending.spec, reason);
             return self.fail(number, &failure, out);
         }
         if maybe_executed {

@@ -131,8 +131,8 @@ impl WorkerCore {
             let like = Hold { kind: hold::CHECKPOINT, ..Hold::default() };
             kept.iter().for_each(|object| holds.add(*object, &like));
         }
-        for (gone, lent) in &self.lent {
-            let task = Some(TaskId { owner: *gone, number: 0 });
+        for (gone, lent) in self.lent.iter() {
+            let task = Some(TaskId { owner: gone, number: 0 });
             let like = Hold { kind: hold::LENT, task, ..Hold::default() };
             lent.iter().for_each(|object| holds.add(*object, &like));
         }

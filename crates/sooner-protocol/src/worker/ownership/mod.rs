@@ -3,16 +3,16 @@
 mod borrowers;
 mod directory;
 mod holds;
+mod lent;
 mod lineage;
-mod promotion;
 pub(super) mod recovery;
 mod remote;
-mod settling;
 mod slot;
 mod table;
 
 pub use borrowers::{Borrowers, Return};
 pub use directory::{Assigned, ChainAction, ChainLimits, Chains};
+pub use lent::Lent;
 pub use lineage::{Finished, Lineage};
 pub use slot::{Place, Reading, Slot};
 pub use table::{Brought, Made, Origin, Ownership, Promotion, Record};

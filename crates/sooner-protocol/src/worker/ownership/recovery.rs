@@ -13,10 +13,12 @@
 
 use std::sync::Arc;
 
-use sooner_wire::message::{Dependency, Failure, FailureCode, Missing, Outcome, Place, TaskKind, TaskSpec};
-use sooner_wire::{ObjectId, TaskId};
+use sooner_wire::message::{
+    Dependency, Failure, FailureCode, Missing, Outcome, Place, Promoted, TaskKind, TaskSpec,
+};
+use sooner_wire::{NodeId, ObjectId, TaskId};
 
-use super::{Finished, Made};
+use super::{Finished, Made, Promotion};
 use crate::probes::mark;
 use crate::table::Set;
 use crate::worker::WorkerCore;
@@ -134,6 +136,22 @@ impl WorkerCore {
                     self.release_lineage(&finished, out);
                 }
             }
+        }
+    }
+
+    /// A node was asked for its copy of a value of ours, and has answered.
+    pub(in crate::worker) fn on_promoted(&mut self, answer: &Promoted, out: &mut Actions) {
+        match self.ownership.on_promoted(answer, out) {
+            Promotion::Taken(outcome, contained) => self.resolve(answer.object, outcome, &contained, out),
+            // The next node is asked, or the value is made again, unless it is there or is being made.
+            Promotion::Refused | Promotion::Unwanted => self.recover(answer.object, out),
+        }
+    }
+
+    /// A node is gone that may have been asked for copies.
+    pub(in crate::worker) fn end_promotions_at(&mut self, node: NodeId, out: &mut Actions) {
+        for object in self.ownership.end_promotions_at(node) {
+            self.recover(object, out);
         }
     }
 
