@@ -22,8 +22,8 @@ use sooner_wire::resources::size;
 use sooner_wire::{ActorId, FunctionId, ObjectId, ResourceSet, ShapeId, TaskId, WorkerId};
 
 use super::action::{Action, Actions, Peer, send};
-use super::calls::Callers;
 use super::calls::actors::{ActorDemand, unborn_failure};
+use super::calls::{Callers, KeptObjects};
 use super::execution::{Execution, Instance};
 use super::ownership::{Lent, Lineage, Ownership, Slot};
 use super::tasks::{
@@ -52,12 +52,9 @@ pub struct WorkerCore {
     pub(super) instance: Instance,
     pub(super) functions: super::functions::Functions,
     pub(super) creations: Map<ActorId, ActorDemand>,
-    /// Objects of this process that the checkpoints of actors refer to.
-    pub(super) kept_for: Map<ActorId, Vec<ObjectId>>,
+    pub(super) kept_objects: KeptObjects,
     pub(super) groups: super::groups::Groups,
     pub(super) lent: Lent,
-    /// How often this process was lent a value in a block of a dead owner.
-    pub(super) orphans_met: u64,
     pub(super) suspension: super::execution::suspending::Suspension,
     pub(super) need: super::needed::Need,
     /// How often the node hears that a block changes hands: more than once only to measure what that costs.
@@ -99,10 +96,9 @@ impl WorkerCore {
             instance: Instance::default(),
             functions: super::functions::Functions::default(),
             creations: Map::default(),
-            kept_for: Map::default(),
+            kept_objects: KeptObjects::default(),
             groups: super::groups::Groups::default(),
             lent: Lent::default(),
-            orphans_met: 0,
             suspension: super::execution::suspending::Suspension::default(),
             need: super::needed::Need::default(),
             pins: 1,

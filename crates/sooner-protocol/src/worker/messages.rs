@@ -143,7 +143,7 @@ impl WorkerCore {
         let read = self.ownership.inherit(&Place::all(&question.offsets));
         offsets.extend(read.into_iter().map(Place::offset).filter(|block| !is_kept(*block)));
         let offsets = if bug!(BlockOfDeadOwnerFreed) { Vec::new() } else { offsets };
-        let lent = Some(self.orphans_met);
+        let lent = Some(self.ownership.orphans_met());
         send(out, Peer::Node, StillRead { round: question.round, offsets, lent });
     }
 

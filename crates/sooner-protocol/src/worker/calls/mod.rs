@@ -4,8 +4,10 @@
 pub(super) mod actors;
 mod caller;
 mod checkpoint;
+mod kept_objects;
 pub(super) mod replaying;
 
 pub use actors::ActorDemand;
 pub use caller::{ActorPlace, Callers, Interrupted};
 pub use checkpoint::Kept;
+pub use kept_objects::KeptObjects;

@@ -214,19 +214,12 @@ impl WorkerCore {
     pub(in crate::worker) fn on_keep_objects(&mut self, keep: KeepObjects, out: &mut Actions) {
         let KeepObjects { actor, objects, more } = keep;
         if more == Some(true) {
-            let kept = self.kept_for.entry(actor).or_default();
-            for object in objects.into_iter().filter(|object| !kept.contains(object)).collect::<Vec<_>>() {
-                self.ownership.add_use(object);
-                kept.push(object);
-            }
-            return;
+            let new = self.kept_objects.extend(actor, objects);
+            return new.iter().for_each(|object| self.ownership.add_use(*object));
         }
         objects.iter().for_each(|object| self.ownership.add_use(*object));
-        let before = match objects.is_empty() {
-            true => self.kept_for.swap_remove(&actor),
-            false => self.kept_for.insert(actor, objects),
-        };
-        before.into_iter().flatten().for_each(|object| self.ownership.end_use(object, out));
+        let before = self.kept_objects.replace(actor, objects);
+        before.into_iter().for_each(|object| self.ownership.end_use(object, out));
     }
 }
 

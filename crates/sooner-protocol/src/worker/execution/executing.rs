@@ -64,7 +64,7 @@ impl WorkerCore {
         for dependency in &mut push.dependencies {
             let mut met = MetDependency::default();
             if let Outcome::Stored(location) = dependency.outcome {
-                self.orphans_met += u64::from(self.ownership.is_orphan(location.place()));
+                self.ownership.meet_block(location.place());
                 let slot = self.ownership.begin_loan(dependency.object);
                 if self.ownership.is_lost(dependency.object, &dependency.outcome)
                     && let Some(latest) = slot.outcome()

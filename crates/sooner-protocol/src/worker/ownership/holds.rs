@@ -127,10 +127,8 @@ impl WorkerCore {
             let like = Hold { kind: hold::FUNCTION, name: Some(define.name.as_str()), ..Hold::default() };
             define.references.iter().for_each(|object| holds.add(*object, &like));
         }
-        for kept in self.kept_for.values() {
-            let like = Hold { kind: hold::CHECKPOINT, ..Hold::default() };
-            kept.iter().for_each(|object| holds.add(*object, &like));
-        }
+        let like = Hold { kind: hold::CHECKPOINT, ..Hold::default() };
+        self.kept_objects.all().for_each(|object| holds.add(object, &like));
         for (gone, lent) in self.lent.iter() {
             let task = Some(TaskId { owner: gone, number: 0 });
             let like = Hold { kind: hold::LENT, task, ..Hold::default() };

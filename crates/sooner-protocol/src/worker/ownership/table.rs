@@ -192,6 +192,8 @@ pub struct Ownership {
     failures: u64,
     /// Blocks of dead owners, of which the node asked last whether they are read here.
     orphans: Set<Place>,
+    /// How often this process was lent a value in one of these, or in an earlier one.
+    orphans_met: u64,
     remotes: Remotes,
     /// Who pulls our values from whom.
     directory: Directory,
@@ -231,6 +233,7 @@ impl Ownership {
             given_blocks: Map::default(),
             failures: 0,
             orphans: Set::default(),
+            orphans_met: 0,
             remotes: Remotes::default(),
             directory: Directory::default(),
             promotions: Promotions::default(),

@@ -159,6 +159,18 @@ impl Ownership {
         read
     }
 
+    /// A value at this place was lent to this process: counted if its owner is gone.
+    #[inline]
+    pub fn meet_block(&mut self, place: Place) {
+        self.orphans_met += u64::from(self.is_orphan(place));
+    }
+
+    /// How often this process was lent a value in a block of a dead owner.
+    #[must_use]
+    pub fn orphans_met(&self) -> u64 {
+        self.orphans_met
+    }
+
     /// Whether the node asked who reads a block, because its owner is gone.
     #[inline]
     #[must_use]
