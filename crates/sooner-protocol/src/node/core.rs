@@ -473,7 +473,10 @@ impl NodeCore {
             Message::Unblocked(_) => self.on_blocked(from, false),
             Message::Needed(needed) => self.on_needed(from, needed.is_needed, now, out),
             Message::Retired(_) => self.on_retired(from, out),
-            Message::Suspended(said) => self.on_suspended(from, said.actor, said.is_ready),
+            Message::Suspended(said) => {
+                let resources = &mut self.resources;
+                self.local_actors.on_suspended(from, said.actor, said.is_ready, resources);
+            }
             Message::Connect(connect) => self.on_connect(from, connect.worker, out),
             Message::CreateActor(create) => self.on_create_actor(from, create, out),
             Message::Checkpoint(checkpoint) => self.on_checkpoint(from, checkpoint, out),
@@ -584,7 +587,7 @@ impl NodeCore {
         self.answer_late_watches(out);
         self.ask_readers(out);
         if !self.draining.has_begun() {
-            self.resume_actors(out);
+            self.local_actors.resume(&mut self.resources, out);
             self.place_actors();
             self.place_leases(out);
         }

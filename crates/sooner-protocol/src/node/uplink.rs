@@ -52,7 +52,7 @@ impl Member {
     pub fn new(total: ResourceSet, first_worker: u64, pool_size: usize) -> Self {
         let mut node = NodeCore::new(total, first_worker, pool_size);
         node.join_cluster();
-        node.keep_snapshots();
+        node.local_actors.keep_snapshots();
         let (jobs, remote_jobs, requests) = (Map::default(), RemoteJobs::default(), Requests::default());
         Self {
             node,
@@ -111,7 +111,7 @@ impl Member {
         if let Message::ActorReady(ready) = &message
             && ready.failure.is_none()
         {
-            self.node.note_ready(ready.actor);
+            self.node.local_actors.note_ready(ready.actor);
         }
         let begin = out.len();
         let left = self.node.on_message(from, message, now, out);
@@ -125,7 +125,7 @@ impl Member {
             return self.on_job_news(*job, now, out);
         }
         if let Some((process, checkpoint)) = self.requests.take_checkpoint(&word) {
-            self.node.note_checkpoint(process, *checkpoint);
+            self.node.local_actors.note_checkpoint(process, *checkpoint);
         }
         if let ToNode::LetGo(place) = word {
             self.requests.forget_checkpoint_in(place);
@@ -175,12 +175,12 @@ impl Member {
         if !is_new {
             return;
         }
-        let (checkpoints, dead) = (self.requests.checkpoints(), self.node.dead_actors());
+        let (checkpoints, dead) = (self.requests.checkpoints(), self.node.local_actors.dead());
         let watched = self.node.watched_nodes();
         let has_more = !checkpoints.is_empty() || !dead.is_empty() || !watched.is_empty();
         let also = has_more.then(|| Box::new(AlsoHere { checkpoints, dead, watched: Some(watched) }));
         let here = ActorsHere {
-            actors: self.node.actors_here(),
+            actors: self.node.local_actors.rows().collect(),
             jobs: self.jobs.iter().map(|(job, config)| begun(*job, config.clone())).collect(),
             subscribers: self.node.subscribers_here(true),
             keepers: Some(self.checkpoint_pins.all()),
@@ -190,7 +190,7 @@ impl Member {
         // Also when there is nothing: what is not said is not here.
         out.push(NodeAction::Control(ToControl::Here(Box::new(here))));
         self.node.send_deaths_again(out);
-        self.node.send_placed_again(out);
+        self.node.local_actors.send_placed_again(out);
         self.requests.send_again(&self.node.subscribers_here(false), out);
         self.remote_jobs.ask_again(out);
         self.node.ask_for_groups_again();
@@ -292,7 +292,7 @@ impl Member {
     /// What the core knows, and the control service where it is here.
     #[must_use]
     pub fn report(&self) -> NodeReport {
-        let mut actors = self.node.actor_rows();
+        let mut actors = self.node.local_actors.rows_for_people();
         actors.iter_mut().for_each(|row| self.node.complete(row));
         NodeReport { actors, ..self.node.report() }
     }

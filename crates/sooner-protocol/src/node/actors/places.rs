@@ -57,6 +57,20 @@ impl Places {
 }
 
 impl NodeCore {
+    /// Blocks that are kept here for actors: with a state, or, without the block, with arguments of one that
+    /// has begun. One that has not is created again.
+    pub(crate) fn kept_for_actors(&self) -> Vec<(ActorId, Option<Place>)> {
+        let states = self.holders.kept_states().map(|(actor, place)| (actor, Some(place)));
+        states.chain(self.places.keeping().map(|actor| (actor, None))).collect()
+    }
+
+    /// Which processes here hear of which actors: of those of which it was said that they have a process, or
+    /// of the others.
+    #[must_use]
+    pub fn subscribers_here(&self, have_begun: bool) -> Vec<(ActorId, WorkerId)> {
+        self.places.all(have_begun).collect()
+    }
+
     /// A process creates an actor, and hears of it from now on.
     pub(in crate::node) fn on_create_actor(
         &mut self,

@@ -11,7 +11,7 @@ use sooner_wire::message::{
 use sooner_wire::{ActorId, Blob, GroupId, ResourceSet, Strategy, Takeover, TaskId, WorkerId};
 
 use super::local_actors::{LocalActor, LocalActors};
-use crate::node::{NodeAction, NodeActions, NodeCore};
+use crate::node::{NodeAction, NodeActions};
 use crate::uplink::{ToControl, takes_checkpoints};
 
 /// Ends of actors that are told again: later ones than a control service can have missed.
@@ -168,7 +168,7 @@ impl LocalActors {
     }
 
     /// A checkpoint of the actor in a process stands: a process after this one is to begin with it.
-    fn note_checkpoint(&mut self, process: WorkerId, checkpoint: Checkpoint) {
+    pub(in crate::node) fn note_checkpoint(&mut self, process: WorkerId, checkpoint: Checkpoint) {
         let Checkpoint { actor: id, state, calls } = checkpoint;
         let is_its = |local: &&mut LocalActor| local.process.as_ref().is_some_and(|(its, _)| *its == process);
         let living = self.actors.get_mut(&id).filter(is_its).and_then(|local| local.snapshot.as_mut());
@@ -182,69 +182,34 @@ impl LocalActors {
         covered.drain(..covered.len().saturating_sub(COVERED_MAX));
     }
 
-    fn rows(&self) -> impl Iterator<Item = ActorHere> {
+    /// The actors here, those that ended first.
+    pub(in crate::node) fn rows(&self) -> impl Iterator<Item = ActorHere> {
         let present =
             self.actors.iter().filter_map(|(id, local)| Some(local.row(*id, local.snapshot.as_ref()?)));
         self.ended.iter().cloned().chain(present)
     }
-}
-
-impl NodeCore {
-    /// From now on it is kept what a control service elsewhere may have to learn.
-    pub(crate) fn keep_snapshots(&mut self) {
-        self.local_actors.keep_snapshots();
-    }
-
-    /// Blocks that are kept here for actors: with a state, or, without the block, with arguments of one that
-    /// has begun. One that has not is created again.
-    pub(crate) fn kept_for_actors(&self) -> Vec<(ActorId, Option<Place>)> {
-        let states = self.holders.kept_states().map(|(actor, place)| (actor, Some(place)));
-        states.chain(self.places.keeping().map(|actor| (actor, None))).collect()
-    }
-
-    /// The constructor of an actor has returned.
-    pub(crate) fn note_ready(&mut self, actor: ActorId) {
-        self.local_actors.note_ready(actor);
-    }
-
-    /// The actors here, those that ended first.
-    #[must_use]
-    pub fn actors_here(&self) -> Vec<ActorHere> {
-        self.local_actors.rows().collect()
-    }
 
     /// The latest actors that are dead, as the control service said.
-    pub(crate) fn dead_actors(&self) -> Vec<ActorDead> {
-        self.local_actors.dead.iter().cloned().collect()
+    pub(in crate::node) fn dead(&self) -> Vec<ActorDead> {
+        self.dead.iter().cloned().collect()
     }
 
-    /// A checkpoint of the actor in a process stands, whether that is still there or not.
-    pub(crate) fn note_checkpoint(&mut self, process: WorkerId, checkpoint: Checkpoint) {
-        self.local_actors.note_checkpoint(process, checkpoint);
+    /// The actors here, for people. [`NodeCore::complete`] adds the rest.
+    ///
+    /// [`NodeCore::complete`]: crate::node::NodeCore::complete
+    pub(in crate::node) fn rows_for_people(&self) -> Vec<ActorRow> {
+        self.rows().filter(|here| here.gone.is_none()).map(actor_row).collect()
     }
 
     /// The control service has started again: processes that wait for the state of their actors get it from
     /// this one.
-    pub(crate) fn send_placed_again(&self, out: &mut NodeActions) {
-        for (actor, local) in &self.local_actors.actors {
+    pub(in crate::node) fn send_placed_again(&self, out: &mut NodeActions) {
+        for (actor, local) in &self.actors {
             if let Some((worker, _)) = local.process.as_ref().filter(|_| !local.has_begun()) {
                 let (actor, takeover, worker) = (*actor, local.takeover, *worker);
                 out.push(NodeAction::Control(ToControl::ActorPlaced { actor, takeover, worker }));
             }
         }
-    }
-
-    /// The actors here, for people. [`Self::complete`] adds the rest.
-    #[must_use]
-    pub fn actor_rows(&self) -> Vec<ActorRow> {
-        self.local_actors.rows().filter(|here| here.gone.is_none()).map(actor_row).collect()
-    }
-
-    /// Which processes here hear of which actors: of those of which it was said that they have a process, or
-    /// of the others.
-    #[must_use]
-    pub fn subscribers_here(&self, have_begun: bool) -> Vec<(ActorId, WorkerId)> {
-        self.places.all(have_begun).collect()
     }
 }
 

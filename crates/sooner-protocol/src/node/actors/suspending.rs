@@ -6,9 +6,10 @@ use sooner_wire::message::Resumed;
 use sooner_wire::strategy::InGroup;
 use sooner_wire::{ActorId, ResourceSet, Strategy, WorkerId};
 
+use super::local_actors::LocalActors;
+use crate::node::NodeActions;
 use crate::node::core::send;
-use crate::node::{NodeActions, NodeCore};
-use crate::scheduling::Grant;
+use crate::scheduling::{Grant, Pools};
 
 /// What an actor needs that gave it back.
 #[derive(Debug)]
@@ -19,51 +20,57 @@ pub(in crate::node) struct Suspended {
     is_ready: bool,
 }
 
-impl NodeCore {
+impl LocalActors {
     /// The process of an actor waits for an argument of its constructor, or has it.
-    pub(in crate::node) fn on_suspended(&mut self, from: WorkerId, actor: ActorId, is_ready: bool) {
-        let Some(local) = self.local_actors.actors.get_mut(&actor) else { return };
+    pub(in crate::node) fn on_suspended(
+        &mut self,
+        from: WorkerId,
+        actor: ActorId,
+        is_ready: bool,
+        resources: &mut Pools,
+    ) {
+        let Some(local) = self.actors.get_mut(&actor) else { return };
         let Some((_, grant)) = local.process.as_mut().filter(|(worker, _)| *worker == from) else { return };
         match &mut local.suspended {
             Some(suspended) => suspended.is_ready = is_ready,
             None if is_ready => {}
             None => {
                 let (needs, raises_memory) = (grant.resources.clone(), grant.raises_memory);
-                self.resources.release(grant);
+                resources.release(grant);
                 // It stays in its bundle, if it is in one: it ends with that.
                 *grant = match bundle_of(grant) {
                     None => Grant::default(),
                     bundle => {
-                        let none = self.resources.acquire(&ResourceSet::default(), bundle.as_ref());
+                        let none = resources.acquire(&ResourceSet::default(), bundle.as_ref());
                         none.unwrap_or_default()
                     }
                 };
                 local.suspended = Some(Suspended { needs, raises_memory, is_ready });
-                self.local_actors.suspended.push(actor);
+                self.suspended.push(actor);
             }
         }
     }
 
     /// Gives those that are ready their resources again, before actors that have not begun.
-    pub(in crate::node) fn resume_actors(&mut self, out: &mut NodeActions) {
-        if self.local_actors.suspended.is_empty() {
+    pub(in crate::node) fn resume(&mut self, resources: &mut Pools, out: &mut NodeActions) {
+        if self.suspended.is_empty() {
             return;
         }
-        for actor in std::mem::take(&mut self.local_actors.suspended) {
-            let Some(local) = self.local_actors.actors.get_mut(&actor) else { continue };
+        for actor in std::mem::take(&mut self.suspended) {
+            let Some(local) = self.actors.get_mut(&actor) else { continue };
             let (Some(suspended), Some((worker, grant))) = (&local.suspended, &mut local.process) else {
                 continue;
             };
             let full = suspended.is_ready.then(|| {
                 let bundle = bundle_of(grant);
-                self.resources.acquire(&suspended.needs, bundle.as_ref())
+                resources.acquire(&suspended.needs, bundle.as_ref())
             });
             let Some(mut full) = full.flatten() else {
-                self.local_actors.suspended.push(actor);
+                self.suspended.push(actor);
                 continue;
             };
             full.raises_memory = suspended.raises_memory;
-            self.resources.release(grant);
+            resources.release(grant);
             let gpus = full.gpu_indices();
             *grant = full;
             local.suspended = None;

@@ -192,7 +192,7 @@ fn actors_without_a_process_come_back() {
         .collect();
     refused.sort_unstable();
     assert_eq!(refused, [0, 1, 2]);
-    assert!(world.nodes[1].is_quiet() && world.nodes[1].actors_here().is_empty());
+    assert!(world.nodes[1].is_quiet() && world.nodes[1].local_actors.rows().next().is_none());
 }
 
 impl World {
