@@ -7,12 +7,9 @@
 //!
 //! Whoever is told "not there" asks the owner: nothing is lost by an answer that comes too early.
 
-use sooner_wire::message::{Location, Pull, Remote};
+use sooner_wire::message::{Location, Pull};
 use sooner_wire::{ObjectId, WorkerId};
 
-use crate::node::objects::{PullAction, Serves};
-use crate::node::{NodeActions, NodeCore};
-use crate::probes::mark;
 use crate::time::Instant;
 
 /// How long a question waits for the word of the process that made the value (nanoseconds).
@@ -21,80 +18,74 @@ const WAIT_NANOS: u64 = 1_000_000_000;
 /// Questions that wait.
 #[derive(Debug, Default)]
 pub(in crate::node) struct HomePulls {
-    waiting: Vec<Waiting>,
+    waiting: Vec<HomePull>,
 }
 
+/// A question, and until when it waits.
 #[derive(Debug, Clone, Copy)]
-struct Waiting {
-    from: WorkerId,
-    object: ObjectId,
-    location: Location,
+pub(in crate::node) struct HomePull {
+    pub(in crate::node) from: WorkerId,
+    pub(in crate::node) object: ObjectId,
+    pub(in crate::node) location: Location,
     until: Instant,
 }
 
-impl HomePulls {
-    pub(in crate::node) fn next_deadline(&self) -> Option<Instant> {
-        self.waiting.iter().map(|waiting| waiting.until).min()
+impl HomePull {
+    /// A client asks for a value in the memory of this node.
+    pub(in crate::node) fn new(from: WorkerId, pull: &Pull, now: Instant) -> Self {
+        let (object, location) = (pull.object, pull.remote.location);
+        Self { from, object, location, until: now.plus(WAIT_NANOS) }
     }
 }
 
-impl NodeCore {
-    /// A client asks for a value in the memory of this node.
-    pub(in crate::node) fn on_home_pull(
-        &mut self,
-        from: WorkerId,
-        pull: &Pull,
-        now: Instant,
-        out: &mut NodeActions,
-    ) {
-        mark!("a process asked its own node for a value that lies there");
-        let until = now.plus(WAIT_NANOS);
-        let waiting = Waiting { from, object: pull.object, location: pull.remote.location, until };
-        if !self.answer_home_pull(&waiting, out) {
-            self.home_pulls.waiting.push(waiting);
-        }
+impl HomePulls {
+    /// The answer is not known yet.
+    pub(in crate::node) fn wait(&mut self, pull: HomePull) {
+        self.waiting.push(pull);
     }
 
-    /// Something is known of a block that was not known before.
-    pub(in crate::node) fn retry_home_pulls(&mut self, out: &mut NodeActions) {
-        if self.home_pulls.waiting.is_empty() {
-            return;
-        }
-        for waiting in std::mem::take(&mut self.home_pulls.waiting) {
-            if !self.answer_home_pull(&waiting, out) {
-                self.home_pulls.waiting.push(waiting);
-            }
-        }
+    /// Takes all, to be tried again in this order.
+    pub(in crate::node) fn take(&mut self) -> Vec<HomePull> {
+        std::mem::take(&mut self.waiting)
     }
 
-    /// Those that have waited long enough are told that the value is not there.
-    pub(in crate::node) fn end_home_pulls(&mut self, now: Instant, out: &mut NodeActions) {
-        let late = |waiting: &mut Waiting| waiting.until <= now;
-        let late: Vec<Waiting> = self.home_pulls.waiting.extract_if(.., late).collect();
-        let not_there = |waiting: Waiting| {
-            let Waiting { from: to, object, .. } = waiting;
-            PullAction::NotThere { to, object, tried: None }
-        };
-        self.perform(late.into_iter().map(not_there).collect(), out);
+    /// Takes those that have waited for long enough.
+    pub(in crate::node) fn take_late(&mut self, now: Instant) -> Vec<HomePull> {
+        self.waiting.extract_if(.., |pull| pull.until <= now).collect()
     }
 
     /// A client is gone: it needs no answer.
-    pub(in crate::node) fn forget_home_pulls_of(&mut self, client: WorkerId) {
-        self.home_pulls.waiting.retain(|waiting| waiting.from != client);
+    pub(in crate::node) fn forget_client(&mut self, client: WorkerId) {
+        self.waiting.retain(|pull| pull.from != client);
     }
 
-    /// False if the answer is not known yet.
-    fn answer_home_pull(&mut self, waiting: &Waiting, out: &mut NodeActions) -> bool {
-        let Waiting { from: to, object, location, .. } = *waiting;
-        let answer = match self.serves(location.place(), object) {
-            Serves::Yes => PullAction::Here { to, object, location },
-            Serves::No => {
-                let tried = Some(Remote { node: self.id(), location });
-                PullAction::NotThere { to, object, tried }
-            }
-            Serves::NotYet => return false,
-        };
-        self.perform(vec![answer], out);
-        true
+    pub(in crate::node) fn next_deadline(&self) -> Option<Instant> {
+        self.waiting.iter().map(|pull| pull.until).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sooner_wire::message::{Priority, Remote};
+    use sooner_wire::{NodeId, TaskId};
+
+    use super::*;
+
+    #[test]
+    fn a_question_waits_until_it_is_answered_or_late_or_its_client_is_gone() {
+        let [one, other] = [WorkerId(1), WorkerId(2)];
+        let remote = Remote { node: NodeId(0), location: Location { offset: 64, length: 64 } };
+        let object = TaskId { owner: one, number: 1 }.object(0);
+        let pull = Pull { object, remote, priority: Priority::Get };
+        let mut pulls = HomePulls::default();
+        pulls.wait(HomePull::new(one, &pull, Instant(0)));
+        pulls.wait(HomePull::new(other, &pull, Instant(1)));
+        let again = pulls.take();
+        assert_eq!((again.len(), pulls.next_deadline()), (2, None));
+        again.into_iter().for_each(|pull| pulls.wait(pull));
+        assert_eq!(pulls.take_late(Instant(WAIT_NANOS)).len(), 1);
+        assert_eq!(pulls.next_deadline(), Some(Instant(WAIT_NANOS + 1)));
+        pulls.forget_client(other);
+        assert_eq!(pulls.next_deadline(), None);
     }
 }

@@ -17,6 +17,7 @@ use sooner_wire::message::{
 use sooner_wire::{BlockId, NodeId, ObjectId, WorkerId};
 
 use super::transfers::address;
+use super::yielding::Turn;
 use crate::node::objects::{AfterAnswer, AfterWrite, Fetching, PullAction, Serves, SpillSource, StreamEnd};
 use crate::node::{NodeAction, NodeActions, NodeCore};
 use crate::probes::mark;
@@ -239,6 +240,45 @@ impl NodeCore {
             self.after_answer(after, out);
         }
         self.end_yielding(from);
+    }
+
+    /// All of memory is in use. Has somebody give way who waits for arguments: to whoever waits for `object`,
+    /// or to one that makes a value (none). `length_of` gives the bytes of a block. True if room may come of
+    /// it.
+    pub fn give_way(
+        &mut self,
+        object: Option<ObjectId>,
+        length_of: impl Fn(BlockId) -> u64,
+        out: &mut NodeActions,
+    ) -> bool {
+        let (pulls, clients) = (&self.pulls, &self.clients);
+        let turn = self.yielding.next(|is_spared| {
+            pulls.youngest_behind(object, |process| is_spared(process) || !clients.contains_key(&process))
+        });
+        let worker = match turn {
+            Turn::Waits => return true,
+            Turn::Nobody => return false,
+            Turn::Ask(worker) => worker,
+        };
+        let is_its =
+            |block: &BlockId| self.holders.of((*block).into()) == [worker] && !self.residency.is_busy(*block);
+        let copies: Vec<BlockId> = self.pulls.copied_blocks().filter(is_its).collect();
+        for block in &copies {
+            self.residency.ask(*block, &[worker], length_of(*block), true);
+        }
+        let blocks =
+            copies.into_iter().map(|block| Relinquishing { offset: block.offset(), spilled: None }).collect();
+        let ask = Relinquish { blocks, gives_way: Some(true), node: None, recomputes: None };
+        out.push(NodeAction::Send(worker, Box::new(ask.into())));
+        true
+    }
+
+    /// A process has answered a question for blocks, or is gone.
+    fn end_yielding(&mut self, process: WorkerId) {
+        if self.yielding.end(process) {
+            // What was in use may not be now.
+            self.residency.on_room();
+        }
     }
 
     /// A process here has answered the question of another node.

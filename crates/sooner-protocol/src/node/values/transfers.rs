@@ -7,14 +7,16 @@
 //! What moves bytes and knows other nodes is the shell: it is told what to allocate, fetch and pass on.
 
 use sooner_wire::message::{
-    FreeAt, FreeBlocks, GiveBlock, GivenBlocks, LostAt, Place, Pull, Pulled, UnknownBlocks,
+    FreeAt, FreeBlocks, GiveBlock, GivenBlocks, LostAt, Place, Pull, Pulled, Remote, UnknownBlocks,
 };
 use sooner_wire::{BlockId, FetchAttempt, NodeId, ObjectId, WorkerId};
 
 use super::directions::Direction;
+use super::home_pulls::HomePull;
 use crate::node::core::send;
 use crate::node::objects::{PullAction, Serves, StreamEnd};
 use crate::node::{NodeAction, NodeActions, NodeCore};
+use crate::probes::mark;
 use crate::time::Instant;
 
 impl NodeCore {
@@ -50,6 +52,49 @@ impl NodeCore {
         let mut wanted = Vec::new();
         self.pulls.on_pull(from, pull, is_owner_gone, &mut wanted);
         self.perform(wanted, out);
+    }
+
+    /// A client asks for a value in the memory of this node.
+    fn on_home_pull(&mut self, from: WorkerId, pull: &Pull, now: Instant, out: &mut NodeActions) {
+        mark!("a process asked its own node for a value that lies there");
+        let pull = HomePull::new(from, pull, now);
+        if !self.answer_home_pull(&pull, out) {
+            self.home_pulls.wait(pull);
+        }
+    }
+
+    /// Something is known of a block that was not known before.
+    pub(in crate::node) fn retry_home_pulls(&mut self, out: &mut NodeActions) {
+        for pull in self.home_pulls.take() {
+            if !self.answer_home_pull(&pull, out) {
+                self.home_pulls.wait(pull);
+            }
+        }
+    }
+
+    /// Those that have waited long enough are told that the value is not there.
+    fn end_home_pulls(&mut self, now: Instant, out: &mut NodeActions) {
+        let not_there = |pull: HomePull| {
+            let HomePull { from: to, object, .. } = pull;
+            PullAction::NotThere { to, object, tried: None }
+        };
+        let late = self.home_pulls.take_late(now).into_iter().map(not_there).collect();
+        self.perform(late, out);
+    }
+
+    /// False if the answer is not known yet.
+    fn answer_home_pull(&mut self, pull: &HomePull, out: &mut NodeActions) -> bool {
+        let HomePull { from: to, object, location, .. } = *pull;
+        let answer = match self.serves(location.place(), object) {
+            Serves::Yes => PullAction::Here { to, object, location },
+            Serves::No => {
+                let tried = Some(Remote { node: self.id(), location });
+                PullAction::NotThere { to, object, tried }
+            }
+            Serves::NotYet => return false,
+        };
+        self.perform(vec![answer], out);
+        true
     }
 
     /// There is a block for an object that is pulled.
@@ -95,7 +140,7 @@ impl NodeCore {
     }
 
     pub(in crate::node) fn end_pulls_of(&mut self, client: WorkerId, out: &mut NodeActions) {
-        self.forget_home_pulls_of(client);
+        self.home_pulls.forget_client(client);
         let mut wanted = Vec::new();
         self.pulls.on_owner_gone(client, &mut wanted);
         self.pulls.on_client_gone(client, &mut wanted);

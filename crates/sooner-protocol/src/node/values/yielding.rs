@@ -12,10 +12,8 @@
 //!
 //! It never waits for an answer: one worker is asked at a time, and its end counts as one.
 
-use sooner_wire::message::{Relinquish, Relinquishing};
-use sooner_wire::{BlockId, ObjectId, WorkerId};
+use sooner_wire::WorkerId;
 
-use crate::node::{NodeAction, NodeActions, NodeCore};
 use crate::probes::mark;
 use crate::table::Set;
 
@@ -28,47 +26,61 @@ pub(in crate::node) struct Yielding {
     before: Set<WorkerId>,
 }
 
-impl NodeCore {
-    /// All of memory is in use. Has somebody give way who waits for arguments: to whoever waits for `object`,
-    /// or to one that makes a value (none). `length_of` gives the bytes of a block. True if room may come of
-    /// it.
-    pub fn give_way(
+/// Who gives way next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::node) enum Turn {
+    /// Somebody was asked, and has not answered.
+    Waits,
+    /// This process is to be asked.
+    Ask(WorkerId),
+    /// Nobody can, or all have been asked.
+    Nobody,
+}
+
+impl Yielding {
+    /// Whose turn it is: `youngest` gives the youngest task that may give way and is not spared, as it is
+    /// told.
+    pub(in crate::node) fn next(
         &mut self,
-        object: Option<ObjectId>,
-        length_of: impl Fn(BlockId) -> u64,
-        out: &mut NodeActions,
-    ) -> bool {
-        if self.yielding.asked.is_some() {
-            return true;
+        youngest: impl FnOnce(&dyn Fn(WorkerId) -> bool) -> Option<WorkerId>,
+    ) -> Turn {
+        if self.asked.is_some() {
+            return Turn::Waits;
         }
-        let Yielding { before, .. } = &self.yielding;
-        let is_spared = |process| before.contains(&process) || !self.clients.contains_key(&process);
-        let Some(worker) = self.pulls.youngest_behind(object, is_spared) else {
+        let Some(worker) = youngest(&|process| self.before.contains(&process)) else {
             // Next time from the beginning: others may have come.
-            self.yielding.before.clear();
-            return false;
+            self.before.clear();
+            return Turn::Nobody;
         };
         mark!("a task had to give way to an older one");
-        self.yielding.asked = Some(worker);
-        self.yielding.before.insert(worker);
-        let is_its =
-            |block: &BlockId| self.holders.of((*block).into()) == [worker] && !self.residency.is_busy(*block);
-        let copies: Vec<BlockId> = self.pulls.copied_blocks().filter(is_its).collect();
-        for block in &copies {
-            self.residency.ask(*block, &[worker], length_of(*block), true);
-        }
-        let blocks =
-            copies.into_iter().map(|block| Relinquishing { offset: block.offset(), spilled: None }).collect();
-        let ask = Relinquish { blocks, gives_way: Some(true), node: None, recomputes: None };
-        out.push(NodeAction::Send(worker, Box::new(ask.into())));
-        true
+        self.asked = Some(worker);
+        self.before.insert(worker);
+        Turn::Ask(worker)
     }
 
-    /// A process has answered a question for blocks, or is gone.
-    pub(in crate::node) fn end_yielding(&mut self, process: WorkerId) {
-        if self.yielding.asked.take_if(|asked| *asked == process).is_some() {
-            // What was in use may not be now.
-            self.residency.on_room();
-        }
+    /// A process has answered a question for blocks, or is gone. True if it was the one that was asked.
+    pub(in crate::node) fn end(&mut self, process: WorkerId) -> bool {
+        self.asked.take_if(|asked| *asked == process).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_is_asked_at_a_time_and_each_once_until_none_is_left() {
+        let all = [WorkerId(1), WorkerId(2)];
+        let mut yielding = Yielding::default();
+        let next = |yielding: &mut Yielding| {
+            yielding.next(|is_spared| all.into_iter().find(|process| !is_spared(*process)))
+        };
+        assert_eq!(next(&mut yielding), Turn::Ask(all[0]));
+        assert_eq!(next(&mut yielding), Turn::Waits);
+        assert!(!yielding.end(all[1]) && yielding.end(all[0]) && !yielding.end(all[0]));
+        assert_eq!(next(&mut yielding), Turn::Ask(all[1]));
+        assert!(yielding.end(all[1]));
+        assert_eq!(next(&mut yielding), Turn::Nobody);
+        assert_eq!(next(&mut yielding), Turn::Ask(all[0]), "from the beginning");
     }
 }
