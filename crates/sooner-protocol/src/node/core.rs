@@ -23,7 +23,7 @@
 use std::collections::VecDeque;
 
 use crate::probes::bug;
-use sooner_wire::message::{DropCopy, FindNodes, JobConfig, Located, Message, Promote, SpillId, WorkerGone};
+use sooner_wire::message::{DropCopy, FindNodes, JobConfig, Located, Message, SpillId, WorkerGone};
 use sooner_wire::strategy::Labels;
 use sooner_wire::{
     ActorId, BlockId, FetchAttempt, LeaseId, NodeId, ObjectId, ResourceSet, ShapeId, Started, WorkerId,
@@ -231,15 +231,12 @@ pub struct NodeCore {
     pub(super) pulls: Pulls,
     pub(super) home_pulls: super::values::home_pulls::HomePulls,
     pub(super) residency: Residency,
-    /// What processes here have asked other nodes for, and those have not answered.
-    pub(super) promoting: Map<ObjectId, Promote>,
+    pub(super) promoting: super::values::promotion::Promoting,
     pub(super) yielding: super::values::yielding::Yielding,
     /// There is somewhere to put values for which there is no room.
     pub(super) spills: bool,
     /// Values that tasks can make again go without being written.
     pub(super) recomputes: bool,
-    /// Clients that must be told what is lost.
-    pub(super) newcomers: Vec<WorkerId>,
     /// Who is served next when several wait.
     pub(super) turn: usize,
     pub(super) draining: super::draining::Draining,
@@ -292,11 +289,10 @@ impl NodeCore {
             pulls: Pulls::default(),
             home_pulls: super::values::home_pulls::HomePulls::default(),
             residency: Residency::default(),
-            promoting: Map::default(),
+            promoting: super::values::promotion::Promoting::default(),
             yielding: super::values::yielding::Yielding::default(),
             spills: false,
             recomputes: false,
-            newcomers: Vec::new(),
             turn: 0,
             draining: super::draining::Draining::default(),
             runs_nothing: false,
@@ -343,7 +339,7 @@ impl NodeCore {
     /// A client is connected. A worker is idle from now on.
     pub fn on_connected(&mut self, client: WorkerId, pid: u32, now: Instant) {
         self.clients.insert(client, Client::default());
-        self.newcomers.extend((!self.lost.is_empty()).then_some(client));
+        self.lost.on_connected(client);
         let mut job = client;
         if let Some(worker) = self.workers.get_mut(&client) {
             job = worker.job;
@@ -438,7 +434,7 @@ impl NodeCore {
     pub(crate) fn settle_end(&mut self, client: WorkerId, out: &mut NodeActions) {
         self.settle_death(client, out);
         self.end_questions_to(client, out);
-        self.end_promotions_of(client);
+        self.promoting.forget_owner(client);
         self.end_pulls_of(client, out);
         self.orphan_blocks_of(client, out);
         self.lost_blocks_gone(client, out);

@@ -18,6 +18,8 @@ pub struct Lost {
     /// Per question: its block, and who has not answered.
     rounds: Map<Round, (BlockId, Set<WorkerId>)>,
     asked: u64,
+    /// Processes that came after a loss and have not heard of it.
+    newcomers: Vec<WorkerId>,
 }
 
 impl Lost {
@@ -32,10 +34,14 @@ impl Lost {
         place.block().is_some_and(|block| self.blocks.contains(&block))
     }
 
-    /// Whether nothing is lost.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.blocks.is_empty()
+    /// A process has come: if something is lost, it must hear of that.
+    pub fn on_connected(&mut self, client: WorkerId) {
+        self.newcomers.extend((!self.blocks.is_empty()).then_some(client));
+    }
+
+    /// Those that have come since the last call and must hear what is lost.
+    pub fn take_newcomers(&mut self) -> Vec<WorkerId> {
+        std::mem::take(&mut self.newcomers)
     }
 
     /// The lost blocks that somebody may still believe in.
@@ -87,9 +93,13 @@ mod tests {
         let mut lost = Lost::default();
         assert!(lost.insert(BlockId(64)) && !lost.insert(BlockId(64)));
         let round = lost.retire(BlockId(64), &[WorkerId(1), WorkerId(2)]).expect("somebody must be asked");
+        lost.on_connected(WorkerId(3));
+        assert_eq!((lost.take_newcomers(), lost.take_newcomers()), (vec![WorkerId(3)], vec![]));
         assert_eq!(lost.on_answer(round, WorkerId(1)), None);
         assert!(lost.contains(BlockId(64).into()));
         assert_eq!(lost.on_gone(WorkerId(2)), [BlockId(64)]);
         assert!(!lost.contains(BlockId(64).into()));
+        lost.on_connected(WorkerId(4));
+        assert_eq!(lost.take_newcomers(), []);
     }
 }

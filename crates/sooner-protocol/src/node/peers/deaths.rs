@@ -437,7 +437,7 @@ impl NodeCore {
         self.spillback.turns.forget(node);
         self.unable.forget_node(node);
         self.forget_lines(|remote| remote.node() == node);
-        self.end_promotions_at(node);
+        self.promoting.forget_node(node);
         self.on_link_ended(node, out);
         self.end_pulls_from(node, out);
     }

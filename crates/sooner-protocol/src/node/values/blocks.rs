@@ -88,7 +88,7 @@ impl NodeCore {
 
     /// Processes that came after a loss hear of it before they hear of anything else that matters.
     pub(in crate::node) fn notify_newcomers(&mut self, out: &mut NodeActions) {
-        for client in std::mem::take(&mut self.newcomers) {
+        for client in self.lost.take_newcomers() {
             let offsets: Vec<u64> = self.lost.believed().into_iter().map(BlockId::offset).collect();
             if !offsets.is_empty() && self.clients.contains_key(&client) {
                 out.push(NodeAction::Send(client, Box::new(BlocksLost { offsets }.into())));

@@ -4,7 +4,7 @@ mod blocks;
 pub(super) mod directions;
 pub(super) mod eviction;
 pub(super) mod home_pulls;
-mod promotion;
+pub(super) mod promotion;
 pub(super) mod spilling;
 pub(super) mod transfers;
 pub(super) mod yielding;

@@ -5,11 +5,45 @@
 //! other node said to it may have been lost, and it says the same again.
 
 use sooner_wire::message::{Promote, Promoted};
-use sooner_wire::{BlockId, NodeId, WorkerId};
+use sooner_wire::{BlockId, NodeId, ObjectId, WorkerId};
 
 use super::transfers::address;
 use crate::node::core::send;
 use crate::node::{NodeAction, NodeActions, NodeCore};
+use crate::table::Map;
+
+/// What processes here have asked other nodes for, and those have not answered.
+#[derive(Debug, Default)]
+pub(in crate::node) struct Promoting {
+    asked: Map<ObjectId, Promote>,
+}
+
+impl Promoting {
+    fn insert(&mut self, promote: Promote) {
+        self.asked.insert(promote.object, promote);
+    }
+
+    /// A node has answered: the question to it is over. Another node may have been asked since.
+    fn on_answer(&mut self, answer: &Promoted) {
+        if self.asked.get(&answer.object).is_some_and(|promote| promote.node == answer.node) {
+            self.asked.swap_remove(&answer.object);
+        }
+    }
+
+    fn at(&self, node: NodeId) -> impl Iterator<Item = Promote> {
+        self.asked.values().copied().filter(move |promote| promote.node == node)
+    }
+
+    /// A node is gone: its answer does not come.
+    pub(in crate::node) fn forget_node(&mut self, node: NodeId) {
+        self.asked.retain(|_, promote| promote.node != node);
+    }
+
+    /// A process here is gone: it needs no answer.
+    pub(in crate::node) fn forget_owner(&mut self, owner: WorkerId) {
+        self.asked.retain(|object, _| object.owner() != owner);
+    }
+}
 
 impl NodeCore {
     /// A process here asks for a copy of a value of its own.
@@ -23,7 +57,7 @@ impl NodeCore {
             let answer = self.promote(from, promote, out);
             return out.push(send(from, answer));
         }
-        self.promoting.insert(promote.object, promote);
+        self.promoting.insert(promote);
         self.ask_to_promote(promote, out);
     }
 
@@ -58,9 +92,7 @@ impl NodeCore {
 
     /// Another node has answered a process here.
     pub(in crate::node) fn on_promoted(&mut self, to: WorkerId, answer: Promoted, out: &mut NodeActions) {
-        if self.promoting.get(&answer.object).is_some_and(|promote| promote.node == answer.node) {
-            self.promoting.swap_remove(&answer.object);
-        }
+        self.promoting.on_answer(&answer);
         if self.clients.contains_key(&to) {
             out.push(send(to, answer));
         }
@@ -68,24 +100,35 @@ impl NodeCore {
 
     /// The session with a node has ended: what it was asked, or has answered, may not have arrived.
     pub(in crate::node) fn ask_to_promote_again(&self, node: NodeId, out: &mut NodeActions) {
-        for promote in self.promoting.values().filter(|promote| promote.node == node) {
-            self.ask_to_promote(*promote, out);
+        for promote in self.promoting.at(node) {
+            self.ask_to_promote(promote, out);
         }
-    }
-
-    /// A node is gone: its answer does not come.
-    pub(in crate::node) fn end_promotions_at(&mut self, node: NodeId) {
-        self.promoting.retain(|_, promote| promote.node != node);
-    }
-
-    /// A process here is gone: it needs no answer.
-    pub(in crate::node) fn end_promotions_of(&mut self, owner: WorkerId) {
-        self.promoting.retain(|object, _| object.owner() != owner);
     }
 
     /// Whether the copy in a block is the value, and its owner has not given it back.
     pub(in crate::node) fn is_promoted(&self, block: BlockId) -> bool {
         let object = self.pulls.primary_in(block);
         object.is_some_and(|object| self.holders.of(block.into()).contains(&object.owner()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sooner_wire::TaskId;
+
+    use super::*;
+
+    #[test]
+    fn only_the_node_that_was_asked_last_ends_the_question() {
+        let object = TaskId { owner: WorkerId(1), number: 1 }.object(0);
+        let [first, last] = [NodeId(1 << 24), NodeId(2 << 24)];
+        let mut promoting = Promoting::default();
+        for node in [first, last] {
+            promoting.insert(Promote { object, node, length: 64, generation: 1 });
+        }
+        promoting.on_answer(&Promoted { object, node: first, location: None });
+        assert_eq!((promoting.at(first).count(), promoting.at(last).count()), (0, 1));
+        promoting.on_answer(&Promoted { object, node: last, location: None });
+        assert_eq!(promoting.at(last).count(), 0);
     }
 }
