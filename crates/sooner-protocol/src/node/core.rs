@@ -216,16 +216,8 @@ pub struct NodeCore {
     pub(super) departed: Departed,
     pub(super) memory: super::workers::memory::Watch,
     pub(super) settling: super::peers::deaths::Settling,
-    /// Those who are gone of whom the control service has heard, and who are not being settled yet.
-    pub(super) announced: Vec<WorkerId>,
-    /// What the control service was told of those whose deaths it settles, and who has to do with them: a new
-    /// one has to hear it again.
-    pub(super) ended: Map<WorkerId, (WorkerGone, Vec<NodeId>)>,
-    /// Processes that were here, and nodes that asked to hear of their ends after these: the latest.
-    pub(super) asked_late: VecDeque<(WorkerId, NodeId)>,
+    pub(super) announced: super::peers::deaths::Announced,
     pub(super) watches: super::peers::watches::Watches,
-    /// Nodes that asked for processes here that are gone.
-    pub(super) late_watches: Vec<(NodeId, WorkerId)>,
     pub(super) holders: Holders,
     pub(super) lost: Lost,
     pub(super) pulls: Pulls,
@@ -279,11 +271,8 @@ impl NodeCore {
             departed: Departed::default(),
             memory: super::workers::memory::Watch::default(),
             settling: super::peers::deaths::Settling::default(),
-            announced: Vec::new(),
-            ended: Map::default(),
-            asked_late: VecDeque::new(),
+            announced: super::peers::deaths::Announced::default(),
             watches: super::peers::watches::Watches::default(),
-            late_watches: Vec::new(),
             holders: Holders::default(),
             lost: Lost::default(),
             pulls: Pulls::default(),

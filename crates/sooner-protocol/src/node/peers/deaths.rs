@@ -373,6 +373,47 @@ impl Hash for Settling {
     }
 }
 
+/// What the control service has heard of those who are gone, as far as a new one has to hear it again.
+#[derive(Debug, Default)]
+pub(in crate::node) struct Announced {
+    /// Those of whom it has heard, and who are not being settled yet.
+    unsettled: Vec<WorkerId>,
+    /// Those whose deaths it settles: what it was told, and who has to do with them.
+    ended: Map<WorkerId, (WorkerGone, Vec<NodeId>)>,
+    /// Processes that were here, and nodes that asked to hear of their ends after these: the latest.
+    asked_late: VecDeque<(WorkerId, NodeId)>,
+}
+
+impl Announced {
+    fn insert(&mut self, news: &WorkerGone, watchers: &[NodeId]) {
+        self.unsettled.push(news.worker);
+        self.ended.insert(news.worker, (news.clone(), watchers.to_vec()));
+    }
+
+    /// The death of a process begins to be settled. True if the control service has heard of it.
+    fn begin_to_settle(&mut self, gone: WorkerId) -> bool {
+        let at = self.unsettled.iter().position(|process| *process == gone);
+        at.map(|at| self.unsettled.swap_remove(at)).is_some()
+    }
+
+    /// These deaths are settled.
+    fn on_settled(&mut self, gone: &[WorkerId]) {
+        if !self.ended.is_empty() {
+            gone.iter().for_each(|process| drop(self.ended.swap_remove(process)));
+        }
+    }
+
+    /// A node has asked to hear of an end that was before.
+    fn note_late(&mut self, gone: WorkerId, node: NodeId) {
+        if !self.asked_late.contains(&(gone, node)) {
+            if self.asked_late.len() == DEATHS_MAX {
+                self.asked_late.pop_front();
+            }
+            self.asked_late.push_back((gone, node));
+        }
+    }
+}
+
 impl NodeCore {
     /// A process is gone, and nothing has been said of it yet. If another node may know of it, the control
     /// service hears of it first: whatever else it hears may follow from it.
@@ -386,8 +427,7 @@ impl NodeCore {
         let is_shared =
             self.is_member && (is_known_to_control || !watchers.is_empty() || self.settling.is_shared());
         if is_shared {
-            self.announced.push(news.worker);
-            self.ended.insert(news.worker, (news.clone(), watchers.clone()));
+            self.announced.insert(news, &watchers);
             out.push(process_gone(news.clone(), watchers));
         }
         is_shared
@@ -395,8 +435,7 @@ impl NodeCore {
 
     /// A process is gone, and the others are told.
     pub(in crate::node) fn settle_death(&mut self, gone: WorkerId, out: &mut NodeActions) {
-        let announced = self.announced.iter().position(|process| *process == gone);
-        let is_announced = announced.map(|at| self.announced.swap_remove(at)).is_some();
+        let is_announced = self.announced.begin_to_settle(gone);
         let shared = self.settling.on_gone(gone, self.clients.keys().copied(), is_announced);
         let unsaid = shared.into_iter().filter(|process| !(is_announced && *process == gone)).collect();
         self.send_ends(unsaid, out);
@@ -476,9 +515,7 @@ impl NodeCore {
     /// The control service has settled deaths.
     pub(in crate::node) fn on_settled(&mut self, settled: Settled, out: &mut NodeActions) {
         let gone = self.settling.on_settled(settled.gone);
-        if !self.ended.is_empty() {
-            gone.iter().for_each(|process| drop(self.ended.swap_remove(process)));
-        }
+        self.announced.on_settled(&gone);
         gone.iter().for_each(|process| self.ask_receivers_elsewhere(*process, out));
         self.notify_settled(Settled { gone, held: settled.held }, out);
         self.go_on_settling(out);
@@ -499,12 +536,7 @@ impl NodeCore {
         let shared = self.settling.share();
         self.send_ends(shared, out);
         out.push(process_gone(self.departed.of(gone), vec![node]));
-        if !self.asked_late.contains(&(gone, node)) {
-            if self.asked_late.len() == DEATHS_MAX {
-                self.asked_late.pop_front();
-            }
-            self.asked_late.push_back((gone, node));
-        }
+        self.announced.note_late(gone, node);
         if !is_open {
             out.push(collected(gone, Vec::new()));
         }
@@ -515,7 +547,7 @@ impl NodeCore {
     pub fn send_deaths_again(&mut self, out: &mut NodeActions) {
         for step in self.settling.again(self.id()) {
             match step {
-                Step::Share(gone) => match self.ended.get(&gone) {
+                Step::Share(gone) => match self.announced.ended.get(&gone) {
                     Some((news, watchers)) => out.push(process_gone(news.clone(), watchers.clone())),
                     None => self.send_ends(vec![gone], out),
                 },
@@ -524,7 +556,7 @@ impl NodeCore {
             }
         }
         // The control service before may have told this node that it is settled, and not the one that asked.
-        for (gone, node) in &self.asked_late {
+        for (gone, node) in &self.announced.asked_late {
             out.push(process_gone(self.departed.of(*gone), vec![*node]));
             if !self.settling.is_open(*gone) {
                 out.push(collected(*gone, Vec::new()));

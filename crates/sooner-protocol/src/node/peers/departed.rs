@@ -6,9 +6,6 @@ use sooner_wire::WorkerId;
 use sooner_wire::limits::ENDED_MAX;
 use sooner_wire::message::WorkerGone;
 
-use crate::node::NodeCore;
-use crate::node::core::WorkerState;
-
 /// The latest of them, the last one last.
 #[derive(Debug, Default)]
 pub(in crate::node) struct Departed {
@@ -42,18 +39,6 @@ impl Departed {
             unreachable: None,
             memory: None,
         })
-    }
-}
-
-impl NodeCore {
-    /// What a process is, for people.
-    pub(in crate::node) fn describe_process(&self, id: WorkerId) -> Option<String> {
-        let worker = self.workers.get(&id)?;
-        let title = match worker.state {
-            WorkerState::Actor(actor) => self.local_actors.title(actor)?,
-            _ => "worker".to_owned(),
-        };
-        Some(format!("{title} (pid {})", worker.pid))
     }
 }
 

@@ -3,5 +3,4 @@
 pub(super) mod connections;
 pub mod deaths;
 pub(super) mod departed;
-mod severing;
 pub mod watches;

@@ -36,6 +36,8 @@ pub struct Watches {
     gone: Set<NodeId>,
     /// Nodes that nobody here can reach, and that are held for gone until the control service says more.
     given_up: Set<NodeId>,
+    /// Nodes that asked for processes here that are gone.
+    late: Vec<(NodeId, WorkerId)>,
 }
 
 impl Watches {
@@ -127,7 +129,7 @@ impl Hash for Watches {
         gone.sort_unstable();
         let mut given_up: Vec<_> = self.given_up.iter().collect();
         given_up.sort_unstable();
-        (watched, watching, gone, given_up).hash(state);
+        (watched, watching, gone, given_up, &self.late).hash(state);
     }
 }
 
@@ -148,7 +150,7 @@ impl NodeCore {
         if is_here {
             self.add_line(local, remote);
         } else {
-            self.late_watches.push((remote.node(), local));
+            self.watches.late.push((remote.node(), local));
         }
         is_here
     }
@@ -215,7 +217,7 @@ impl NodeCore {
 
     /// Those who asked for processes here that are gone, since the last call.
     pub(in crate::node) fn answer_late_watches(&mut self, out: &mut NodeActions) {
-        for (node, local) in std::mem::take(&mut self.late_watches) {
+        for (node, local) in std::mem::take(&mut self.watches.late) {
             self.on_watch_from(node, local, out);
         }
     }

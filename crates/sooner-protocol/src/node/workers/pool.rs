@@ -18,6 +18,16 @@ impl NodeCore {
         self.workers.get(&worker).is_some_and(|w| w.state == WorkerState::Starting)
     }
 
+    /// What a process is, for people.
+    pub(in crate::node) fn describe_process(&self, id: WorkerId) -> Option<String> {
+        let worker = self.workers.get(&id)?;
+        let title = match worker.state {
+            WorkerState::Actor(actor) => self.local_actors.title(actor)?,
+            _ => "worker".to_owned(),
+        };
+        Some(format!("{title} (pid {})", worker.pid))
+    }
+
     /// A worker could not be forked.
     pub fn on_start_failed(&mut self, worker: WorkerId, error: &str, out: &mut NodeActions) {
         if bug!(StartFailureForgotten) {
