@@ -169,14 +169,6 @@ pub(super) struct Client {
     pub(super) is_known_to_control: bool,
 }
 
-#[derive(Debug)]
-pub(super) struct LeaseState {
-    pub(super) client: WorkerId,
-    pub(super) shape: ShapeId,
-    pub(super) worker: WorkerId,
-    pub(super) grant: Grant,
-}
-
 /// A placement that has its resources and waits for a worker.
 #[derive(Debug)]
 pub(super) enum Placement {
@@ -189,9 +181,6 @@ pub(super) enum Placement {
 pub struct NodeCore {
     pub(super) first_worker: u64,
     workers_made: u64,
-    pub(super) next_lease: u64,
-    /// Leases that processes of other nodes were given.
-    pub(super) granted_elsewhere: u64,
     pub(super) pool_size: usize,
     pub(super) resources: Pools,
     pub(super) labels: Labels,
@@ -207,7 +196,7 @@ pub struct NodeCore {
     pub(super) starving: super::workers::starving::Starving,
     pub(super) open_jobs: OpenJobs,
     pub(super) workers: Map<WorkerId, Worker>,
-    pub(super) leases: Map<LeaseId, LeaseState>,
+    pub(super) leases: super::workers::leases::Leases,
     pub(super) local_actors: super::actors::local_actors::LocalActors,
     pub(super) places: super::actors::places::Places,
     pub(super) placements: VecDeque<Placement>,
@@ -248,8 +237,6 @@ impl NodeCore {
         Self {
             first_worker,
             workers_made: 0,
-            next_lease: 0,
-            granted_elsewhere: 0,
             pool_size,
             resources: Pools::new(total),
             labels: Labels::new(),
@@ -263,7 +250,7 @@ impl NodeCore {
             starving: super::workers::starving::Starving::default(),
             open_jobs: OpenJobs::default(),
             workers: Map::default(),
-            leases: Map::default(),
+            leases: super::workers::leases::Leases::default(),
             local_actors: super::actors::local_actors::LocalActors::default(),
             places: super::actors::places::Places::default(),
             placements: VecDeque::new(),
@@ -606,12 +593,12 @@ impl NodeCore {
 
     /// Asserts N1 and N2 as far as they show; for tests and the simulator.
     pub fn check(&self) {
-        for (id, lease) in &self.leases {
+        for (id, lease) in self.leases.iter() {
             let state = self.workers.get(&lease.worker).map(|w| w.state);
-            assert_eq!(state, Some(WorkerState::Leased(*id)), "N1: a lease has its worker");
+            assert_eq!(state, Some(WorkerState::Leased(id)), "N1: a lease has its worker");
         }
         for (id, asker) in &self.askers {
-            let held = self.leases.values().filter(|lease| lease.client == *id).count();
+            let held = self.leases.of(*id).count();
             assert_eq!(held, asker.leases as usize, "N2: leases are counted per asker");
         }
     }

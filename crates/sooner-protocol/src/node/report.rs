@@ -60,7 +60,7 @@ impl NodeCore {
             }
         }
         let bundles = self.resources.free_of_bundles(BUNDLES_REPORTED_MAX);
-        (self.resources.free().clone(), demand, bundles, self.granted_elsewhere)
+        (self.resources.free().clone(), demand, bundles, self.leases.granted_elsewhere())
     }
 
     fn worker_row(&self, id: WorkerId, worker: &Worker) -> WorkerRow {
@@ -79,7 +79,7 @@ impl NodeCore {
             WorkerState::Idle { .. } | WorkerState::Retired => row.state = 1,
             WorkerState::Leased(lease) => {
                 row.state = 2;
-                if let Some(lease) = self.leases.get(&lease) {
+                if let Some(lease) = self.leases.get(lease) {
                     row.client = Some(lease.client);
                     row.resources = lease.grant.resources.clone();
                 }
@@ -116,7 +116,7 @@ impl NodeCore {
         let state = self.workers.get(&from).map(|worker| worker.state);
         match state {
             Some(WorkerState::Leased(lease)) => {
-                reply.resources = self.leases.get(&lease).map(|l| l.grant.resources.clone());
+                reply.resources = self.leases.get(lease).map(|l| l.grant.resources.clone());
             }
             Some(WorkerState::Actor(actor)) => {
                 reply.names = self.local_actors.name(actor).map(|name| vec![name.clone()]);

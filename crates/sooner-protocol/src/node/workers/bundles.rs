@@ -122,8 +122,8 @@ impl NodeCore {
 
     /// Ends what runs in a group that is gone. Their callers have been told.
     fn end_all_in(&mut self, group: GroupId, out: &mut NodeActions) {
-        let held = self.leases.values().filter(|lease| lease.grant.group() == Some(group));
-        out.extend(held.map(|lease| NodeAction::KillWorker(lease.worker)));
+        let held = self.leases.iter().filter(|(_, lease)| lease.grant.group() == Some(group));
+        out.extend(held.map(|(_, lease)| NodeAction::KillWorker(lease.worker)));
         for placement in std::mem::take(&mut self.placements) {
             let (Placement::Lease { grant, .. } | Placement::Actor { grant, .. }) = &placement;
             if grant.group() == Some(group) {

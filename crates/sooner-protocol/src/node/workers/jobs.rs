@@ -61,7 +61,7 @@ impl NodeCore {
         let mut found: Set<WorkerId> = Set::default();
         let lives_on = |worker: &Worker, found: &Set<WorkerId>| match worker.state {
             WorkerState::Actor(actor) => self.local_actors.is_detached(actor) || found.contains(&actor.owner),
-            WorkerState::Leased(lease) => self.leases.get(&lease).is_some_and(|l| found.contains(&l.client)),
+            WorkerState::Leased(lease) => self.leases.get(lease).is_some_and(|l| found.contains(&l.client)),
             WorkerState::Starting | WorkerState::Idle { .. } | WorkerState::Retired => false,
         };
         loop {

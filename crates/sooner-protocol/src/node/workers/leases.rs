@@ -11,11 +11,77 @@ use super::requesters::{Demand, Requester};
 use sooner_wire::message::{LeaseGranted, RequestLease};
 use sooner_wire::{LeaseId, ShapeId, Strategy, WorkerId};
 
-use crate::node::core::{LeaseState, Placement, WorkerState};
+use crate::node::core::{Placement, WorkerState};
 use crate::node::{NodeAction, NodeActions, NodeCore};
 use crate::probes::{bug, mark};
 use crate::scheduling::{Grant, Pools};
+use crate::table::Map;
 use crate::time::Instant;
+
+/// A lease of a worker of this node.
+#[derive(Debug)]
+pub(in crate::node) struct LeaseState {
+    pub(in crate::node) client: WorkerId,
+    pub(in crate::node) shape: ShapeId,
+    pub(in crate::node) worker: WorkerId,
+    pub(in crate::node) grant: Grant,
+}
+
+/// The leases of this node's workers, and the ids under which processes here know leases at all.
+#[derive(Debug, Default)]
+pub(in crate::node) struct Leases {
+    held: Map<LeaseId, LeaseState>,
+    last_id: u64,
+    /// Leases that processes of other nodes were given.
+    granted_elsewhere: u64,
+}
+
+impl Leases {
+    /// An id for a lease: of a worker here, or of one of another node as its client here knows it. None is
+    /// given twice.
+    pub(in crate::node) fn new_id(&mut self) -> LeaseId {
+        self.last_id += 1;
+        LeaseId(self.last_id)
+    }
+
+    fn insert(&mut self, lease: LeaseId, state: LeaseState) {
+        self.held.insert(lease, state);
+    }
+
+    fn remove(&mut self, lease: LeaseId) -> Option<LeaseState> {
+        self.held.swap_remove(&lease)
+    }
+
+    pub(in crate::node) fn get(&self, lease: LeaseId) -> Option<&LeaseState> {
+        self.held.get(&lease)
+    }
+
+    pub(in crate::node) fn iter(&self) -> impl Iterator<Item = (LeaseId, &LeaseState)> {
+        self.held.iter().map(|(lease, state)| (*lease, state))
+    }
+
+    /// Those that a process holds.
+    pub(in crate::node) fn of(&self, client: WorkerId) -> impl Iterator<Item = (LeaseId, &LeaseState)> {
+        self.iter().filter(move |(_, state)| state.client == client)
+    }
+
+    pub(in crate::node) fn len(&self) -> usize {
+        self.held.len()
+    }
+
+    pub(in crate::node) fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// A process of another node was given one.
+    pub(in crate::node) fn note_granted_elsewhere(&mut self) {
+        self.granted_elsewhere += 1;
+    }
+
+    pub(in crate::node) fn granted_elsewhere(&self) -> u64 {
+        self.granted_elsewhere
+    }
+}
 
 impl Demand {
     /// Whether leases that are given back could meet it. What waits in a placement group is of no concern to
@@ -48,7 +114,7 @@ impl NodeCore {
         now: Instant,
         out: &mut NodeActions,
     ) {
-        match self.leases.get(&lease) {
+        match self.leases.get(lease) {
             Some(state) if state.client == from => self.end_returned(lease, now, out),
             Some(_) => {}
             None => self.return_alias(from, lease, out),
@@ -57,7 +123,7 @@ impl NodeCore {
 
     /// A lease was given back: its worker serves others.
     pub(in crate::node) fn end_returned(&mut self, lease: LeaseId, now: Instant, out: &mut NodeActions) {
-        let Some(state) = self.leases.get(&lease) else { return };
+        let Some(state) = self.leases.get(lease) else { return };
         let worker = state.worker;
         let uses_gpu = !state.grant.gpu_indices().is_empty();
         let blocked = self.workers.get(&worker).is_some_and(|w| w.blocked);
@@ -80,7 +146,7 @@ impl NodeCore {
             return;
         }
         let grant = match worker.state {
-            WorkerState::Leased(lease) => self.leases.get(&lease).map(|state| &state.grant),
+            WorkerState::Leased(lease) => self.leases.get(lease).map(|state| &state.grant),
             WorkerState::Actor(actor) => self.local_actors.grant(actor),
             WorkerState::Starting | WorkerState::Idle { .. } | WorkerState::Retired => None,
         };
@@ -184,8 +250,7 @@ impl NodeCore {
         worker: WorkerId,
         out: &mut NodeActions,
     ) {
-        self.next_lease += 1;
-        let lease = LeaseId(self.next_lease);
+        let lease = self.leases.new_id();
         self.workers[&worker].state = WorkerState::Leased(lease);
         self.limit_memory(worker, &grant, out);
         self.demand_is_met(client, shape);
@@ -233,14 +298,14 @@ impl NodeCore {
             let demand = self.askers.get(&lease.client)?.demands.get(&lease.shape)?;
             (lease.grant.group().is_none() && demand.priority < urgent).then_some(demand.priority)
         };
-        let lower = self.leases.iter().filter_map(|(id, lease)| Some((priority(lease)?, lease.client, *id)));
+        let lower = self.leases.iter().filter_map(|(id, lease)| Some((priority(lease)?, lease.client, id)));
         if let Some((_, holder, lease)) = lower.min_by_key(|(priority, _, _)| *priority) {
             self.ask_back(holder, Some(lease), out);
         }
     }
 
     pub(in crate::node) fn end_lease(&mut self, lease: LeaseId, blocked: bool) -> Option<WorkerId> {
-        let state = self.leases.swap_remove(&lease)?;
+        let state = self.leases.remove(lease)?;
         if blocked {
             mark!("a lease ended while its worker was blocked");
         }
@@ -261,8 +326,8 @@ impl NodeCore {
     /// Ends the leases of a caller that is gone. The tasks in them are nobody's, and their processes are not
     /// trusted to be idle.
     pub(in crate::node) fn end_leases_of(&mut self, gone: WorkerId, out: &mut NodeActions) {
-        let held = self.leases.values().filter(|lease| lease.client == gone);
-        out.extend(held.map(|lease| NodeAction::KillWorker(lease.worker)));
+        let held = self.leases.of(gone);
+        out.extend(held.map(|(_, lease)| NodeAction::KillWorker(lease.worker)));
     }
 
     pub(in crate::node) fn drop_placements_of(&mut self, gone: WorkerId) {
@@ -280,5 +345,28 @@ impl NodeCore {
             }
         }
         self.placements = kept;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_id_is_given_twice_and_each_process_has_its_own_leases() {
+        let (one, other) = (WorkerId(1), WorkerId(2));
+        let mut leases = Leases::default();
+        let alias = leases.new_id();
+        let ids = [one, other].map(|client| {
+            let lease = leases.new_id();
+            let grant = Grant::default();
+            leases.insert(lease, LeaseState { client, shape: ShapeId(1), worker: WorkerId(9), grant });
+            lease
+        });
+        assert!(leases.get(alias).is_none() && !ids.contains(&alias));
+        assert_eq!(leases.of(one).map(|(lease, _)| lease).collect::<Vec<_>>(), [ids[0]]);
+        assert!(leases.remove(ids[0]).is_some() && leases.remove(ids[0]).is_none());
+        assert_eq!((leases.of(one).count(), leases.len()), (0, 1));
+        assert!(leases.new_id() > ids[1]);
     }
 }

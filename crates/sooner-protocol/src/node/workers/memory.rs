@@ -324,7 +324,7 @@ impl NodeCore {
             WorkerState::Idle { .. } | WorkerState::Retired => (Class::Idle, None),
             WorkerState::Leased(lease) => {
                 let class = if is_retriable { Class::Retriable } else { Class::Task };
-                (class, self.leases.get(&lease).map(|lease| &lease.grant))
+                (class, self.leases.get(lease).map(|lease| &lease.grant))
             }
             WorkerState::Actor(actor) => (Class::Actor, self.local_actors.grant(actor)),
         };

@@ -4,7 +4,7 @@
 pub(super) mod bundles;
 pub(super) mod group_places;
 mod jobs;
-mod leases;
+pub(super) mod leases;
 pub mod memory;
 mod pool;
 pub(super) mod remote_leases;

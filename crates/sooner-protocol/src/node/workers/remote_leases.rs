@@ -103,7 +103,7 @@ impl NodeCore {
     ) {
         let LeaseGranted { shape, lease, worker, gpus } = granted;
         if self.is_elsewhere(client) {
-            self.granted_elsewhere += 1;
+            self.leases.note_granted_elsewhere();
             self.note_line(worker, client);
             let granted = LeaseGrantedAt { client, shape, lease, worker, gpus };
             return route(self.id(), client.node(), granted, out);
@@ -125,7 +125,7 @@ impl NodeCore {
         if !self.is_elsewhere(holder) {
             return out.push(send(holder, ReclaimLease { count: 1, lease: None }));
         }
-        let any = || self.leases.iter().find(|(_, state)| state.client == holder).map(|(lease, _)| *lease);
+        let any = || self.leases.of(holder).next().map(|(lease, _)| lease);
         if let Some(lease) = named.or_else(any) {
             route(self.id(), holder.node(), ReclaimLeaseAt { client: holder, lease }, out);
         }
@@ -139,7 +139,7 @@ impl NodeCore {
         now: Instant,
         out: &mut NodeActions,
     ) {
-        if self.leases.get(&returned.lease).is_some_and(|state| state.client.node() == node) {
+        if self.leases.get(returned.lease).is_some_and(|state| state.client.node() == node) {
             self.end_returned(returned.lease, now, out);
         }
     }

@@ -367,8 +367,7 @@ impl NodeCore {
         if !is_wanted {
             return self.give_back_at(node, lease, out);
         }
-        self.next_lease += 1;
-        let alias = LeaseId(self.next_lease);
+        let alias = self.leases.new_id();
         let version = self.view.version(node).unwrap_or(0);
         self.spillback.aliases.insert(alias, Alias { node, lease, worker, client, shape, version });
         out.push(send(client, LeaseGranted { shape, lease: alias, worker, gpus }));

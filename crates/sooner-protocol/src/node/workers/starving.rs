@@ -230,13 +230,13 @@ impl NodeCore {
             Placement::Actor { grant, .. } => (None, grant),
         };
         let has_gpus = grant.has_gpus();
-        let could_serve = |lease: &crate::node::core::LeaseState| {
+        let could_serve = |lease: &super::leases::LeaseState| {
             let worker = self.workers.get(&lease.worker);
             Some((lease.client, lease.shape)) != wanted_by
                 && worker.is_some_and(|worker| worker.job == job && worker.had_gpus == Some(has_gpus))
         };
         let found = self.leases.iter().find(|(_, lease)| could_serve(lease));
-        if let Some((holder, lease)) = found.map(|(id, lease)| (lease.client, *id)) {
+        if let Some((holder, lease)) = found.map(|(id, lease)| (lease.client, id)) {
             self.ask_back(holder, Some(lease), out);
         }
     }

@@ -101,7 +101,7 @@ impl NodeCore {
             return total / UNIT;
         }
         let lease = match self.workers.get(&worker).map(|worker| worker.state) {
-            Some(WorkerState::Leased(lease)) => self.leases.get(&lease),
+            Some(WorkerState::Leased(lease)) => self.leases.get(lease),
             Some(_) | None => None,
         };
         let own = lease.map_or(0, |lease| lease.grant.resources.amount("memory"));
