@@ -221,10 +221,7 @@ pub struct NodeCore {
     /// Who is served next when several wait.
     pub(super) turn: usize,
     pub(super) draining: super::draining::Draining,
-    /// It is there for a program, and no work runs on it.
-    pub(super) runs_nothing: bool,
-    /// There are other nodes, or may be.
-    pub(super) is_member: bool,
+    pub(super) role: super::peers::connections::Role,
     /// When placing began last.
     pub(super) now: Instant,
 }
@@ -271,8 +268,7 @@ impl NodeCore {
             recomputes: false,
             turn: 0,
             draining: super::draining::Draining::default(),
-            runs_nothing: false,
-            is_member: false,
+            role: super::peers::connections::Role::default(),
             now: Instant::default(),
         }
     }

@@ -124,7 +124,7 @@ impl NodeCore {
     }
 
     pub(super) fn take_back_leases(&mut self, out: &mut NodeActions) {
-        if self.is_member {
+        if self.role.is_member() {
             self.refuse_all("its node is about to end", out);
             self.withdraw_all(out);
             self.give_waiting_actors_back(out);

@@ -238,7 +238,7 @@ impl NodeCore {
     fn ends_with_its_creator(&self, actor: ActorId) -> bool {
         let creator = actor.owner;
         let is_gone = creator.node() == self.id() && !self.clients.contains_key(&creator);
-        self.is_member && is_gone && !self.local_actors.is_detached(actor)
+        self.role.is_member() && is_gone && !self.local_actors.is_detached(actor)
     }
 
     /// A worker becomes an actor's process.

@@ -27,6 +27,31 @@ const DRIVER: u8 = 0;
 const ACTOR: u8 = 1;
 const WORKER: u8 = 2;
 
+/// What a node is among others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(in crate::node) enum Role {
+    /// There are no others, and will be none.
+    #[default]
+    Alone,
+    /// There are other nodes, or may be.
+    Member,
+    /// The same. It is there for a program, and no work runs on it.
+    OfProgram,
+}
+
+impl Role {
+    pub(in crate::node) fn is_member(self) -> bool {
+        match self {
+            Self::Alone => false,
+            Self::Member | Self::OfProgram => true,
+        }
+    }
+
+    pub(in crate::node) fn runs_work(self) -> bool {
+        self != Self::OfProgram
+    }
+}
+
 impl NodeCore {
     /// Whether a process is connected.
     pub(crate) fn has_client(&self, process: WorkerId) -> bool {
@@ -35,17 +60,17 @@ impl NodeCore {
 
     /// There are other nodes, or may be: this one takes part in a cluster.
     pub fn join_cluster(&mut self) {
-        self.is_member = true;
+        self.role = Role::Member;
     }
 
-    /// No work runs here, also not what needs no resources: this node is a part of a program.
+    /// No work runs here, also not what needs no resources: this node takes part in a cluster for a program.
     pub fn run_nothing(&mut self) {
-        self.runs_nothing = true;
+        self.role = Role::OfProgram;
     }
 
     /// Whether a process is another node's.
     pub(in crate::node) fn is_elsewhere(&self, process: WorkerId) -> bool {
-        self.is_member && process.node() != self.id()
+        self.role.is_member() && process.node() != self.id()
     }
 
     pub(in crate::node) fn on_connect(&mut self, from: WorkerId, to: WorkerId, out: &mut NodeActions) {

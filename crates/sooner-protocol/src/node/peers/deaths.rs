@@ -424,8 +424,8 @@ impl NodeCore {
         out: &mut NodeActions,
     ) -> bool {
         let watchers = self.watches.end(news.worker);
-        let is_shared =
-            self.is_member && (is_known_to_control || !watchers.is_empty() || self.settling.is_shared());
+        let is_shared = self.role.is_member()
+            && (is_known_to_control || !watchers.is_empty() || self.settling.is_shared());
         if is_shared {
             self.announced.insert(news, &watchers);
             out.push(process_gone(news.clone(), watchers));
@@ -569,7 +569,7 @@ impl NodeCore {
     }
 
     fn go_on_settling(&mut self, out: &mut NodeActions) {
-        for step in self.settling.next(self.id(), self.is_member) {
+        for step in self.settling.next(self.id(), self.role.is_member()) {
             match step {
                 Step::Share(gone) => self.send_ends(vec![gone], out),
                 Step::Collected(gone, held) => out.push(collected(gone, held)),

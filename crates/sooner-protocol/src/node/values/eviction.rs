@@ -38,7 +38,7 @@ impl NodeCore {
             }
         }
         let is_leaving = self.pulls.leaving_bytes() > 0;
-        if !self.is_member || self.draining.has_begun() {
+        if !self.role.is_member() || self.draining.has_begun() {
             return is_leaving || self.draining.waits();
         }
         // First those of which the owner has not said yet that it has them, or cannot have them.

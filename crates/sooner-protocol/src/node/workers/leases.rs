@@ -207,7 +207,7 @@ impl NodeCore {
         if !is_remote_job && self.has_others() {
             return self.place_over_nodes(at, priority, out);
         }
-        if self.runs_nothing {
+        if !self.role.runs_work() {
             // What this program asks for waits until it hears of nodes.
             return false;
         }

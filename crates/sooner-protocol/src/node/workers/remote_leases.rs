@@ -39,7 +39,7 @@ impl NodeCore {
             }
             return;
         }
-        if self.runs_nothing {
+        if !self.role.runs_work() {
             return refuse(self.id(), (client, shape), "that node runs no work", true, out);
         }
         if self.draining.has_begun() {

@@ -186,7 +186,7 @@ impl NodeCore {
 
     /// Whether work may go to other nodes.
     pub(in crate::node) fn has_others(&self) -> bool {
-        self.is_member && !self.view.is_empty()
+        self.role.is_member() && !self.view.is_empty()
     }
 
     /// Takes off what was asked of other nodes, and what they granted, since they last said what they have.
@@ -245,7 +245,7 @@ impl NodeCore {
                 }
                 let (view, turns, now, unable) = (&self.view, &self.spillback.turns, self.now, &self.unable);
                 let home = here.node;
-                let here = (!self.runs_nothing).then_some(&here);
+                let here = self.role.runs_work().then_some(&here);
                 Chooser { view, home, here, turns, now, job, unable }.step(demand)
             };
             let taken = match step {
@@ -337,7 +337,7 @@ impl NodeCore {
 
     /// The demand of a client has changed.
     pub(in crate::node) fn note_demand(&mut self) {
-        self.spillback.is_unsaid |= self.is_member;
+        self.spillback.is_unsaid |= self.role.is_member();
     }
 
     /// Another node grants a lease.
