@@ -214,10 +214,7 @@ pub struct NodeCore {
     pub(super) residency: Residency,
     pub(super) promoting: super::values::promotion::Promoting,
     pub(super) yielding: super::values::yielding::Yielding,
-    /// There is somewhere to put values for which there is no room.
-    pub(super) spills: bool,
-    /// Values that tasks can make again go without being written.
-    pub(super) recomputes: bool,
+    pub(super) leaving: super::values::spilling::Leaving,
     /// Who is served next when several wait.
     pub(super) turn: usize,
     pub(super) draining: super::draining::Draining,
@@ -264,8 +261,7 @@ impl NodeCore {
             residency: Residency::default(),
             promoting: super::values::promotion::Promoting::default(),
             yielding: super::values::yielding::Yielding::default(),
-            spills: false,
-            recomputes: false,
+            leaving: super::values::spilling::Leaving::default(),
             turn: 0,
             draining: super::draining::Draining::default(),
             role: super::peers::connections::Role::default(),

@@ -31,9 +31,9 @@ impl NodeCore {
         length_of: &impl Fn(BlockId) -> u64,
         out: &mut NodeActions,
     ) -> bool {
-        if self.gives_up_values() {
+        if self.leaving.is_possible() {
             self.spill_values(bytes, length_of, out);
-            if self.is_spilling() || (self.spills && !self.residency.has_unwritten()) {
+            if self.is_spilling() || (self.leaving.spills() && !self.residency.has_unwritten()) {
                 return self.is_spilling() || self.draining.waits();
             }
         }
@@ -72,7 +72,7 @@ impl NodeCore {
     fn block_to_gain(&self, held: Place) -> Option<BlockId> {
         match held {
             Place::Disk(spilled) => self.residency.block_of(spilled),
-            Place::Memory(block) => Some(block).filter(|_| !self.spills),
+            Place::Memory(block) => Some(block).filter(|_| !self.leaving.spills()),
         }
     }
 

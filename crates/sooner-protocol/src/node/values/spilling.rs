@@ -39,21 +39,46 @@ pub enum ServedSpill {
     No,
 }
 
+/// How values that are not in use may leave the memory of this node.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::node) struct Leaving {
+    /// There is somewhere to put values for which there is no room.
+    spills: bool,
+    /// Values that tasks can make again go without being written.
+    recomputes: bool,
+}
+
+impl Leaving {
+    /// Whether they may at all.
+    pub(in crate::node) fn is_possible(self) -> bool {
+        self.spills || self.recomputes
+    }
+
+    /// Whether they may be written.
+    pub(in crate::node) fn spills(self) -> bool {
+        self.spills
+    }
+
+    /// What a holder is told of values that tasks can make again.
+    fn recompute(self) -> Option<Recompute> {
+        match (self.recomputes, self.spills) {
+            (false, _) => None,
+            (true, true) => Some(Recompute::OrSpill),
+            (true, false) => Some(Recompute::OrKeep),
+        }
+    }
+}
+
 impl NodeCore {
     /// There is somewhere to put values for which there is no room.
     pub fn set_spills(&mut self) {
-        self.spills = true;
+        self.leaving.spills = true;
     }
 
     /// Values that tasks can make again are dropped rather than written (Oakes, table 5.1: explicit free
     /// only).
     pub fn set_recomputes(&mut self) {
-        self.recomputes = true;
-    }
-
-    /// Whether values that are not in use may leave the memory of this node.
-    pub(in crate::node) fn gives_up_values(&self) -> bool {
-        self.spills || self.recomputes
+        self.leaving.recomputes = true;
     }
 
     /// There may soon be no room: asks for blocks of so many bytes. It is no need: what was in use is not
@@ -61,7 +86,7 @@ impl NodeCore {
     pub fn spill_ahead(&mut self, bytes: u64, length_of: impl Fn(BlockId) -> u64, out: &mut NodeActions) {
         let bytes = bytes.saturating_sub(self.evict_copies(bytes, out));
         // Values are brought to other nodes only when that has to be.
-        if self.gives_up_values() {
+        if self.leaving.is_possible() {
             let to_come = self.residency.bytes_to_come() + self.pulls.leaving_bytes();
             self.ask_for_blocks(bytes.saturating_sub(to_come), true, &length_of, out);
         }
@@ -136,11 +161,7 @@ impl NodeCore {
     }
 
     fn ask_holder(&self, holder: WorkerId, blocks: Vec<Relinquishing>, out: &mut NodeActions) {
-        let recomputes = match (self.recomputes, self.spills) {
-            (false, _) => None,
-            (true, true) => Some(Recompute::OrSpill),
-            (true, false) => Some(Recompute::OrKeep),
-        };
+        let recomputes = self.leaving.recompute();
         if !self.is_elsewhere(holder) {
             let question = Relinquish { blocks, gives_way: None, node: None, recomputes };
             return out.push(NodeAction::Send(holder, Box::new(question.into())));
@@ -384,7 +405,7 @@ impl NodeCore {
     /// Nothing can be written or read back any more: what was on disk is lost, and what was to be written
     /// stays where it is.
     pub fn on_spilling_ended(&mut self, out: &mut NodeActions) {
-        self.spills = false;
+        self.leaving.spills = false;
         for (spilled, after) in self.residency.on_ended(self.now) {
             self.after_write(spilled, after, out);
         }
