@@ -142,6 +142,9 @@ def build(revision: str) -> dict[str, Path]:
             "--quiet",
             "--profile",
             "fast",
+            # The profile optimises libraries little, and did not in all revisions.
+            "--config",
+            'profile.fast.package."*".opt-level=3',
             "-p",
             "sooner-python",
             cwd=top,
