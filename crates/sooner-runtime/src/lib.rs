@@ -1,11 +1,11 @@
-//! What is done: the shells that give the state machines sockets, clocks and threads.
+//! The shells around the state machines: they provide sockets, clocks and threads, and carry out decisions.
 //!
-//! [`client`] carries a [`sooner_protocol::worker::WorkerCore`] in a driver or worker, [`node`] carries a
-//! [`sooner_protocol::engine::Solo`] as a thread of the driver or of a process of its own ([`daemon`]),
-//! [`template`] is the fork server's loop, [`logs`] brings what workers print to the driver, [`session`]
-//! makes and removes a node's directory, [`private`] tells what is this user's from what another one has made
-//! in its stead, [`tool`] asks a running node about itself, [`metrics`] collects what user code measures,
-//! [`identity`] proves to other machines who a process is, [`machine`] tells how much memory there is,
+//! [`client`] runs a [`sooner_protocol::worker::WorkerCore`] in a driver or worker. [`node`] runs a
+//! [`sooner_protocol::engine::Solo`], as a thread of the driver or of a process of its own ([`daemon`]).
+//! [`template`] is the loop of the fork server, [`logs`] brings the output of workers to the driver,
+//! [`session`] makes and removes a node's directory, [`private`] tells this user's files from those that
+//! another user put in their place, [`tool`] queries a running node, [`metrics`] collects what user code
+//! measures, [`identity`] proves to other machines who a process is, [`machine`] reports the memory there is,
 //! [`control`] keeps what must survive a cluster's head. There is no Python here: the bindings plug in
 //! through [`client::Hooks`] and [`logs::Sink`].
 

@@ -1,14 +1,14 @@
-//! The background thread: leads when nobody else does.
+//! The background thread: leads when no other thread does.
 //!
-//! It naps for a millisecond at a time. If somebody attended to the sockets meanwhile it goes on napping; if
-//! somebody leads for long it rests until that one leaves; if nobody did anything it takes the lead and
-//! blocks until something comes or somebody wants the lead. In a worker, taking the lead means that the main
-//! thread has been busy for about a millisecond: tasks queued behind the running one go back to their
-//! callers.
+//! It naps for a millisecond at a time. If another thread attended to the sockets meanwhile, it goes on
+//! napping. If another thread leads for long, it rests until that thread gives up the lead. If no thread did
+//! anything, it takes the lead and blocks until a message comes or another thread wants the lead. In a
+//! worker, taking the lead means that the main thread has been busy for about a millisecond: tasks queued
+//! behind the running one go back to their callers.
 //!
-//! Whoever leads may sleep for as long as nothing comes. What other threads leave meanwhile (messages that
-//! wait for company, dropped handles, something that is due earlier than the leader knows) is this thread's,
-//! and they wake it.
+//! The leader may sleep for as long as no message comes. What other threads leave meanwhile (messages that
+//! wait to be sent with others, dropped handles, a deadline earlier than the leader knows) is for this
+//! thread, and they wake it.
 
 use std::io;
 use std::sync::Arc;
@@ -26,9 +26,9 @@ use super::rest::Rest;
 
 const NAP_NANOS: u64 = 1_000_000;
 const NAP: Duration = Duration::from_nanos(NAP_NANOS);
-/// Naps during which somebody else leads before this thread rests.
+/// Naps during which another thread leads before this thread rests.
 const NAPS_BEFORE_REST: u32 = 10;
-/// It rests no longer than that although nobody wakes it (nanoseconds).
+/// The longest rest if no thread ends it (nanoseconds).
 const REST_NANOS_MAX: u64 = 3_600_000_000_000;
 
 #[derive(Default)]
@@ -37,7 +37,7 @@ pub(super) struct Background {
     thread: Mutex<Option<JoinHandle<()>>>,
     rest: Rest,
     leads: AtomicBool,
-    /// It leads and blocks until something comes.
+    /// The background thread leads, and blocks until a message comes.
     sleeps: AtomicBool,
 }
 
@@ -46,19 +46,19 @@ impl Background {
         self.leads.load(Ordering::Acquire)
     }
 
-    /// Whether what waits to be sent would wait for long: nobody looks within a nap.
+    /// Whether queued messages would wait for long: this thread leads and sleeps for longer than a nap.
     pub(super) fn sleeps(&self) -> bool {
         self.sleeps.load(Ordering::SeqCst)
     }
 
-    /// Whether it looks only when it is woken, or at the time that [`Shared::looks_at`] says.
+    /// Whether this thread looks only when it is woken, or at the time that [`Shared::looks_at`] says.
     ///
     /// [`Shared::looks_at`]: super::shared::Shared::looks_at
     pub(super) fn is_away(&self) -> bool {
         self.sleeps() || self.rest.is_resting()
     }
 
-    /// Nobody leads any more: this thread must look for itself.
+    /// No thread leads any more: this thread must look for itself.
     pub(super) fn on_lead_left(&self) {
         self.rest.end_after();
     }
@@ -74,8 +74,8 @@ impl Background {
     }
 }
 
-/// The thread, before it has a client: whether there can be one is known before the node counts on this
-/// process.
+/// The thread, before it has a client. It is started early, so that the node learns of this process only if
+/// the thread could be made.
 pub(super) struct Reserved {
     thread: JoinHandle<()>,
     client: SyncSender<Arc<Client>>,
@@ -131,7 +131,8 @@ fn run(client: &Client) {
         client.step(|core, out| core.return_queued(out));
         let mut is_quiet = false;
         while !client.is_closed() && client.wanted.load(Ordering::Acquire) == 0 {
-            // Before the flush: who adds something after it sees that this thread must be woken for it.
+            // Before the flush: a thread that adds a message after it sees that this thread must be woken for
+            // it.
             state.sleeps.store(is_quiet, Ordering::SeqCst);
             let has_sent = client.flush_now();
             let deadline = client.shared.lock().looks_next().map(|at| at.since(crate::clock::now()));
@@ -151,8 +152,8 @@ fn run(client: &Client) {
     }
 }
 
-/// Somebody else leads, or has an event loop that reads, for as long as `attends` says so, and may sleep all
-/// the while.
+/// Another thread leads, or runs an event loop that reads, for as long as `attends` is true, and may sleep
+/// all the while.
 fn beside_other(client: &Client, idle_naps: &mut u32, attends: impl FnOnce() -> bool) {
     let has_sent = client.flush_now();
     client.run_timer();
@@ -173,18 +174,18 @@ fn beside_other(client: &Client, idle_naps: &mut u32, attends: impl FnOnce() -> 
         if shared.outbox.is_dirty() {
             return None;
         }
-        // The leader knows of most of what is due, and sees to it first.
+        // The leader knows of most deadlines, and attends to them first.
         let due = shared.looks_next().map(|at| at.since(crate::clock::now()).saturating_add(NAP_NANOS));
         let nanos =
             [due, crate::metrics::nanos_until_due(), Some(REST_NANOS_MAX)].into_iter().flatten().min()?;
         Some(Duration::from_nanos(nanos))
     });
-    // If the other one sleeps again after it was only disturbed, so does this one.
+    // If the leader was only disturbed and sleeps again, so does this thread.
     *idle_naps -= 1;
 }
 
-/// The main thread runs an event loop that reads by itself when it waits; only when it is busy for long does
-/// this thread read for it.
+/// The main thread runs an event loop, which reads by itself when it waits. This thread reads for it only
+/// when the loop is busy for long.
 fn beside_loop(client: &Client, idle_naps: &mut u32) {
     if client.loop_waits.load(Ordering::SeqCst) {
         return beside_other(client, idle_naps, || client.loop_waits.load(Ordering::SeqCst));
@@ -198,7 +199,7 @@ fn beside_loop(client: &Client, idle_naps: &mut u32) {
     }
 }
 
-/// Looks at the sockets in a row on behalf of an event loop, which has other things to do, too.
+/// Looks in a row on behalf of an event loop, which has other work, too.
 const LOOKS_IN_A_ROW: u32 = 64;
 
 impl Client {
@@ -214,14 +215,14 @@ impl Client {
         let aftermath = self.take_aftermath(&mut shared);
         drop(shared);
         if lines_are_due {
-            // What follows is for whoever holds the receiving halves.
+            // The rest of this work is for the thread that holds the receiving halves.
             self.kick();
         }
         self.finish(aftermath);
     }
 
-    /// Makes the background thread look soon, although nothing came. What it is to see was done under the
-    /// core's lock, or ended in a sequentially consistent write.
+    /// Makes the background thread look soon, although no message came. The caller's change must have been
+    /// made under the core's lock, or ended in a sequentially consistent write.
     pub(super) fn rouse(&self) {
         if self.background.sleeps() {
             self.kick();
@@ -230,7 +231,7 @@ impl Client {
         }
     }
 
-    /// One of several executing threads took a task: another may find one too.
+    /// One of several executing threads took a task: another may find one, too.
     pub fn rouse_followers(&self) {
         if self.shared.lock().core.execution().can_take() {
             self.wake_followers();
@@ -247,9 +248,9 @@ impl Client {
         self.wanted.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// The event loop begins or ends a wait. Before it begins, what waits to be sent leaves, and the sockets
-    /// are looked at for a short while. True if there are calls to take, which may also have been read by the
-    /// background thread while the loop was busy; never true when the loop takes no calls now.
+    /// The event loop begins or ends a wait. Before a wait, queued messages leave, and the sockets are read
+    /// for a short while. True if there are calls to take, also those that the background thread read while
+    /// the loop was busy; never true if the loop takes no calls now.
     pub fn loop_waits(&self, waits: bool, takes_calls: bool) -> bool {
         if !waits {
             self.loop_waits.store(false, Ordering::SeqCst);
@@ -280,8 +281,8 @@ impl Client {
         }
     }
 
-    /// Reads until nothing is there, or many times: what comes faster than it is read is left for the next
-    /// time.
+    /// Reads until nothing is there, or [`LOOKS_IN_A_ROW`] times: if messages come faster than they are read,
+    /// the rest is left for the next time.
     fn look_while_more(&self, lead: &mut Lead) {
         let mut looks = 0;
         while looks < LOOKS_IN_A_ROW && self.look(lead, Some(0)) == Look::Something {

@@ -1,20 +1,20 @@
-//! When Python's cycle collector is due while the object store is short of room.
+//! When Python's cycle collector may run while the object store is short of room.
 //!
-//! A collection stops everything else that runs Python in the process, and a full one of a program with large
-//! libraries takes a fifth of a second. One that lets go of nothing is not worth that again soon: a program
-//! that is short of room the whole time, because it is larger than the store, would spend a good part of its
-//! time on looking for cycles that it does not have.
+//! A collection stops all other Python threads of the process, and a full one of a program with large
+//! libraries takes a fifth of a second. A collection that releases nothing must not be repeated soon: a
+//! program that is larger than the store is always short of room, and would spend much of its time looking
+//! for cycles that it does not have.
 
 /// Time between two collections (milliseconds): a full one of a large program takes about as long.
 const PAUSE_MS: u64 = 200;
-/// While room is made otherwise: so many times what the last one took, beside that.
+/// While room is made otherwise: the pause is longer by so many times the duration of the last collection.
 const TIMES_RELIEVED: u64 = 20;
-/// The same while it is not, for each of the latest that let go of nothing.
+/// While no room is made otherwise: the same, for each of the latest collections that released nothing.
 const TIMES_USELESS: u64 = 5;
-/// But never longer than this (milliseconds): whoever makes a value waits longer before there is no room, and
-/// what has become garbage meanwhile is found.
+/// The longest pause while no room is made otherwise (milliseconds). The process that makes a value waits
+/// longer than this before it is told that there is no room, so what has become garbage meanwhile is found.
 const PAUSE_FULL_MAX_MS: u64 = 1000;
-/// So many of them count.
+/// At most so many useless collections count.
 const USELESS_MAX: u64 = 4;
 
 /// See the module. Times are in milliseconds since any moment.
@@ -22,24 +22,24 @@ const USELESS_MAX: u64 = 4;
 pub struct Collections {
     next: u64,
     next_relieved: u64,
-    /// How many of the latest let go of no reference and no view.
+    /// How many of the latest collections released no reference and no view.
     useless: u64,
 }
 
 impl Collections {
-    /// Before the first one.
+    /// Before the first collection.
     #[must_use]
     pub const fn new() -> Self {
         Self { next: 0, next_relieved: 0, useless: 0 }
     }
 
-    /// Whether one may begin. `is_full`: no room is made otherwise.
+    /// Whether a collection may begin. `is_full`: no room is made otherwise.
     #[must_use]
     pub fn is_due(&self, now: u64, is_full: bool) -> bool {
         now >= if is_full { self.next } else { self.next_relieved }
     }
 
-    /// One has ended. `has_let_go`: of a reference or a view.
+    /// A collection has ended. `has_let_go`: it released a reference or a view.
     pub fn on_end(&mut self, begin: u64, end: u64, has_let_go: bool) {
         self.useless = if has_let_go { 0 } else { USELESS_MAX.min(self.useless + 1) };
         let took = end.saturating_sub(begin);

@@ -1,4 +1,4 @@
-//! How a client comes to be: it connects to its node and is welcomed.
+//! How a client is made: it connects to its node and is welcomed.
 
 use std::collections::VecDeque;
 use std::io;
@@ -28,7 +28,7 @@ use crate::ulimits::told;
 use crate::wait::Spinner;
 
 impl Client {
-    /// Connects to a node by its socket, as a driver. The one that hosts the node brings no job along.
+    /// Connects to a node by its socket, as a driver. A driver that hosts the node passes no job.
     ///
     /// # Errors
     /// When the node cannot be reached or refuses.
@@ -114,7 +114,7 @@ impl Client {
     }
 }
 
-/// What the threads of the process that was welcomed share.
+/// The state that the threads of the welcomed process share.
 fn shared_for(welcome: &Welcome, outbox: Outbox) -> Shared {
     Shared {
         core: core_for(welcome),
@@ -154,7 +154,8 @@ fn events_bytes(welcome: &Welcome) -> usize {
     usize::try_from(welcome.events_bytes.unwrap_or(0)).unwrap_or(usize::MAX)
 }
 
-/// What a process needs for a client. It is taken before the greeting: whoever has greeted is given work.
+/// What a process needs for a client. Taken before the greeting, because the node gives work to a process
+/// that has greeted it.
 struct Own {
     epoll: Arc<OwnedFd>,
     wake: OwnedFd,
@@ -170,7 +171,7 @@ impl Own {
     }
 }
 
-/// The node learns why its worker does not come up. It says so; this process has nothing to add.
+/// Reports to the node why its worker does not come up. The node shows it; this process need not.
 fn complain(socket: &OwnedFd, error: &io::Error) -> io::Error {
     let reason = told(error);
     let mut outlet = Outlet::default();

@@ -1,6 +1,6 @@
-//! The end of a process of another node: its line is read to its end before the core hears of it.
+//! The death of a process on another node: its line is read to the end before the core learns of the death.
 //!
-//! What waits for that, and how long, is not decided here ([`sooner_protocol::session::news`]).
+//! Which messages wait for that, and how long, is not decided here ([`sooner_protocol::session::news`]).
 
 use sooner_protocol::session::HeldNews;
 use sooner_protocol::time::Instant;
@@ -12,7 +12,7 @@ use super::receiving::Lead;
 use super::shared::Shared;
 use crate::transport::{ReadResult, Received};
 
-/// What the node says waits for the end of a line.
+/// The node's messages that wait for the end of a line.
 pub(super) struct Held {
     news: HeldNews<Received>,
     /// The token of that line.
@@ -20,8 +20,8 @@ pub(super) struct Held {
 }
 
 impl Client {
-    /// The node says that a process of another node is gone: reads what has come from it. True if its end has
-    /// not; then this word, and all behind it, waits.
+    /// The node reports that a process of another node is dead: reads what has come from that process. True
+    /// if its line has not ended yet; then this report, and all the node's messages behind it, wait.
     pub(super) fn must_hold(
         &self,
         lead: &mut Lead,
@@ -39,7 +39,7 @@ impl Client {
         true
     }
 
-    /// Reads what has come. True at the end of the connection.
+    /// Reads what has come over the line. True at the end of the connection.
     fn read_to_end(
         &self,
         lead: &mut Lead,
@@ -67,7 +67,7 @@ impl Client {
         }
     }
 
-    /// What lines to other nodes want beside what is read and written: timers, and what was held back.
+    /// The work of lines to other nodes beside reading and writing: timers, and the messages held back.
     pub(super) fn attend_remotes(&self, lead: &mut Lead, shared: &mut Shared, time: Instant) {
         for gone in shared.outbox.remotes.on_timer(time) {
             self.step_locked(shared, |core, out| core.on_message(Peer::Node, gone.into(), time, out));
@@ -80,7 +80,7 @@ impl Client {
                 lead.held = Some(held);
                 break;
             }
-            // Nothing that comes from it now is heard: the word of its end is final.
+            // Messages that come from the process from now on are ignored: the report of its death is final.
             shared.outbox.remotes.forget(held.news.worker(), time);
             self.drop_closed(lead, shared);
             for received in held.news.into_said() {
@@ -95,8 +95,8 @@ impl Client {
         self.notify_fullness(shared, time);
     }
 
-    /// Tells the core which lines are full, and which have room again: what it pushes there then may fill
-    /// them anew.
+    /// Reports to the core which lines are full, and which have room again. What the core then pushes to the
+    /// latter may fill them anew.
     pub(super) fn notify_fullness(&self, shared: &mut Shared, time: Instant) {
         if !shared.outbox.remotes.has_fullness() {
             return;
@@ -117,7 +117,7 @@ impl Client {
 }
 
 impl Lead {
-    /// Another word of the node that waits.
+    /// Holds back another message of the node.
     pub(super) fn hold_back(&mut self, received: Received) {
         if let Some(held) = &mut self.held {
             held.news.hold_back(received);

@@ -1,4 +1,4 @@
-//! Answering questions about this process, by whichever thread reads the node's socket: the GIL is never
+//! Answers questions about this process, on whichever thread reads the node's socket: the GIL is never
 //! needed.
 
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use sooner_wire::message::state::{Inspect, Inspected, Measured, MetricKind, Seri
 use super::{Client, Shared};
 use crate::metrics;
 
-/// A file that shrinks to nothing before the next dump when it is larger than this (bytes).
+/// The stack file is truncated before the next dump when it is larger than this (bytes).
 const STACK_FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Where the Python stacks of this process go, and the signal whose handler writes them.
@@ -40,7 +40,7 @@ impl Client {
         shared.outbox.push(Peer::Node, &answer.into());
     }
 
-    /// Tells the node what was measured since the last time.
+    /// Sends the node what was measured since the last time.
     pub(super) fn notify_metrics(&self, shared: &mut Shared) {
         let mut series = metrics::take();
         let counts = shared.core.counts();
@@ -58,14 +58,14 @@ impl Client {
         self.records
     }
 
-    /// Something was measured: whoever sleeps must know that the node is to be told before long.
+    /// Something was measured: a sleeping thread must learn that a report to the node is due before long.
     pub fn rouse_for_metrics(&self) {
         if metrics::is_first() {
             self.rouse();
         }
     }
 
-    /// Tells the node what was measured, at once: this process is about to end.
+    /// Sends the node what was measured, at once: this process is about to end.
     pub fn flush_metrics(&self) {
         let mut shared = self.shared.lock();
         self.notify_metrics(&mut shared);

@@ -1,8 +1,8 @@
-//! Leading: reading the sockets and carrying what comes through the core, on behalf of everyone who waits.
+//! Leading: reading the sockets and passing messages through the core, on behalf of all threads that wait.
 //!
-//! One thread leads at a time. It looks again for a short while, then blocks; after each batch it checks its
-//! own condition and wakes the others (followers) to check theirs. When it has what it wanted it leaves, and
-//! a follower or, after a millisecond, the background thread takes the lead.
+//! One thread leads at a time. It polls for a short while, then blocks. After each batch it checks its own
+//! condition and wakes the others (followers) to check theirs. When its condition holds it gives up the lead;
+//! a follower or, after a millisecond, the background thread takes it.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::Ordering;
@@ -33,25 +33,25 @@ pub enum Waited {
     Closed,
 }
 
-/// Longest time in one blocking call while signals matter (nanoseconds): a signal may be delivered to another
-/// thread.
+/// Longest time in one blocking call while signals matter (nanoseconds): the kernel may deliver a signal to
+/// another thread.
 const SIGNAL_NANOS: u64 = 100_000_000;
 
-/// From so many bytes that leave together (about eight small tasks) on, a sender is busy sending.
+/// A sender is busy sending if at least so many bytes leave together (about eight small tasks).
 const BURST_BYTES: usize = 512;
 
-/// Time between two looks of a busy sender (nanoseconds). Workers have work for longer than that.
+/// Time between two looks of a busy sender (nanoseconds). Its workers have work for longer than that.
 const BETWEEN_LOOKS_NANOS: u64 = 300_000;
 
-/// What happened to messages that wait.
+/// What happened to queued messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FlushedSoon {
     /// They left, or leave soon.
     Nothing,
-    /// Many left together, and it is time for a look.
+    /// Many left together, and it is time to read replies.
     Burst,
-    /// The background thread is away and must be woken for them, or for something that is due before it looks
-    /// again.
+    /// The background thread is away. It must be woken for the messages, or for a deadline before its next
+    /// look.
     MustRouse,
 }
 
@@ -63,8 +63,8 @@ pub(super) enum Look {
     Signal,
 }
 
-/// The lead, for as long as this lives. The background thread may rest meanwhile, and must not when it is
-/// over.
+/// The lead, held for as long as this value lives. The background thread may rest meanwhile, and is woken
+/// when it is dropped.
 pub(super) struct Led<'a> {
     client: &'a Client,
     /// `None` while this is dropped.
@@ -99,8 +99,8 @@ impl Drop for Led<'_> {
 }
 
 impl Client {
-    /// Waits until `is_done`, leading if nobody does. Must be called without the GIL. With `heeds_signals`,
-    /// signal handlers run and may end the wait.
+    /// Waits until `is_done`, leading if no other thread does. Must be called without the GIL. With
+    /// `heeds_signals`, signal handlers run and may end the wait.
     pub fn wait_until(
         &self,
         mut is_done: impl FnMut() -> bool,
@@ -125,7 +125,7 @@ impl Client {
         }
     }
 
-    /// Takes the lead if nobody has it but the background thread, which gives it up.
+    /// Takes the lead if it is free, or if the background thread has it, which gives it up.
     pub(super) fn take_lead(&self) -> Option<Led<'_>> {
         self.wanted.fetch_add(1, Ordering::AcqRel);
         if self.background.leads() {
@@ -162,8 +162,8 @@ impl Client {
             });
             lead.spinner = spinner;
             if found {
-                // Messages may come faster than they are read, for as long as others like: this wait must
-                // not.
+                // Messages may come faster than they are read, for as long as their senders like. This wait
+                // must still end.
                 let read_at = lead.read_at;
                 if deadline.is_some_and(|at| read_at >= at) {
                     break if is_done() { Waited::Done } else { Waited::TimedOut };
@@ -183,8 +183,8 @@ impl Client {
             }
             let look = self.look(&mut lead, limit);
             if heeds_signals && look != Look::Something {
-                // A signal handler may use sooner itself, and then needs the lead. Another thread may have it
-                // afterwards, for as long as it likes, so this one must not insist on getting it back.
+                // A signal handler may use sooner itself, and then needs the lead. Another thread may take it
+                // afterwards and keep it for long, so this thread must not insist on getting it back.
                 drop(lead);
                 return self.signal_ends_wait().then_some(Waited::Interrupted);
             }
@@ -232,7 +232,7 @@ impl Client {
         }
     }
 
-    /// Looks at where something came from last, and at everything every few rounds.
+    /// Looks at the socket that was readable last, and at all sockets every few rounds.
     fn look_quickly(&self, lead: &mut Lead, round: u32) -> Look {
         if round.is_multiple_of(8) {
             return self.look(lead, Some(0));
@@ -293,7 +293,7 @@ impl Client {
         Look::Something
     }
 
-    /// Sends what waits. True if anything did.
+    /// Sends what is queued. True if anything was.
     pub fn flush_now(&self) -> bool {
         let mut shared = self.shared.lock();
         if self.has_dropped.load(Ordering::SeqCst) {
@@ -307,7 +307,7 @@ impl Client {
         is_dirty
     }
 
-    /// Sends what waits if it is time; otherwise makes sure that somebody does.
+    /// Sends what is queued if it is time. Otherwise makes sure that the background thread does.
     pub(super) fn flush_soon(&self, shared: &mut Shared, time: Option<Instant>) -> FlushedSoon {
         if shared.outbox.should_flush(time) {
             let is_burst = shared.outbox.gathered() >= BURST_BYTES;
@@ -323,8 +323,8 @@ impl Client {
     }
 
     /// A driver that submits task after task reads the replies itself, between two batches: the background
-    /// thread would compete with it for locks, caches and cores. (A worker's tasks must not look as if they
-    /// attended to the queue behind them.)
+    /// thread would compete with it for locks, caches and cores. A worker does not: its tasks must not look
+    /// as if they attended to the queue behind them.
     pub(super) fn look_between(&self) {
         if self.is_driver
             && let Some(mut lead) = self.take_lead()

@@ -1,5 +1,5 @@
-//! What the workers of a driver print, when the node is another process: a connection and a thread of their
-//! own, so that a terminal that takes its time holds up nothing but the workers that print.
+//! The output of a driver's workers, when the node is another process. It has a connection and a thread of
+//! its own, so that a slow terminal holds up only the workers that print.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -16,7 +16,7 @@ use super::hello;
 use crate::logs::Sink;
 use crate::transport::{Inlet, Outlet, ReadResult};
 
-/// How often a thread that should end is looked at.
+/// Time between two checks whether the thread has ended.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// See the module.
@@ -29,8 +29,8 @@ pub struct LineReader {
 }
 
 impl LineReader {
-    /// Begins to read the lines of a driver's job. Without a sink they are read and dropped; the end is seen
-    /// all the same.
+    /// Begins to read the lines of a driver's job. Without a sink they are read and dropped, so that the end
+    /// is seen all the same.
     ///
     /// # Errors
     /// When the node cannot be reached.
@@ -53,8 +53,8 @@ impl LineReader {
         Ok(Self { socket, thread, reads })
     }
 
-    /// Waits until the node has ended the connection: then the workers are gone, and all that they printed
-    /// was shown. Gives up when nothing has come for `patience`, and after `longest` whatever comes.
+    /// Waits until the node has ended the connection: then the workers are dead, and all their output was
+    /// shown. Gives up when nothing has come for `patience`, and after `longest` in any case.
     pub fn join(self, patience: Duration, longest: Duration) {
         let start = Instant::now();
         let mut last = (self.reads.load(Ordering::Relaxed), start);

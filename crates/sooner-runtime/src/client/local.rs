@@ -1,8 +1,8 @@
-//! Local mode: everything runs in the process that submits it. The client plays the node's part in scheduling
-//! and the workers' part in executing; values, references and errors take the same way as otherwise.
+//! Local mode: a process executes what it submits. The client plays the node's part in scheduling and the
+//! workers' part in executing; values, references and errors take the same paths as otherwise.
 //!
-//! Each lease names a worker that does not exist, so that the core keeps its books as always; what is sent to
-//! such a worker comes back to this process. Names of actors stay with the node.
+//! Each lease names a worker that does not exist, so that the core keeps its tables as always; what is sent
+//! to such a worker comes back to this process. Names of actors stay with the node.
 
 use std::collections::HashSet;
 
@@ -30,13 +30,13 @@ pub(crate) struct LocalNode {
     reported: HashSet<ShapeId>,
     /// Living actors and the calls they may execute at a time.
     actors: FxHashMap<ActorId, u32>,
-    /// Actors that ended since the shell looked, and whether in order.
+    /// Actors that ended since the shell took this list, and whether in order.
     pub(super) ended: Vec<(ActorId, bool)>,
 }
 
-/// What becomes of a message to the node.
+/// What happens with a message to the node.
 pub(super) enum Answer {
-    /// It is for the real node.
+    /// The message is for the real node.
     Pass(Box<Message>),
     /// The client's own answers.
     Replies(Vec<Message>),
@@ -102,7 +102,7 @@ impl LocalNode {
         })
     }
 
-    /// What tells the real node that an actor's name is free.
+    /// The message, if any, that reports to the real node that an actor's name is free.
     pub(super) fn frees_name(message: &Message) -> Option<Message> {
         let actor = match message {
             Message::KillActor(kill) => kill.actor,
@@ -152,7 +152,7 @@ fn dead(actor: TaskId, why: &str) -> Message {
     ActorDead { actor, failure: Failure::new(FailureCode::ActorDied, why) }.into()
 }
 
-/// Where a message that came back to this process comes from, as its receiver sees it.
+/// The sender of a message that came back to this process, as its receiver sees it.
 pub(super) fn sender(
     me: WorkerId,
     message: &Message,

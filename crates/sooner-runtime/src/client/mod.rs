@@ -1,15 +1,14 @@
 //! A driver's or worker's shell around its [`WorkerCore`].
 //!
-//! Who does the I/O: the thread that waits. A thread in `get` (or a worker that waits for a task) takes the
-//! lead, reads the sockets itself and so sees its reply without a hand-over. A background thread leads only
-//! when nobody has done I/O for about a millisecond ([`background`]). [`lead`] has the details.
+//! The thread that waits does the I/O. A thread in `get` (or a worker that waits for a task) takes the lead,
+//! reads the sockets itself and so sees its reply without a hand-over. A background thread leads only when no
+//! thread has done I/O for about a millisecond ([`background`]). [`lead`] has the details.
 //!
-//! Locks: `shared` holds the core and what is to be sent, for as long as one step takes; `lead` holds the
+//! Locks: `shared` guards the core and queued messages, and is held for one step at a time; `lead` guards the
 //! receiving halves and belongs to the leader. `lead` is taken before `shared`. Neither is held while Python
 //! runs, and the GIL is never taken under them; `shared` may be taken with the GIL held.
 //!
-//! Dropped handles go to a queue that the next step empties: nothing takes a lock in a destructor but that
-//! queue's.
+//! Dropped handles go to a queue that the next step empties. A destructor takes no lock but that queue's.
 
 mod background;
 mod collections;
@@ -65,21 +64,21 @@ pub trait Hooks: Send + Sync {
     fn on_ready(&self, objects: Vec<ObjectId>);
     /// A task that runs here was cancelled.
     fn on_interrupt(&self, task: TaskId, force: bool);
-    /// Tell the user.
+    /// Shows the user a warning.
     fn on_warning(&self, text: String);
     /// A signal may have come while a thread waited: true when the wait must end.
     fn on_signal(&self) -> bool;
-    /// The session is over for this process (the node is gone or ends it).
+    /// The session is over for this process (the node is dead or ends it).
     fn on_end(&self, reason: &str);
     /// In local mode: an actor of this process has ended, in order or not.
     fn on_actor_end(&self, actor: TaskId, in_order: bool);
-    /// The object store is short of room: let go of what is held without need. `is_full`: no room is on its
-    /// way otherwise.
+    /// The object store is short of room: release what is held without need. `is_full`: no room will be made
+    /// otherwise.
     fn on_memory_pressure(&self, is_full: bool);
-    /// A thread that waits has looked for a while, and sleeps now.
+    /// A waiting thread has polled for a while, and sleeps now.
     fn on_sleep(&self) {}
-    /// A process of another node was dialled, and one of the two does not believe the other's certificate:
-    /// they have different tokens. It is dialled again for a while.
+    /// A process of another node was dialled, and one of the two does not accept the other's certificate:
+    /// their tokens differ. It is dialled again for a while.
     fn on_mistrust(&self, _failure: &TlsFailure) {}
 }
 
@@ -89,7 +88,7 @@ pub struct Client {
     /// The driver of the session.
     pub driver: WorkerId,
     is_driver: bool,
-    /// What the node said at the greeting.
+    /// The node's answer to the greeting.
     pub welcome: Welcome,
     mapping: Mapping,
     shared: Mutex<Shared>,
@@ -100,7 +99,7 @@ pub struct Client {
     dropped: Mutex<Vec<ObjectId>>,
     has_dropped: AtomicBool,
     hooks: OnceLock<Box<dyn Hooks>>,
-    /// Counts steps and the ends of leads: how the background thread knows that someone attends.
+    /// Counts steps and the ends of leads. The background thread sees by it that other threads attend.
     attention: AtomicU64,
     /// Objects that have failed so far, as the core counts them.
     failures: AtomicU64,
@@ -126,7 +125,7 @@ impl std::fmt::Debug for Client {
     }
 }
 
-/// How long a driver tries to say that it leaves (nanoseconds).
+/// How long a driver tries to send that it leaves (nanoseconds).
 const LEAVE_NANOS: u64 = 100_000_000;
 
 const NODE_TOKEN: u64 = 0;
@@ -139,8 +138,8 @@ impl Client {
     /// When there can be no more threads.
     pub fn start(self: &Arc<Self>, hooks: Box<dyn Hooks>) -> io::Result<()> {
         let _ = self.hooks.set(hooks);
-        // What the node said right after its welcome has been read with it: no event of the socket will tell
-        // of that.
+        // Messages that came right behind the welcome were read with it: no event of the socket will report
+        // them.
         if let Some(mut lead) = self.take_lead() {
             self.receive_greeting(&mut lead);
         }
@@ -184,15 +183,15 @@ impl Client {
         self.end_reason.get().map(String::as_str)
     }
 
-    /// Runs `work` on the core and carries out what it wants. What is to be sent leaves with the next flush:
-    /// at once when the peers have been quiet, otherwise with others (see [`Outbox`]).
+    /// Runs `work` on the core and carries out the actions. Messages leave with the next flush: at once when
+    /// the peers have been quiet, otherwise with others (see [`Outbox`]).
     pub fn step<R>(&self, work: impl FnOnce(&mut WorkerCore, &mut Actions) -> R) -> R {
         let shared = self.shared.lock();
         self.step_and_send(shared, None, work)
     }
 
-    /// A [`Self::step`] that submits a task. One look at the clock serves its record and the decision when to
-    /// send.
+    /// A [`Self::step`] that submits a task. The clock is read once, for the task's record and for the
+    /// decision when to send.
     pub fn step_submit<R>(
         &self,
         is_recorded: bool,
@@ -212,7 +211,7 @@ impl Client {
     ) -> R {
         let result = self.step_locked(&mut shared, work);
         if shared.outbox.remotes.has_fullness() {
-            // Before the flush: what goes to lines that have room again is to leave, too.
+            // Before the flush: what the core now pushes to lines with room is to leave, too.
             self.notify_fullness(&mut shared, now());
         }
         let flushed = self.flush_soon(&mut shared, time);
@@ -256,8 +255,8 @@ impl Client {
         result
     }
 
-    /// How many objects of this process have failed so far: who waits for many need not look at each of them
-    /// before this changes.
+    /// How many objects of this process have failed so far. A thread that waits for many need not look at
+    /// each of them before this changes.
     #[must_use]
     pub fn failures(&self) -> u64 {
         self.failures.load(Ordering::Acquire)
@@ -265,7 +264,8 @@ impl Client {
 
     fn perform(&self, shared: &mut Shared, actions: &mut Actions) {
         if self.end_reason().is_some() {
-            // What fails without the node would be told as a result; to others this process is dead.
+            // Tasks that fail without the node must not report that as a result: to others this process is
+            // dead.
             actions.retain(|action| !matches!(action, Action::Send { .. } | Action::Push { .. }));
         }
         for action in actions.drain(..) {
@@ -338,7 +338,7 @@ impl Client {
         self.is_local.load(Ordering::Relaxed)
     }
 
-    /// Something happened in this process that a waiting thread may wait for.
+    /// A condition that a waiting thread may wait for has changed in this process.
     pub fn notify(&self) {
         self.kick();
         self.wake_followers();
@@ -376,8 +376,8 @@ impl Client {
         }
     }
 
-    /// Sends everything that waits to be sent, for at most `nanos`. True if all of it has left, and, to other
-    /// nodes, has arrived. Must be called without the GIL.
+    /// Sends everything that is queued, for at most `nanos`. True if all of it has left, and has arrived
+    /// where it goes to other nodes. Must be called without the GIL.
     pub fn flush_all(&self, nanos: u64) -> bool {
         self.flush_now();
         let said = self.shared.lock().outbox.remotes.said();
@@ -385,7 +385,7 @@ impl Client {
         self.wait_until(has_left, Some(now().plus(nanos)), false) == Waited::Done
     }
 
-    /// A handle was dropped; `slot` says whether anyone must hear of it.
+    /// A handle was dropped; `slot` says whether the core must learn of it.
     pub fn drop_handle(&self, object: ObjectId, slot: &Slot) {
         if slot.release() {
             self.note_dropped(object);
@@ -409,12 +409,12 @@ impl Client {
         if was_empty {
             // Either the background thread sees this before it sleeps, or we see that it sleeps.
             self.has_dropped.store(true, Ordering::SeqCst);
-            // Nobody may step for long: the background thread looks after a while.
+            // No thread may step for long: the background thread looks after a while.
             self.rouse();
         }
     }
 
-    /// Puts a small value: nobody else knows it, so the table need not.
+    /// Puts a small value. No other process knows the object, so the ownership table need not either.
     #[must_use]
     pub fn put_inline(&self, outcome: Outcome) -> (ObjectId, Arc<Slot>) {
         (self.next_task().object(0), Arc::new(Slot::with_outcome(outcome)))
@@ -428,8 +428,8 @@ impl Client {
         self.ask_with(question, false)
     }
 
-    /// The same on behalf of the user, who may interrupt it: with `heeds_signals`, signal handlers run and
-    /// may end the wait. The answer, if it comes, is nobody's then.
+    /// Like [`Self::ask`], on behalf of the user, who may interrupt it: with `heeds_signals`, signal handlers
+    /// run and may end the wait. An answer that comes after that is dropped.
     ///
     /// # Errors
     /// When the session ends before the answer, or a signal handler wants that.
@@ -461,13 +461,13 @@ impl Client {
         self.allocate_with(bytes, &[])
     }
 
-    /// The same; where the node is asked, it is asked for blocks that are needed next, too. What it has of
-    /// them is kept here.
+    /// Like [`Self::allocate`], and asks for blocks of the sizes in `ahead` in the same round trip, if the
+    /// node is asked at all. Those granted go into the local cache.
     ///
     /// # Errors
     /// [`NoRoom`], which says how full the store is.
     pub fn allocate_with(&self, bytes: u64, ahead: &[u64]) -> Result<Location, NoRoom> {
-        // What was dropped just now may be the very block this value fits into.
+        // A handle that was dropped just now may free the very block this value fits into.
         self.step(|_, _| ());
         let ahead = {
             let mut shared = self.shared.lock();
@@ -502,12 +502,12 @@ impl Client {
         }
     }
 
-    /// Gives back a block that was never shown to anyone.
+    /// Gives back a block that no other process has seen.
     pub fn free(&self, location: Location) {
         self.shared.lock().keep_block(location);
     }
 
-    /// Tells the node that this driver leaves in order, so that its workers may, too.
+    /// Reports to the node that this driver leaves in order, so that its workers may, too.
     pub fn leave(&self) {
         let word = Shutdown { reason: "the program ends".to_owned() };
         self.shared.lock().outbox.push(Peer::Node, &word.into());
@@ -534,8 +534,8 @@ impl Client {
         self.mapping.close_descriptor();
     }
 
-    /// In a forked child: the session is the parent's. Takes no lock, since a thread that does not exist here
-    /// may have held it.
+    /// In a forked child: the session is the parent's. Takes no lock, since a thread that does not exist in
+    /// the child may have held it.
     pub fn abandon(&self) {
         self.closed.store(true, Ordering::Release);
     }

@@ -1,11 +1,11 @@
-//! What is to be sent, per peer, and when it leaves.
+//! Messages to be sent, per peer, and when they leave.
 //!
 //! A message leaves at once when nothing was sent for 50 us: a single call has no delay. While messages come
 //! faster than that they are collected and leave together: when the sender waits, when 32 KiB have gathered,
 //! when 50 us have passed and another comes, or when the background thread looks, within a millisecond.
 //! Batches form from what has queued up, never by waiting for more.
 //!
-//! Who is sent to before whom, and what waits for others, is not decided here
+//! Which peer is sent to first, and which message waits for others, is not decided here
 //! ([`sooner_protocol::session::flush_order`], [`sooner_protocol::session::behind`]).
 
 use std::os::fd::OwnedFd;
@@ -34,7 +34,7 @@ struct Line {
     /// Bytes that have left so far.
     sent: u64,
     is_full: bool,
-    /// It has a turn with the next flush. Not of the node's line, of which there is one.
+    /// The line has a turn with the next flush. Unused for the node's line, of which there is one.
     is_dirty: bool,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct Outbox {
     pub(super) remotes: Remotes,
     here: NodeId,
     order: FlushOrder<WorkerId>,
-    /// Messages to the node that wait until lines to processes of this node have sent so many bytes.
+    /// Messages to the node, each waiting until lines to local processes have sent so many bytes.
     behind: Behind<Message, (WorkerId, u64)>,
     last_flush: Instant,
 }
@@ -115,7 +115,7 @@ impl Outbox {
         }
     }
 
-    /// The node connected us with a worker.
+    /// The node connected this process with a worker.
     pub(super) fn connected(&mut self, worker: WorkerId, socket: Arc<OwnedFd>) {
         let line = self.workers.entry(worker).or_insert_with(|| Line::new(worker.0, None));
         line.socket = Some(socket);
@@ -124,15 +124,15 @@ impl Outbox {
         }
     }
 
-    /// The worker is gone: nothing is sent to it any more.
+    /// The worker is dead: nothing is sent to it any more.
     pub(super) fn forget(&mut self, worker: WorkerId) {
         self.workers.remove(&worker);
         self.let_go();
     }
 
-    /// Says something to the node as soon as everything that was said to others so far has left, and has
-    /// arrived where they are at other nodes. What has left for a process of this node is read before
-    /// anything that the node says after it.
+    /// Sends `message` to the node after all messages queued so far: flushed for local peers, acknowledged
+    /// for remote ones. A local process reads what has left for it before anything that the node sends it
+    /// afterwards.
     pub(super) fn send_after_flush(&mut self, message: Message) {
         self.flush();
         let waiting = self.workers.iter().filter(|(_, line)| line.outlet.waiting() > 0);
@@ -141,7 +141,7 @@ impl Outbox {
         self.let_go();
     }
 
-    /// Bytes have left for a process of this node, or never will.
+    /// Releases messages for which bytes have left for a local process, or never will.
     fn let_go(&mut self) {
         if self.behind.is_empty() {
             return;
@@ -155,7 +155,7 @@ impl Outbox {
         self.take_from_remotes();
     }
 
-    /// Whether messages wait, and whether they should leave now; `time` is the time, if it is known.
+    /// Whether messages wait and should leave now. `time` is the current time, if it is known.
     pub(super) fn should_flush(&self, time: Option<Instant>) -> bool {
         if self.order.is_empty() {
             return false;
@@ -172,8 +172,8 @@ impl Outbox {
         !self.order.is_empty()
     }
 
-    /// Whether everything has left, but for peers that are not connected yet; and `said` to processes of
-    /// other nodes has arrived.
+    /// Whether everything has left, except to peers that are not connected yet, and `said` has arrived at
+    /// processes of other nodes.
     pub(super) fn is_empty(&self, said: &Said) -> bool {
         let has_left = |line: &Line| line.socket.is_none() || line.outlet.waiting() == 0;
         has_left(&self.node) && self.workers.values().all(has_left) && self.remotes.has_arrived(said)
@@ -195,7 +195,7 @@ impl Outbox {
         self.remotes.close();
     }
 
-    /// Sends what waits, the node's first. The time of the last message that left.
+    /// Sends what is queued, the node's messages first. Returns the time of the last message that left.
     pub(super) fn flush(&mut self) -> Instant {
         self.take_from_remotes();
         if !self.order.is_empty() {
@@ -220,7 +220,7 @@ impl Outbox {
         }
     }
 
-    /// What lines to other nodes want to say by themselves.
+    /// Takes what lines to other nodes want to send by themselves.
     #[inline]
     fn take_from_remotes(&mut self) {
         if self.remotes.wants_something() {
@@ -238,19 +238,19 @@ impl Outbox {
         if token == super::NODE_TOKEN {
             self.flush();
         } else if is_remote(token) {
-            // What it may send has been let go before: the node has heard what comes first.
+            // What it may send was released before: the node has received what comes first.
             self.remotes.after_read(token, time);
         } else if self.flush_node() {
             self.flush_to(WorkerId(token));
             self.flush_node();
         } else if let Some(line) = self.workers.get_mut(&WorkerId(token)) {
-            // Its turn comes with the node's.
+            // The worker's turn comes with the node's.
             line.set_full(false, self.epoll.as_ref());
             line.mark(WorkerId(token), &mut self.order);
         }
     }
 
-    /// Sends what waits for the node. False while it cannot take all of it.
+    /// Sends what is queued for the node. False while the socket cannot take all of it.
     fn flush_node(&mut self) -> bool {
         self.order.retry_node();
         if self.order.take_node() {
@@ -280,7 +280,7 @@ impl Line {
         Self { token, socket, outlet: Outlet::default(), sent: 0, is_full: false, is_dirty: false }
     }
 
-    /// Something waits for the process at its other end, a process of this node.
+    /// Marks that bytes wait for the process at the other end, which is local.
     fn mark(&mut self, worker: WorkerId, order: &mut FlushOrder<WorkerId>) {
         if !self.is_dirty {
             self.is_dirty = true;
@@ -292,13 +292,13 @@ impl Line {
     fn flush(&mut self, epoll: Option<&Arc<OwnedFd>>) {
         let Some(socket) = &self.socket else { return };
         let before = self.outlet.waiting();
-        // A peer that is gone is announced by the node; what waits for it is dropped then.
+        // The node announces that a peer is dead; what is queued for it is dropped then.
         let is_full = self.outlet.flush(&**socket) == Flush::Full;
         self.sent += (before - self.outlet.waiting()) as u64;
         self.set_full(is_full, epoll);
     }
 
-    /// The socket takes no more for now, or does again: then the leader hears when that changes.
+    /// Records whether the socket is full. While it is, the leader watches for it to become writable.
     fn set_full(&mut self, is_full: bool, epoll: Option<&Arc<OwnedFd>>) {
         if is_full == self.is_full {
             return;

@@ -1,4 +1,5 @@
-//! What was read: each message to whom it is for, and what an end or a new connection changes.
+//! What happens with what was read: each message goes to its receiver, and lines that end or begin are
+//! recorded.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -40,38 +41,38 @@ pub(crate) struct Lead {
     pub(super) epoll: Option<Arc<OwnedFd>>,
     pub(super) inbound: FxHashMap<u64, Inbound>,
     pub(super) spinner: Spinner,
-    /// Where something came from last: looked at first.
+    /// The token of the socket that was readable last: looked at first.
     pub(super) last: u64,
     /// Messages that were read and go to the core next; empty between looks.
     pub(super) batch: Batch,
     /// When something was read last.
     pub(super) read_at: Instant,
-    /// What the node says waits.
+    /// Messages of the node that are held back.
     pub(super) held: Option<Held>,
-    /// Processes for a connection to which there was no descriptor.
+    /// Processes to which a connection came without a descriptor, because this process had no room for one.
     pub(super) lacking: FxHashSet<WorkerId>,
 }
 
-/// Messages, who sent them, and under which token they came.
+/// Messages, their senders, and the tokens under which they came.
 pub(super) type Batch = Vec<(Peer, u64, Received)>;
 
-/// Messages that are read before the core gets them: without its lock, and no more than the processor keeps
-/// at hand.
+/// Messages that are read before the core gets them. They are read without the core's lock, and are few
+/// enough to stay in the processor's cache.
 const BATCH_MESSAGES: usize = 128;
 
 impl Client {
-    /// Carries what came with the node's welcome through the core.
+    /// Passes what came with the node's welcome through the core.
     pub(super) fn receive_greeting(&self, lead: &mut Lead) {
         self.receive(lead, &[(NODE_TOKEN, ReadResult::Some)]);
     }
 
-    /// Carries what was read through the core and sends what follows.
+    /// Passes what was read through the core and sends what follows.
     pub(super) fn receive(&self, lead: &mut Lead, reads: &[(u64, ReadResult)]) {
         let time = now();
         lead.read_at = time;
         let mut batch = std::mem::take(&mut lead.batch);
         let mut ended = Vec::new();
-        // The node last: when it announces the end of a process, what that one sent before counts.
+        // The node last: when it announces the death of a process, what that process sent before counts.
         let workers = reads.iter().filter(|(token, _)| *token != NODE_TOKEN);
         let node = reads.iter().filter(|(token, _)| *token == NODE_TOKEN);
         for (token, result) in workers.chain(node) {
@@ -122,8 +123,8 @@ impl Client {
         }
     }
 
-    /// What a process of another node says: only its frames of this very connection count, and it says
-    /// nothing for the node.
+    /// A message of a process of another node. Only frames of the session's current connection count, and
+    /// such a process cannot speak for the node.
     pub(super) fn receive_remote(
         &self,
         shared: &mut Shared,
@@ -157,18 +158,18 @@ impl Client {
             }
             Message::WorkerGone(gone) if gone.worker.node() == self.me.node() => {
                 if lead.lacking.remove(&gone.worker) {
-                    // Nothing has reached it, but the next one may not be reached either: that is an end,
-                    // too, of which there are only so many.
+                    // Nothing has reached the worker, but the next one may not be reachable either. So this
+                    // counts as a failed attempt, of which there are only so many.
                     gone.all_begun = Some(true);
                 }
-                // Replies that were sent before the end count: read them first.
+                // Replies that were sent before the death count: read them first.
                 self.drain_peer(lead, shared, gone.worker.0, time);
                 shared.outbox.forget(gone.worker);
             }
             Message::WorkerGone(gone) => {
                 let worker = gone.worker;
                 if lead.lacking.remove(&worker) {
-                    // As above. That it is gone is because it was not reached.
+                    // As above. The worker counts as dead because it was not reached.
                     gone.all_begun = Some(true);
                     gone.reason = format!("{}: {}", gone.reason, without_descriptors());
                 }
@@ -199,7 +200,7 @@ impl Client {
         let is_loss = matches!(received.message, Message::BlocksLost(_));
         let other = self.step_locked(shared, |core, out| core.on_message(peer, received.message, time, out));
         if is_loss {
-            // One of them may be kept for the next value, also since a handle that went just now.
+            // A lost block may be in the cache for reuse, also since a handle that was dropped just now.
             let kept = shared.cache.clear();
             shared.outbox.free_blocks(kept);
         }
@@ -208,7 +209,7 @@ impl Client {
         }
     }
 
-    /// What the core hands back: answers that somebody waits for, and questions about blocks without a value.
+    /// What the core hands back: answers that a thread waits for, and questions about blocks without a value.
     fn on_not_for_the_core(&self, shared: &mut Shared, message: Message) {
         let (request, answer) = match message {
             Message::EndIdle(_) => return self.end(shared, "idle"),
@@ -229,7 +230,7 @@ impl Client {
         }
     }
 
-    /// The node learns why this process is about to end.
+    /// Reports to the node why this process is about to end.
     pub fn complain(&self, reason: &str) {
         complain(&mut self.shared.lock(), reason);
     }
@@ -292,7 +293,7 @@ impl Client {
         }
     }
 
-    /// The session is over for this process, which did not end it.
+    /// The session is over for this process, which did not end it itself.
     fn end(&self, shared: &mut Shared, reason: &str) {
         shared.aftermath.end = Some(reason.to_owned());
         let _ = self.end_reason.set(reason.to_owned());
@@ -300,7 +301,7 @@ impl Client {
     }
 }
 
-/// Whose limit it is that a connection did not come.
+/// The reason if a connection did not come: the limit on descriptors, and whose it is.
 fn without_descriptors() -> String {
     told(&rustix::io::Errno::MFILE.into())
 }
@@ -321,7 +322,7 @@ impl Lead {
         "the other node cannot be reached".to_owned()
     }
 
-    /// The kernel leaves out a connection for which this process has no descriptor. The node has it still: it
+    /// The kernel leaves out a connection for which this process has no descriptor. The node still has it: it
     /// is told so, and tries again.
     fn go_without(&mut self, shared: &mut Shared, worker: WorkerId) {
         self.lacking.insert(worker);

@@ -1,6 +1,6 @@
-//! The words in which a block is refused: what there is no room for, why, and who has the memory.
+//! The text for a refused block: what there is no room for, why, and which processes hold the memory.
 //!
-//! When the node is asked again, and when no more, is not decided here
+//! When the node is asked again, and when no longer, is not decided here
 //! ([`sooner_protocol::worker::memory::Allocation`]).
 
 use sooner_wire::message::{Allocated, BlockHolder};
@@ -9,24 +9,24 @@ use sooner_wire::size;
 /// Why there is no room for a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NoRoom {
-    /// A sentence on why, and who has the room.
+    /// A sentence on why, and on who holds the room.
     pub text: String,
     /// There would be room if the disk took more.
     pub is_for_disk: bool,
 }
 
 impl NoRoom {
-    /// Nobody has a room any more.
+    /// The session has ended.
     pub(super) fn session_ended() -> Self {
         Self { text: "the session has ended".to_owned(), is_for_disk: false }
     }
 
-    /// There is none for a value of `bytes`, for what the node's last answer says.
+    /// No room for a value of `bytes`, according to the node's last answer.
     pub(super) fn of(bytes: u64, answer: &Allocated) -> Self {
         let Allocated { used, capacity, .. } = *answer;
         let holders = BlockHolder::list(answer.holders.as_deref().unwrap_or_default());
         let value = format!("a value of {} ({bytes} bytes)", size(bytes));
-        // A machine without memory is another matter.
+        // If the machine lacks memory, room on disk does not help.
         let is_for_disk = answer.trouble.is_some() && answer.machine_left.is_none();
         let trouble = answer.trouble.as_ref().map(|why| format!(". Nothing could be written to disk: {why}"));
         let trouble = trouble.unwrap_or_default();

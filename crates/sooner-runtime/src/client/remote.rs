@@ -1,8 +1,8 @@
 //! Lines to processes of other nodes: sessions over encrypted connections, which the node makes for this
 //! process.
 //!
-//! What is said over them and when it leaves is decided as for lines of this machine ([`super::outbox`]). A
-//! process that has none pays nothing: no identity is made, and no number is drawn.
+//! What is sent over them and when it leaves is decided as for local lines ([`super::outbox`]). A process
+//! that has no such line pays nothing: no identity is made, and no number is drawn.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -23,8 +23,8 @@ use crate::transport::{
     Ended, Failure, Reader, Received, Session, SessionNews, Stream, TlsFailure, TlsStream, Turn,
 };
 
-/// Tokens of connections to processes of other nodes: ids of processes, which are the tokens of others, do
-/// not have this bit.
+/// The bit of tokens for connections to processes of other nodes. Other tokens are ids of processes, which do
+/// not have it.
 const REMOTE: u64 = 1 << 63;
 
 /// Whether a token is that of a connection to a process of another node.
@@ -34,26 +34,26 @@ pub(super) fn is_remote(token: u64) -> bool {
 
 pub(super) struct RemoteLine {
     wire: Session,
-    /// It has frames for the next flush, and is in the list of those.
+    /// The line has frames for the next flush, and is in `Remotes::dirty`.
     is_dirty: bool,
-    /// It retains as much as it may: nothing is pushed there that can wait.
+    /// The line retains as much as it may: nothing that can wait is pushed to it.
     is_full: bool,
-    /// Bytes that it retained when that was looked at last.
+    /// Bytes that the line retained when they were last counted.
     retained: u64,
-    /// Its session has ended. The line stays, so that nobody takes up another.
+    /// The session has ended. The line stays, so that no other session is begun.
     ended: Option<Ending>,
 }
 
 struct Ending {
     since: Instant,
     reason: String,
-    /// This process takes the other one for gone.
+    /// The core has been told that the other process is dead.
     is_told: bool,
-    /// There is no way between their nodes.
+    /// There is no route between the nodes of the two processes.
     is_for_ever: bool,
 }
 
-/// What was said by some time: lines, and how far.
+/// What was sent until some moment: the lines, and the position of each.
 pub(super) type Said = Vec<(WorkerId, u64)>;
 
 /// See the module.
@@ -70,15 +70,15 @@ pub(crate) struct Remotes {
     last_session: u64,
     /// No later than the first deadline of any line.
     due: Option<Instant>,
-    /// For the node.
+    /// Messages for the node.
     wants: Vec<Message>,
-    /// For the node, when what was said before has arrived.
+    /// Messages for the node, each until what was sent before it is acknowledged.
     waits: Behind<Message, (WorkerId, u64)>,
     /// Lines with frames for the next flush.
     dirty: Vec<WorkerId>,
     /// Bytes that all lines retain together.
     retained: u64,
-    /// Lines that are full, or have room again, and the core has not heard it.
+    /// Lines that became full, or have room again, and that the core has not been told of.
     fullness: Vec<(WorkerId, bool)>,
     /// Tokens whose receiving halves are of no use any more.
     closed: Vec<u64>,
@@ -105,7 +105,7 @@ impl Remotes {
         }
     }
 
-    /// Whether there ever was such a line.
+    /// Whether there ever was a line to another node.
     pub(super) fn is_used(&self) -> bool {
         self.last_session != 0
     }
@@ -119,7 +119,7 @@ impl Remotes {
         self.due = Some(self.due.map_or(at, |due| due.min(at)));
     }
 
-    /// What the node is to be told.
+    /// Takes the messages for the node.
     pub(super) fn take_wants(&mut self) -> Vec<Message> {
         std::mem::take(&mut self.wants)
     }
@@ -128,7 +128,7 @@ impl Remotes {
         !self.wants.is_empty()
     }
 
-    /// Lines that have got something to say by themselves.
+    /// Takes the lines that have something to send by themselves.
     pub(super) fn take_dirty(&mut self) -> Vec<WorkerId> {
         std::mem::take(&mut self.dirty)
     }
@@ -137,7 +137,7 @@ impl Remotes {
         !self.dirty.is_empty()
     }
 
-    /// Whether lines are full, or have room again, of which the core has not heard.
+    /// Whether lines became full, or have room again, and the core has not been told.
     #[inline]
     pub(super) fn has_fullness(&self) -> bool {
         !self.fullness.is_empty()
@@ -152,13 +152,13 @@ impl Remotes {
         std::mem::take(&mut self.closed)
     }
 
-    /// What the node says that this process may prove of itself.
+    /// Sets what the node provides for this process to prove its identity.
     pub(super) fn set_credentials(&mut self, credentials: Credentials) {
         self.credentials = Some(credentials);
         self.identity = None;
     }
 
-    /// The buffer of a line, and whether it was empty-handed until now.
+    /// The buffer of a line, and whether the line had nothing to send until now.
     pub(super) fn buffer(&mut self, worker: WorkerId, time: Instant) -> (&mut Vec<u8>, bool) {
         if !self.lines.contains_key(&worker) {
             self.begin(worker);
@@ -169,12 +169,13 @@ impl Remotes {
         (line.wire.buffer(), is_first)
     }
 
-    /// Sends what waits, as far as the connection takes it.
+    /// Sends what is queued, as far as the connection takes it.
     pub(super) fn flush(&mut self, worker: WorkerId, time: Instant) {
         let Some(line) = self.lines.get_mut(&worker) else { return };
         line.is_dirty = false;
         if let Some(ending) = line.ended.as_mut().filter(|ending| ending.is_for_ever) {
-            // Nobody will say that it is dead: who asks it again hears again that there is no way to it.
+            // The node will not report the process dead. Each new request to it fails again for want of a
+            // route.
             ending.is_told = false;
             self.note_due(time);
         }
@@ -188,7 +189,7 @@ impl Remotes {
         }
     }
 
-    /// A frame has come. What is returned counts.
+    /// A frame has come. A message that is returned counts.
     pub(super) fn hear(
         &mut self,
         worker: WorkerId,
@@ -199,7 +200,7 @@ impl Remotes {
         self.act(worker, time, |wire, turn| wire.hear(token, received, turn)).flatten()
     }
 
-    /// A connection has ended. Why, if one of its ends did not believe the other.
+    /// A connection has ended. Returns why, if one of its ends did not accept the other's certificate.
     pub(super) fn on_end(
         &mut self,
         token: u64,
@@ -221,7 +222,7 @@ impl Remotes {
         self.lines.get(&worker).and_then(|line| line.wire.token())
     }
 
-    /// The process is gone: nothing is said to it, and nothing heard from it.
+    /// The process is dead: nothing is sent to it, and nothing received from it.
     pub(super) fn forget(&mut self, worker: WorkerId, time: Instant) {
         self.act(worker, time, |wire, turn| wire.close(turn));
         if let Some(line) = self.lines.remove(&worker) {
@@ -234,7 +235,7 @@ impl Remotes {
         self.lines.get(&worker).map_or(0, |line| line.wire.waiting())
     }
 
-    /// All that was said so far and has not been heard.
+    /// The positions of all that was sent so far and is not acknowledged.
     pub(super) fn said(&mut self) -> Said {
         let positions = self.lines.iter_mut().map(|(worker, line)| (*worker, line.wire.position()));
         let mut said: Said = positions.collect();
@@ -242,25 +243,25 @@ impl Remotes {
         said
     }
 
-    /// Whether all this was heard. What has left only may never arrive when this process ends.
+    /// Whether all of `said` is acknowledged. Bytes that only have left may be lost when this process ends.
     pub(super) fn has_arrived(&self, said: &Said) -> bool {
         said.iter().all(|said| has_reached(&self.lines, said))
     }
 
-    /// Says something to the node as soon as everything that was said so far was heard. Those who wait for
-    /// that word go by it: a process that reads what was said to it later would come too late.
+    /// Sends `message` to the node as soon as everything sent so far is acknowledged. Its receivers rely on
+    /// that: a process that reads earlier messages only later would be too late.
     pub(super) fn send_after_flush(&mut self, message: Message) {
         let said = self.said();
         self.waits.push(message, said);
         self.release();
     }
 
-    /// What has waited for lines, in order.
+    /// Releases the messages that have waited for lines, in order.
     pub(super) fn release(&mut self) {
         self.wants.extend(self.waits.release(|said| has_reached(&self.lines, said)));
     }
 
-    /// The node has a connection for a line, or could not make one; why, for people.
+    /// The node has a connection for a line, or could not make one; the reason is for people.
     pub(super) fn on_connected(
         &mut self,
         connected: &PeerConnected,
@@ -297,7 +298,7 @@ impl Remotes {
         self.act(worker, time, |wire, turn| begin(wire, stream, token, turn)).flatten()
     }
 
-    /// Time has passed. Which processes are gone for this one, although nobody says that they are dead.
+    /// Time has passed. Returns the processes that this one gives up, although no node reports them dead.
     pub(super) fn on_timer(&mut self, time: Instant) -> Vec<WorkerGone> {
         if self.due.is_none_or(|due| due > time) {
             return Vec::new();
@@ -316,7 +317,7 @@ impl Remotes {
         gone
     }
 
-    /// Closes all connections; what waits is dropped.
+    /// Closes all connections; what is queued is dropped.
     pub(super) fn close(&mut self) {
         self.epoll = None;
         self.lines.clear();
@@ -325,8 +326,8 @@ impl Remotes {
         self.due = None;
     }
 
-    /// A session has ended, and since then nobody has said what became of the other process: it lives, and
-    /// will not be spoken to, or nobody can know. Callers have waited long enough.
+    /// The session has ended, and since then the node has not reported what became of the process: it lives
+    /// and refuses the session, or its fate cannot be known. Callers have waited long enough.
     fn given_up(&mut self, worker: WorkerId, time: Instant) -> Option<WorkerGone> {
         let ending = self.lines.get_mut(&worker)?.ended.as_mut().filter(|ending| !ending.is_told)?;
         let at = ending.since.plus(SEVERED_NANOS);
@@ -378,7 +379,7 @@ impl Remotes {
         Ok(self.identity.as_ref().expect("made above"))
     }
 
-    /// Lets a line do something, and sees to what follows from it.
+    /// Lets a line work, and carries out what follows from it.
     fn act<R>(
         &mut self,
         worker: WorkerId,
@@ -395,7 +396,8 @@ impl Remotes {
         let retained = line.wire.retained() as u64;
         self.retained = self.retained - line.retained + retained;
         line.retained = retained;
-        // It has room again when half of what it may retain is gone: not with each acknowledgement.
+        // The line has room again when half of what it may retain is acknowledged: not with each
+        // acknowledgement.
         let is_full =
             line.wire.is_full(self.retained) || (line.is_full && retained > LINK_BUFFER_BYTES_MAX as u64 / 2);
         if is_full != line.is_full {
@@ -413,7 +415,7 @@ impl Remotes {
         Some(result)
     }
 
-    /// [`Self::act`], when the node needs not be asked for a connection.
+    /// [`Self::act`], when the node need not be asked for a connection.
     fn act_silently(&mut self, worker: WorkerId, time: Instant, work: impl FnOnce(&mut Session, Turn<'_>)) {
         let wants = self.wants.len();
         self.act(worker, time, work);
@@ -431,8 +433,8 @@ impl Remotes {
                     self.closed.push(token);
                 }
                 SessionNews::Ended(reason) => {
-                    // Both live, as far as anybody knows, and each will hold the other for gone. So that this
-                    // becomes true, the nodes end one of them.
+                    // As far as known both processes live, and each will treat the other as dead. The nodes
+                    // end one of them, so that this becomes true.
                     self.wants.push(Sever { worker, class: None }.into());
                     self.wants.push(Suspect { node: worker.node(), is_given_up: None }.into());
                     self.end(worker, time, reason);
@@ -452,8 +454,8 @@ impl Remotes {
         self.lines.values().filter(|line| line.ended.is_none()).count()
     }
 
-    /// There is no way between the nodes of the two: nobody needs to wait, and neither of them is killed for
-    /// it.
+    /// There is no route between the nodes of the two processes: no caller needs to wait, and neither process
+    /// is killed for it.
     fn end_unreachable(&mut self, worker: WorkerId, time: Instant, why: &str) {
         if self.lines.get(&worker).is_none_or(|line| line.ended.is_some()) {
             return;
@@ -465,7 +467,7 @@ impl Remotes {
         }
     }
 
-    /// There are too many lines: this one is not made.
+    /// There are too many lines: this one is refused.
     fn refuse(&mut self, worker: WorkerId, time: Instant) {
         let reason = format!(
             "this process has connections to {REMOTE_LINES_MAX} processes of other nodes already; let several processes share the work"
@@ -474,13 +476,13 @@ impl Remotes {
     }
 }
 
-/// Whether a line is that far, or will never be.
+/// Whether a line is acknowledged up to a position, or never will be.
 fn has_reached(lines: &FxHashMap<WorkerId, RemoteLine>, (worker, position): &(WorkerId, u64)) -> bool {
     let line = lines.get(worker);
     line.is_none_or(|line| line.ended.is_some() || line.wire.has_reached(*position))
 }
 
-/// A number that nobody else draws: where sessions begin to be counted.
+/// A random first number for sessions, which no other process draws.
 fn drawn() -> u64 {
     let mut bytes = [0; 8];
     let drawn = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());

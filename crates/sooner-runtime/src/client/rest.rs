@@ -1,12 +1,12 @@
-//! Rest: how a thread sleeps for as long as others attend to something, and is woken by whoever stops to.
+//! Rest: a thread sleeps while others attend to something, and is woken by the thread that stops attending.
 //!
-//! Sleeper and waker each write one thing and then read what the other wrote: that it rests, and that nobody
-//! attends any more. A processor may let such a read pass the write before it, so that both read what was
-//! before, and the sleeper sleeps for ever. So each write comes before its read in one order that all threads
-//! agree on: the waker's is followed by a fence ([`Rest::end_after`]), unless it is sequentially consistent
-//! itself or is made under a lock that the sleeper takes for its look ([`Rest::end`]).
+//! Sleeper and waker each write one flag and then read the other's: the sleeper writes that it rests, the
+//! waker that it no longer attends. A processor may let the read pass the write before it; then both read old
+//! values, and the sleeper sleeps for ever. So write and read must be ordered for all threads: the waker's
+//! write is followed by a fence ([`Rest::end_after`]), unless it is sequentially consistent itself or is made
+//! under a lock that the sleeper takes before it looks ([`Rest::end`]).
 //!
-//! Nobody but its thread may block here.
+//! Only the thread that rests may block here.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
@@ -21,7 +21,7 @@ pub(super) struct Rest {
 }
 
 impl Rest {
-    /// Whose rest it is. Once.
+    /// Sets the thread that rests. Called once.
     pub(super) fn of(&self, thread: Thread) {
         let _ = self.thread.set(thread);
     }
@@ -30,8 +30,8 @@ impl Rest {
         self.is_resting.load(Ordering::SeqCst)
     }
 
-    /// Sleeps until somebody ends the rest, or for as long as `limit` says; not at all if that is `None`.
-    /// Called by the thread itself. What speaks against a rest must be looked at in `limit`, and nowhere
+    /// Sleeps until another thread ends the rest, or for as long as `limit` says; not at all if that is
+    /// `None`. Called by the resting thread. Reasons not to rest must be looked at in `limit`, and nowhere
     /// before.
     pub(super) fn begin(&self, limit: impl FnOnce() -> Option<Duration>) {
         self.is_resting.store(true, Ordering::SeqCst);
@@ -48,8 +48,8 @@ impl Rest {
         self.end();
     }
 
-    /// The same without a fence: what the caller did ends in a sequentially consistent write, or was done
-    /// under a lock.
+    /// Like [`Self::end_after`], without a fence: the caller's change ended in a sequentially consistent
+    /// write, or was made under a lock.
     pub(super) fn end(&self) {
         if self.is_resting()
             && let Some(thread) = self.thread.get()

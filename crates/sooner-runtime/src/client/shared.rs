@@ -1,4 +1,4 @@
-//! What is behind the core's lock, and what a step leaves to be done without it.
+//! The state behind the core's lock, and what a step leaves to be done after the lock is released.
 
 use std::collections::VecDeque;
 
@@ -47,49 +47,49 @@ pub(crate) struct Shared {
     pub(super) actions: Actions,
     pub(super) answers: FxHashMap<u64, Option<Message>>,
     pub(super) cache: BlockCache,
-    /// From here on offsets are in the file behind the memory.
+    /// Offsets from here on are in the file behind the memory.
     pub(super) memory_bytes: u64,
-    /// Blocks with values that this process writes or has written and still has.
+    /// Blocks of values that this process is writing or has written and still holds.
     pub(super) written: FxHashSet<u64>,
     pub(super) aftermath: Aftermath,
-    /// When the background thread looks next if nobody wakes it; what counts only while it is away. `None`:
-    /// not by itself.
+    /// When the background thread looks next if no thread wakes it. Counts only while it is away. `None`: it
+    /// does not look by itself.
     pub(super) looks_at: Option<Instant>,
-    /// When a busy sender reads replies again.
+    /// When a busy sender reads replies next.
     pub(super) next_look: Instant,
-    /// What the node has been told of the core's counts.
+    /// The counts that the node has been sent.
     pub(super) told: Counts,
-    /// Messages to ourselves: an actor that calls itself through its own handle, and everything in local
-    /// mode.
+    /// Messages to this process itself: an actor that calls itself through its own handle, and all messages
+    /// in local mode.
     pub(super) loopback: VecDeque<(Peer, Message)>,
     pub(super) local: Option<LocalNode>,
 }
 
 impl Shared {
-    /// When something is to be done although nothing comes.
+    /// When there is work to do although no message comes.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         [self.core.next_deadline(), self.outbox.remotes.due()].into_iter().flatten().min()
     }
 
-    /// The background thread is about to be away until then, unless it is woken.
+    /// The background thread is about to be away until the returned time, unless it is woken.
     pub(super) fn looks_next(&mut self) -> Option<Instant> {
         self.looks_at = self.next_deadline();
         self.looks_at
     }
 
-    /// Whether something is due before the background thread looks, which is away.
+    /// Whether a deadline is before the next look of the background thread, which is away.
     pub(super) fn is_due_sooner(&self) -> bool {
         self.next_deadline().is_some_and(|at| self.looks_at.is_none_or(|looks| at < looks))
     }
 
-    /// A block that was kept, for a value of `bytes`.
+    /// A block from the cache, for a value of `bytes`.
     pub(super) fn take_kept_block(&mut self, bytes: u64) -> Option<u64> {
         let (offset, _) = self.cache.take(bytes)?;
         self.written.insert(offset);
         Some(offset)
     }
 
-    /// Keeps a block that nobody reads for the next value; what is too much goes back to the node.
+    /// Keeps a block without readers for the next value; what exceeds the cache goes back to the node.
     pub(super) fn keep_block(&mut self, location: Location) {
         self.written.remove(&location.offset);
         if location.offset >= self.memory_bytes {
@@ -100,13 +100,13 @@ impl Shared {
         self.outbox.free_blocks(back);
     }
 
-    /// Which of these blocks are being written here, or kept for reuse.
+    /// Which of these blocks this process is writing, holds, or keeps for reuse.
     pub(super) fn without_value(&self, blocks: &[u64]) -> Vec<u64> {
         let is_here = |block: &u64| self.written.contains(block) || self.cache.contains(*block);
         blocks.iter().copied().filter(is_here).collect()
     }
 
-    /// Tells the node which of these blocks nobody here knows.
+    /// Reports to the node which of these blocks this process does not know.
     pub(super) fn disown_unknown(&mut self, question: GivenBlocks) {
         let known = self.without_value(&question.offsets);
         let offsets: Vec<u64> = question.offsets.into_iter().filter(|block| !known.contains(block)).collect();
