@@ -1,8 +1,6 @@
-//! A connection that speaks in messages, as a part of its owner's epoll loop: to a process of this machine or
-//! another.
+//! A connection that carries messages, in its owner's epoll loop: to a process of this machine or another.
 //!
-//! The owner holds the deadlines; nothing here waits, and nothing is read or written but by its owner's
-//! thread.
+//! The owner holds the deadlines. Nothing here waits, and only the owner's thread reads or writes.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -22,20 +20,20 @@ pub struct Conn {
     outlet: Outlet,
     token: u64,
     interest: EventFlags,
-    /// Bytes that may wait for the peer.
+    /// The most bytes that may wait for the peer.
     waiting_max: usize,
-    /// Why it ended, if it did.
+    /// Why the connection ended, if it did.
     ended: Option<Ended>,
 }
 
 /// How a connection ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ended {
-    /// The peer said that it is done, or its process has ended.
+    /// The peer ended the connection, or its process has ended.
     Closed,
-    /// Before or after both had proved who they are.
+    /// A failure of TLS, before or after both sides had proved who they are.
     Tls(TlsFailure),
-    /// What came was no message.
+    /// What came was not a valid message.
     Frame(String),
     /// The peer does not read what it is sent.
     Full,
@@ -63,13 +61,13 @@ impl Conn {
         let (inlet, outlet) = Default::default();
         let mut framed =
             Self { stream, inlet, outlet, token, interest, waiting_max: LINK_BUFFER_BYTES_MAX, ended: None };
-        // The side that dialled begins the handshake with it.
+        // The side that dialled begins the handshake with this flush.
         framed.flush(epoll);
         Ok(framed)
     }
 
-    /// Between two threads of this process: the peer reads as long as there is anybody to say something to
-    /// it.
+    /// For two threads of this process: there is no bound on what waits, since the peer reads for as long as
+    /// this process needs it.
     #[must_use]
     pub fn within_process(self) -> Self {
         Self { waiting_max: usize::MAX, ..self }
@@ -84,7 +82,7 @@ impl Conn {
         }
     }
 
-    /// Says something, at the next [`Self::flush`].
+    /// Queues a message for the next [`Self::flush`].
     pub fn push(&mut self, message: &Message) {
         self.outlet.push(message);
     }
@@ -115,7 +113,7 @@ impl Conn {
     /// Sends what the connection takes.
     pub fn flush(&mut self, epoll: &OwnedFd) {
         if self.outlet.flush_stream(&self.stream) == Flush::Gone {
-            // Why, says what can still be read.
+            // What can still be read tells why.
             return self.read(epoll);
         }
         if self.outlet.waiting() > self.waiting_max {
@@ -132,7 +130,7 @@ impl Conn {
         self.ended.get_or_insert(Ended::Tls(TlsFailure::Silent));
     }
 
-    /// Says that nothing more comes, as far as that goes without waiting.
+    /// Announces the end of the connection, as far as that is possible without waiting.
     pub fn end(&mut self) {
         let _ = self.outlet.flush_stream(&self.stream);
         if let Stream::Tls(tls) = &self.stream {
@@ -140,7 +138,7 @@ impl Conn {
         }
     }
 
-    /// Hands the connection on, with what has been read and not looked at. Nothing may be waiting to be sent.
+    /// Hands on the connection, with what was read and not yet parsed. Nothing may be queued.
     #[must_use]
     pub fn into_parts(self, epoll: &OwnedFd) -> (Stream, Inlet) {
         debug_assert!(self.outlet.waiting() == 0, "what was said has left");
@@ -154,7 +152,8 @@ impl Conn {
         self.ended.as_ref()
     }
 
-    /// An encrypted connection may have to write in order to read, and the other way round.
+    /// Updates the events to wait for: an encrypted connection may have to write in order to read, and vice
+    /// versa.
     fn watch(&mut self, epoll: &OwnedFd) {
         let interest = self.stream.interest(self.outlet.waiting() > 0);
         if interest != self.interest {

@@ -9,10 +9,10 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt};
 use sooner_wire::limits::{PROBE_IDLE_NANOS, SILENCE_NANOS};
 
-/// Begins a connection. The socket becomes writable when [`outcome`] can say how it went.
+/// Begins a connection. The socket becomes writable when [`outcome`] knows the result.
 ///
 /// # Errors
-/// The system's word, when that is known at once.
+/// The system's error, if it is known at once.
 pub fn dial(address: SocketAddr) -> io::Result<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -24,10 +24,10 @@ pub fn dial(address: SocketAddr) -> io::Result<OwnedFd> {
     }
 }
 
-/// How a connection that was begun went.
+/// The result of a connection that was begun.
 ///
 /// # Errors
-/// Why there is none.
+/// Why the connection failed.
 pub fn outcome(socket: &OwnedFd) -> io::Result<()> {
     match sockopt::socket_error(socket) {
         Ok(Ok(())) => Ok(()),
@@ -35,10 +35,10 @@ pub fn outcome(socket: &OwnedFd) -> io::Result<()> {
     }
 }
 
-/// Has a connection end when nothing of the other machine has been heard for [`SILENCE_NANOS`], also one that
-/// is being made and one over which nothing is said. The kernel would go on for minutes, with pauses that
-/// double: after an outage of some seconds it tries again some seconds late, and of a machine that is gone
-/// nobody would hear at all. Sessions go on over the next connection. Does nothing to what is not TCP.
+/// Ends a connection when nothing of the other machine has come for [`SILENCE_NANOS`], also one that is being
+/// made or is idle. The kernel alone would go on for minutes, with pauses that double: after an outage of
+/// some seconds it tries again some seconds late, and it never reports that an idle peer's machine is dead.
+/// Sessions go on over the next connection. Has no effect on sockets that are not TCP.
 pub(super) fn notice_silence(socket: &OwnedFd) {
     let millis = u32::try_from(SILENCE_NANOS / 1_000_000).unwrap_or(u32::MAX);
     let idle = Duration::from_nanos(PROBE_IDLE_NANOS);

@@ -1,8 +1,8 @@
-//! A session as a part of its owner's epoll loop: [`Session`] with the halves that read.
+//! A session in its owner's epoll loop: [`Session`] with its readers.
 //!
-//! Nodes speak with each other and with the head over this. The owner makes connections when it is told to,
-//! gives each a token of its own, passes on the events that come with it, and looks at
-//! [`EpollSession::take_news`] after every call.
+//! Sessions between nodes and with the head use this. The owner makes connections when asked to, gives each a
+//! token of its own, passes on the events under that token, and looks at [`EpollSession::take_news`] after
+//! every call.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use super::{Ended, Inlet, ReadResult, Reader, Stream};
 #[derive(Debug)]
 pub struct EpollSession {
     wire: Session,
-    /// Usually one; more while a connection takes the place of another.
+    /// Usually one; more while one connection replaces another.
     readers: Vec<Reader>,
 }
 
@@ -30,7 +30,7 @@ impl EpollSession {
         Self { wire: Session::new(me, peer, session, wins), readers: Vec::new() }
     }
 
-    /// Who is at the other end, see [`Session::peer`].
+    /// The process at the other end, see [`Session::peer`].
     #[must_use]
     pub fn peer(&self) -> WorkerId {
         self.wire.peer()
@@ -77,12 +77,12 @@ impl EpollSession {
         self.wire.buffer()
     }
 
-    /// Says something, at the next [`Self::flush`].
+    /// Queues a message for the next [`Self::flush`].
     pub fn push(&mut self, message: &Message) {
         self.wire.push(message);
     }
 
-    /// What the owner has to know, in order.
+    /// Takes what the owner must learn, in order.
     pub fn take_news(&mut self) -> Vec<SessionNews> {
         let news = self.wire.take_news();
         for one in &news {
@@ -93,7 +93,7 @@ impl EpollSession {
         news
     }
 
-    /// There is, or will soon be, something to say.
+    /// A message will be sent soon: makes a connection if there is none.
     pub fn connect(&mut self, turn: Turn<'_>) {
         self.wire.connect(turn);
     }
@@ -109,13 +109,13 @@ impl EpollSession {
         self.wire.on_dial_failed(reason, turn);
     }
 
-    /// A connection that the other end has dialled. Its owner reads the hello from it.
+    /// A connection that the other end has dialled. The session reads the hello from it.
     pub fn on_arrived(&mut self, stream: Stream, token: u64, turn: Turn<'_>) {
         let reader = self.wire.on_arrived(stream, token, turn);
         self.readers.extend(reader);
     }
 
-    /// A connection that the other end has dialled, and on which it has said `hello`. `inlet` has what was
+    /// A connection that the other end has dialled, and on which it has sent `hello`. `inlet` has what was
     /// read behind that.
     pub fn accept(&mut self, stream: Stream, inlet: Inlet, hello: Message, token: u64, turn: Turn<'_>) {
         if let Some(reader) = self.wire.accept(stream, inlet, hello, token, turn) {
@@ -123,8 +123,7 @@ impl EpollSession {
         }
     }
 
-    /// Something has happened on the connection with this token: what was heard and counts comes behind
-    /// `out`.
+    /// An event came for the connection with this token. Messages that count are appended to `out`.
     pub fn on_ready(&mut self, token: u64, flags: EventFlags, turn: Turn<'_>, out: &mut Vec<Message>) {
         let Some(reader) = self.readers.iter_mut().find(|reader| reader.token() == token) else { return };
         let mut result = ReadResult::Nothing;
@@ -148,12 +147,12 @@ impl EpollSession {
         }
     }
 
-    /// Sends what the connection takes; has one made if there is something to say and none.
+    /// Sends what the connection takes; asks for a connection if something is queued and there is none.
     pub fn flush(&mut self, turn: Turn<'_>) {
         self.wire.flush(turn);
     }
 
-    /// Ends the session: the other end hears it, now or when it comes back.
+    /// Ends the session: the other end learns it, now or when it comes back.
     pub fn end(&mut self, reason: &str, turn: Turn<'_>) {
         self.wire.end(reason, turn);
     }
@@ -176,12 +175,12 @@ impl EpollSession {
         Self { wire: self.wire.patient(), ..self }
     }
 
-    /// Gives the connection up; the side that dials makes another one.
+    /// Drops the connection; the side that dials makes another one.
     pub fn cut(&mut self, reason: &str, turn: Turn<'_>) {
         self.wire.cut(reason, turn);
     }
 
-    /// Gives all connections up, without a word, because this process or its peer is gone.
+    /// Drops all connections without a message, because this process ends or its peer is dead.
     pub fn close(&mut self, turn: Turn<'_>) {
         self.wire.close(turn);
     }

@@ -1,5 +1,5 @@
-//! Why an encrypted connection ended: one sentence for people on this side, and what to do where there is
-//! something to do.
+//! Why an encrypted connection ended: one sentence for the people on this side, with what to do if something
+//! can be done.
 
 use rustix::io::Errno;
 use rustls::{AlertDescription, CertificateError, Error};
@@ -11,16 +11,16 @@ use crate::identity::{Fingerprint, OtherCluster};
 /// See the module.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TlsFailure {
-    /// The peer is not one of ours and does not try to be.
+    /// The peer does not speak TLS.
     #[error("{0}")]
     Foreign(Foreign),
-    /// The peer wants to be let in without proof.
+    /// The peer showed no certificate.
     #[error("the peer showed no certificate: only processes of the cluster may connect")]
     NoCertificate,
     /// The peer belongs to another cluster, or has no token.
     #[error("{0}: start it with this cluster's token")]
     OtherCluster(OtherCluster),
-    /// The peer did not believe us.
+    /// The peer did not accept this node's certificate.
     #[error("the peer did not accept this node's certificate: the tokens differ; this is cluster {0}")]
     NotAccepted(Fingerprint),
     /// Another node answered than the one that was dialled.
@@ -31,19 +31,19 @@ pub enum TlsFailure {
         /// Who answered.
         presented: String,
     },
-    /// The peer dialled another node, as [`Self::OtherNode`] says there.
+    /// The peer dialled another node; [`Self::OtherNode`] is the same failure on its side.
     #[error("the peer dialled another node: that one had this address before")]
     NotExpected,
-    /// The node that was dialled is not there any more, or not what the dialler takes it for.
+    /// The node that was dialled is no longer at this address, or is not what the dialler expects.
     #[error("the peer does not go by the name that was dialled: another node has taken this address")]
     NoSuchName,
-    /// The node that was dialled has no room for one more.
+    /// The node that was dialled has no room for another connection.
     #[error("the peer has too many connections that have not proved who they are: try again")]
     NoRoom,
     /// A certificate of the cluster that names no node.
     #[error("the peer's certificate does not name one node")]
     NotANode,
-    /// The peer's certificate is no certificate for this, for the given reason.
+    /// The peer's certificate is not valid for this use, for the given reason.
     #[error("the peer's certificate cannot be used: {0}")]
     BadCertificate(String),
     /// The peer is too old, or is not sooner.
@@ -52,7 +52,7 @@ pub enum TlsFailure {
     /// What arrived is not what was sent.
     #[error("bytes were changed on the way: the connection ends")]
     Changed,
-    /// The peer said so.
+    /// An alert of the peer, in its words.
     #[error("the peer ended the connection: {0}")]
     Alert(String),
     /// The peer does not keep to the protocol.
@@ -63,19 +63,19 @@ pub enum TlsFailure {
         "the connection ended before both sides had proved who they are; the log of the peer's node says why"
     )]
     CutInHandshake,
-    /// The connection ended without a word.
+    /// The connection ended without a closing message.
     #[error("the connection was cut")]
     Cut,
-    /// Nothing came.
+    /// The peer sent nothing.
     #[error("the peer did not prove who it is within {} s", HANDSHAKE_NANOS / 1_000_000_000)]
     Silent,
-    /// The system's word.
+    /// The system's error.
     #[error("the connection failed: {0}")]
     Socket(Errno),
 }
 
 impl TlsFailure {
-    /// Of what the library says; `was_open` when both sides had proved who they are.
+    /// The failure for an error of the library; `was_open` if both sides had proved who they are.
     pub(super) fn of(error: Error, first: &[u8], was_open: bool, cluster: &Fingerprint) -> Self {
         if let (false, Some(foreign)) = (was_open, Foreign::recognise(first)) {
             return TlsFailure::Foreign(foreign);

@@ -1,5 +1,5 @@
-//! What a peer speaks that does not speak TLS, told from its first bytes: so that a log says "a browser", not
-//! "an error".
+//! Recognises from its first bytes what a peer speaks instead of TLS, so that a log says "a browser", not "an
+//! error".
 
 use std::fmt;
 

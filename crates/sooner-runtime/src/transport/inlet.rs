@@ -15,7 +15,7 @@ use super::tls::READ_BYTES_MAX;
 
 /// Bytes read at a time.
 const READ_BYTES: usize = 256 << 10;
-/// An encrypted connection leaves nothing behind in a reader with this much room.
+/// With this much room, a read of an encrypted connection leaves nothing behind.
 const _: () = assert!(READ_BYTES / 4 >= READ_BYTES_MAX);
 /// Descriptors one message carries at most.
 const DESCRIPTORS_MAX: usize = 8;
@@ -23,13 +23,13 @@ const DESCRIPTORS_MAX: usize = 8;
 /// A message and the descriptors it owns.
 #[derive(Debug)]
 pub struct Received {
-    /// What was said.
+    /// The message itself.
     pub message: Message,
-    /// What came with it.
+    /// The descriptors that came with it.
     pub descriptors: Vec<OwnedFd>,
-    /// More should have come: this process had no room for them, and the kernel has closed them.
+    /// Fewer descriptors came than were sent: this process had no room for them, and the kernel closed them.
     pub lacks_descriptors: bool,
-    /// How long its frame was.
+    /// The length of its frame.
     pub bytes: u32,
 }
 
@@ -40,7 +40,7 @@ pub enum Read {
     Some,
     /// Nothing is there now.
     Nothing,
-    /// The peer is gone.
+    /// The peer has ended the connection, or is dead.
     End,
 }
 
@@ -54,7 +54,7 @@ pub struct Inlet {
 }
 
 impl Inlet {
-    /// Reads what is there, once, and may have descriptors with it.
+    /// Reads what is there, once, with descriptors if some came.
     pub fn read(&mut self, socket: impl AsFd) -> Read {
         self.make_room();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
@@ -101,7 +101,7 @@ impl Inlet {
             self.start = 0;
             self.end = 0;
             if self.buffer.len() > 4 * READ_BYTES {
-                // A single large message came; its memory is not kept.
+                // A single large message came; the memory for it is not kept.
                 self.buffer = Vec::new();
             }
         }

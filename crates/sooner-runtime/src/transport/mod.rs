@@ -1,8 +1,8 @@
 //! Stream sockets: framed messages in, framed messages and descriptors out.
 //!
-//! Sockets do not block; who may wait is decided elsewhere. A descriptor travels with the first byte of the
-//! frame that owns it, so a reader has it when it parses that frame. To other machines the same frames travel
-//! encrypted ([`Stream`]), without descriptors.
+//! Sockets do not block; which thread may wait is decided elsewhere. A descriptor travels with the first byte
+//! of the frame that owns it, so a reader has it when it parses that frame. To other machines the same frames
+//! travel encrypted ([`Stream`]), without descriptors.
 
 mod conn;
 pub mod dial;
@@ -35,7 +35,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 /// Two connected sockets.
 ///
 /// # Errors
-/// The kernel's word, usually that there are too many open descriptors.
+/// The kernel's error, usually too many open descriptors.
 pub fn pair() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (a, b) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;

@@ -30,7 +30,7 @@ pub enum Flush {
     Done,
     /// The socket is full: flush again when it can take more.
     Full,
-    /// The peer is gone.
+    /// The peer has ended the connection, or is dead.
     Gone,
 }
 
@@ -58,16 +58,16 @@ impl Outlet {
         self.buffer.len() - self.sent
     }
 
-    /// Sends what the socket takes.
+    /// Sends as much as the socket takes.
     pub fn flush(&mut self, socket: impl AsFd) -> Flush {
         self.send_all(|outlet| outlet.send_some(&socket))
     }
 
-    /// Sends what a connection to a process of any machine takes. No message that owns descriptors may be
-    /// waiting.
+    /// Sends as much as a connection to a process of any machine takes. No queued message may own
+    /// descriptors.
     ///
-    /// [`Flush::Full`] also means that the peer has not proved yet who it is; [`Stream::interest`] says what
-    /// to wait for.
+    /// [`Flush::Full`] may also mean that the peer has not yet proved who it is; [`Stream::interest`] gives
+    /// the events to wait for.
     pub fn flush_stream(&mut self, stream: &Stream) -> Flush {
         debug_assert!(self.descriptors.is_empty(), "descriptors travel between processes of one machine");
         match self.send_all(|outlet| stream.write(&outlet.buffer[outlet.sent..])) {
@@ -121,7 +121,7 @@ impl Outlet {
         Ok(bytes)
     }
 
-    /// Forgets sent bytes while the rest waits, so that a slow reader does not make the buffer grow.
+    /// Drops sent bytes while the rest waits, so that a slow reader does not make the buffer grow.
     fn drop_sent(&mut self) {
         if self.sent < 64 << 10 {
             return;

@@ -1,5 +1,4 @@
-//! What a session has said and may have to say again: the bytes of its frames, from the first that was not
-//! acknowledged on.
+//! What a session may have to send again: the bytes of its frames, from the first unacknowledged one on.
 //!
 //! The buffer is the stream as it was written, so nothing is copied to be kept. Positions count bytes since
 //! the session began (`sooner_protocol::session::link`). No frame here owns descriptors: they do not travel
@@ -7,10 +6,10 @@
 
 use sooner_wire::frame::{HEAD_BYTES, whole_frame};
 
-/// Released bytes are dropped from the front when there are so many, and half of all: each byte is moved once
-/// at most.
+/// Released bytes are dropped from the front when there are at least so many, and at least half of all: so
+/// each byte is moved at most once.
 const DROP_BYTES: usize = 64 << 10;
-/// A buffer that grew beyond this is given back when it is empty (bytes).
+/// A buffer that grew beyond this is freed when it is empty (bytes).
 const KEPT_BYTES: usize = 1 << 20;
 
 /// See the module.
@@ -25,7 +24,7 @@ pub struct ResendBuffer {
     cursor: usize,
     /// Bytes from the front that the session has counted.
     counted: usize,
-    /// Bytes from the front that may be written: what is said elsewhere first has been.
+    /// Bytes from the front that may be written now: what must leave before them on other lines has left.
     allowed: usize,
 }
 
@@ -35,7 +34,7 @@ impl ResendBuffer {
         &mut self.bytes
     }
 
-    /// Bytes that were appended since the last call: whole frames.
+    /// Bytes that were appended since the last call; they are whole frames.
     pub fn take_appended(&mut self) -> u64 {
         let appended = self.bytes.len() - self.counted;
         self.counted = self.bytes.len();
@@ -48,18 +47,18 @@ impl ResendBuffer {
         self.counted < self.bytes.len()
     }
 
-    /// All that was appended may leave from now on.
+    /// Allows all that was appended to leave.
     pub fn allow(&mut self) {
         self.allowed = self.bytes.len();
     }
 
-    /// Whether something waits for [`Self::allow`].
+    /// Whether appended bytes wait for [`Self::allow`].
     #[must_use]
     pub fn wants_leave(&self) -> bool {
         self.allowed < self.bytes.len()
     }
 
-    /// Bytes that the connection in use has not been given yet, allowed or not.
+    /// Bytes that have not been written to the connection in use, allowed or not.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.bytes.len() - self.cursor
@@ -71,19 +70,19 @@ impl ResendBuffer {
         self.bytes.len() - self.released
     }
 
-    /// What may leave, and the connection in use has not been given yet.
+    /// Bytes that may leave and have not been written to the connection in use.
     #[must_use]
     pub fn unsent(&self) -> &[u8] {
         &self.bytes[self.cursor..self.allowed.max(self.cursor)]
     }
 
-    /// The connection took so many bytes of [`Self::unsent`].
+    /// The connection took `bytes` of [`Self::unsent`].
     pub fn sent(&mut self, bytes: usize) {
         self.cursor += bytes;
     }
 
-    /// The rest of the frame that the connection has a part of: what must follow before anything else is said
-    /// on it.
+    /// The rest of a frame of which the connection has a part: it must follow before anything else is sent
+    /// there.
     #[must_use]
     pub fn rest_of_frame(&self) -> &[u8] {
         let mut end = self.released;
@@ -96,15 +95,16 @@ impl ResendBuffer {
         &self.bytes[self.cursor..end]
     }
 
-    /// Another connection goes on from this position, which is retained.
+    /// Another connection continues from this position, which is retained.
     pub fn send_from(&mut self, position: u64) {
         self.cursor = self.offset(position).max(self.released);
     }
 
-    /// What lies before this position is not needed any more.
+    /// Bytes before this position are acknowledged and no longer needed.
     pub fn release(&mut self, position: u64) {
         self.released = self.offset(position).max(self.released);
-        // A peer that acknowledges what it was not sent on this connection is not sent it any more.
+        // A peer may acknowledge bytes that were not sent on this connection: they need not be sent there any
+        // more.
         self.cursor = self.cursor.max(self.released);
         if self.released == self.bytes.len() {
             self.base += self.released as u64;

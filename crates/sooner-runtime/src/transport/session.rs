@@ -1,12 +1,13 @@
 //! One end of a session between processes of different nodes: `sooner_protocol::session::Link` with bytes and
 //! sockets.
 //!
-//! Frames are appended to what is retained and leave over whichever connection the session uses; how often it
-//! was cut, nobody above sees. The half that reads is a thing of its own ([`Reader`]), because in a client
-//! another thread may hold it: it does the handshake, without the owner's locks. Nothing here waits, makes
-//! connections or decides that a process is dead: what the owner has to do is told by [`Session::take_news`].
+//! Frames are appended to the retained bytes and leave over whichever connection the session uses; the layers
+//! above do not see how often it was cut. The reading half is a separate value ([`Reader`]), because in a
+//! client another thread may hold it; it does the handshake, without the owner's locks. Nothing here waits,
+//! makes connections or decides that a process is dead: [`Session::take_news`] lists what the owner has to
+//! do.
 //!
-//! A connection is known by the token that its owner gave it, under which its events come.
+//! A connection is identified by the token that its owner gave it, under which its events come.
 
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -24,23 +25,23 @@ use super::resend_buffer::ResendBuffer;
 use super::session_conn::{Purpose, Reader, SessionConn};
 use super::{Ended, Inlet, Received, Stream};
 
-/// When something happens, and where connections are watched.
+/// The time of an event, and the epoll that watches the connections.
 #[derive(Debug, Clone, Copy)]
 pub struct Turn<'a> {
-    /// The owner's.
+    /// The owner's epoll.
     pub epoll: &'a OwnedFd,
-    /// Now.
+    /// The current time.
     pub time: Instant,
 }
 
-/// What the owner has to know.
+/// What the owner must learn or do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SessionNews {
     /// Make a connection, then call [`Session::on_dialled`] or [`Session::on_dial_failed`].
     Dial,
     /// There is a connection: the first one, or one after a cut.
     Opened,
-    /// No event comes under this token any more; its [`Reader`] is of no use.
+    /// Events under this token are over; its [`Reader`] is of no use.
     Closed(u64),
     /// The session has ended, for good and for this reason.
     Ended(String),
@@ -49,15 +50,15 @@ pub enum SessionNews {
 /// Why there is no connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
-    /// It could not be made; why, for people.
+    /// It could not be made; the reason is for people.
     Undialled(String),
-    /// It ended.
+    /// The connection ended.
     Ended(Ended),
-    /// The other end did not say in time who it is.
+    /// The other end did not send in time who it is.
     Silent,
-    /// One of the ends does not speak with the other.
+    /// One of the two ends refuses the other.
     Refusal(Refusal),
-    /// The owner gave it up; why, for people.
+    /// The owner dropped it; the reason is for people.
     GivenUp(String),
 }
 
@@ -87,9 +88,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// A session with `peer` that nobody has used yet. `session` is a number that this end drew; `wins`: of
-    /// two connections that were dialled at the same time this end's is used (the smaller id wins, unless
-    /// only one end dials).
+    /// A new session with `peer`. `session` is a number that this end drew. `wins`: if both ends dial at the
+    /// same time, this end's connection is used (the smaller id wins, unless only one end dials).
     #[must_use]
     pub fn new(me: Arc<Me>, peer: WorkerId, session: u64, wins: bool) -> Self {
         Self {
@@ -104,7 +104,7 @@ impl Session {
         }
     }
 
-    /// Who is at the other end. [`HEAD`] becomes the head's node when it has answered.
+    /// The process at the other end. [`HEAD`] becomes the head's node when the head has answered.
     #[must_use]
     pub fn peer(&self) -> WorkerId {
         self.peer
@@ -134,7 +134,7 @@ impl Session {
         self.retained.len()
     }
 
-    /// Bytes that have not been given to a connection.
+    /// Bytes that have not been written to a connection.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.retained.waiting()
@@ -158,14 +158,14 @@ impl Session {
         self.link.is_full(of_all_lines)
     }
 
-    /// Whether the other end has handed up everything that was said. What has left only may be lost with this
-    /// process.
+    /// Whether the other end has handed up everything that was sent. Bytes that have only left may be lost
+    /// with this process.
     #[must_use]
     pub fn is_acknowledged(&self) -> bool {
         !self.retained.has_appended() && self.link.is_acknowledged(self.link.position())
     }
 
-    /// The position behind everything that was said so far.
+    /// The position behind everything that was sent so far.
     pub fn position(&mut self) -> u64 {
         self.count_appended();
         self.link.position()
@@ -183,12 +183,12 @@ impl Session {
         self.retained.buffer()
     }
 
-    /// Says something, at the next [`Self::flush`].
+    /// Queues a message for the next [`Self::flush`].
     pub fn push(&mut self, message: &Message) {
         message.append(self.retained.buffer(), 0);
     }
 
-    /// What the owner has to know, in order.
+    /// Takes what the owner must learn, in order.
     pub fn take_news(&mut self) -> Vec<SessionNews> {
         std::mem::take(&mut self.news)
     }
@@ -199,15 +199,15 @@ impl Session {
         !self.news.is_empty()
     }
 
-    /// There is, or will soon be, something to say.
+    /// A message will be sent soon: makes a connection if there is none.
     pub fn connect(&mut self, turn: Turn<'_>) {
         let mut out = LinkActions::new();
         self.link.connect(turn.time, &mut out);
         self.perform(out, turn);
     }
 
-    /// The connection that [`SessionNews::Dial`] asked for. Its events come under `token`, which no other
-    /// connection has had.
+    /// The connection that [`SessionNews::Dial`] asked for. Its events come under `token`, which was never
+    /// used before.
     pub fn on_dialled(&mut self, stream: Stream, token: u64, turn: Turn<'_>) -> Option<Reader> {
         let reader = self.add(stream, Inlet::default(), token, turn)?;
         let number = self.way(token)?.number;
@@ -219,20 +219,20 @@ impl Session {
         Some(reader)
     }
 
-    /// No connection could be made.
+    /// The connection that [`SessionNews::Dial`] asked for could not be made.
     pub fn on_dial_failed(&mut self, reason: &str, turn: Turn<'_>) {
         self.failure = Some(Failure::Undialled(reason.to_owned()));
         self.link.on_dial_failed(turn.time);
     }
 
-    /// A connection that the other end has dialled: it says hello next. Its events come under `token`.
+    /// A connection that the other end has dialled; its hello comes next. Its events come under `token`.
     pub fn on_arrived(&mut self, stream: Stream, token: u64, turn: Turn<'_>) -> Option<Reader> {
         let reader = self.add(stream, Inlet::default(), token, turn)?;
         self.go_on(token, turn);
         Some(reader)
     }
 
-    /// As [`Self::on_arrived`], when the hello has been read already, and `inlet` has what came behind it.
+    /// Like [`Self::on_arrived`], when the hello has been read already, and `inlet` has what came behind it.
     pub fn accept(
         &mut self,
         stream: Stream,
@@ -248,13 +248,13 @@ impl Session {
         Some(reader)
     }
 
-    /// The reader of this connection has read: goes on with what may have been waiting for that.
+    /// The reader of this connection has read: continues work that may have waited for that.
     pub fn after_read(&mut self, token: u64, turn: Turn<'_>) {
         self.go_on(token, turn);
     }
 
-    /// A frame has come over a connection. What is returned counts and is handed up now; a frame that will
-    /// come again is not.
+    /// A frame has come over a connection. A returned message counts and is handed up now; of a frame that
+    /// will come again, nothing is returned.
     pub fn hear(&mut self, token: u64, received: Received, turn: Turn<'_>) -> Option<Message> {
         let way = self.way(token)?;
         let number = way.number;
@@ -282,7 +282,7 @@ impl Session {
         handed_up
     }
 
-    /// A connection has ended, or what came over it was no message.
+    /// A connection has ended, or what came over it was not a valid message.
     pub fn on_end(&mut self, token: u64, reason: Option<Failure>, turn: Turn<'_>) {
         let Some(at) = self.ways.iter().position(|way| way.token == token) else { return };
         let way = &self.ways[at];
@@ -301,11 +301,11 @@ impl Session {
         self.perform(out, turn);
     }
 
-    /// Lets what was appended go: sends what the connection takes of it, and dials if there is none. Nothing
-    /// that was appended leaves before.
+    /// Allows what was appended to leave: sends what the connection takes of it, and dials if there is none.
+    /// Appended frames leave only after this call.
     pub fn flush(&mut self, turn: Turn<'_>) {
         if self.link.ended().is_some() {
-            // Nobody hears it.
+            // No one receives it any more.
             self.retained = ResendBuffer::default();
         }
         self.count_appended();
@@ -318,7 +318,7 @@ impl Session {
         }
     }
 
-    /// Ends the session: the other end hears it, now or when it comes back.
+    /// Ends the session: the other end learns it, now or when it comes back.
     pub fn end(&mut self, reason: &str, turn: Turn<'_>) {
         self.count_appended();
         let mut out = LinkActions::new();
@@ -333,7 +333,7 @@ impl Session {
         [self.link.next_deadline(), silent].into_iter().flatten().min()
     }
 
-    /// Time has passed. What is to be said because of that leaves with the next [`Self::flush`].
+    /// Time has passed. Messages that follow from it leave with the next [`Self::flush`].
     pub fn on_timer(&mut self, turn: Turn<'_>) {
         let is_due = |way: &SessionConn| way.deadline().is_some_and(|at| at <= turn.time);
         while let Some(way) = self.ways.iter().find(|way| is_due(way)) {
@@ -343,31 +343,31 @@ impl Session {
         let mut out = LinkActions::new();
         self.link.on_timer(turn.time, &mut out);
         if out.iter().any(|action| matches!(action, LinkAction::Close(_))) {
-            // It was dialled, and has not answered in time.
+            // A dialled connection was not answered in time.
             self.failure = Some(Failure::Silent);
         }
         if let (Some(LinkAction::End(reason)), Some(failure)) = (out.last_mut(), &self.failure) {
-            // It was given up; the last try says more than that.
+            // The session was given up; the failure of the last attempt tells more than that.
             *reason = format!("{reason} (the last one: {failure})");
         }
         self.perform(out, turn);
     }
 
-    /// From now on the session does not end for want of a connection.
+    /// From now on the lack of a connection does not end the session.
     #[must_use]
     pub fn patient(mut self) -> Self {
         self.link = self.link.patient();
         self
     }
 
-    /// Gives the connection up; the side that dials makes another one.
+    /// Drops the connection; the side that dials makes another one.
     pub fn cut(&mut self, reason: &str, turn: Turn<'_>) {
         while let Some(way) = self.ways.first() {
             self.on_end(way.token, Some(Failure::GivenUp(reason.to_owned())), turn);
         }
     }
 
-    /// Gives all connections up. The session is not ended by that.
+    /// Drops all connections. That does not end the session.
     pub fn close(&mut self, turn: Turn<'_>) {
         while !self.ways.is_empty() {
             self.remove(0, turn);
@@ -390,7 +390,7 @@ impl Session {
         self.ways.iter_mut().find(|way| way.number == number)
     }
 
-    /// A connection on which the other end says hello, unless this end does.
+    /// Adds a connection. The other end sends the hello, unless this end does.
     fn add(&mut self, stream: Stream, inlet: Inlet, token: u64, turn: Turn<'_>) -> Option<Reader> {
         let stream = Arc::new(stream);
         let interest = stream.interest(false);
@@ -414,8 +414,8 @@ impl Session {
         Some(reader)
     }
 
-    /// The node that the other end of a connection has proved to be on. Who has a socket of this machine was
-    /// chosen by the owner, and needs no proof.
+    /// The node that the other end of a connection has proved to be on. The owner itself chose the peer of a
+    /// local socket, which needs no proof.
     fn certified(&mut self, token: u64) -> NodeId {
         let peer = self.peer;
         match self.way(token).map(|way| &*way.stream) {
@@ -437,7 +437,7 @@ impl Session {
                 let received = party.received.unwrap_or(0);
                 self.link.on_welcome(number, Resumed { session: party.session, received }, turn.time, out);
             }
-            // It would say the same the next time.
+            // The other end would refuse again the next time.
             Err(refusal) => {
                 self.link.end(&refusal.to_string(), out);
                 self.failure = Some(Failure::Refusal(refusal));
@@ -527,7 +527,7 @@ impl Session {
         self.go_on(token, turn);
     }
 
-    /// Ends a connection as soon as what was said on it beside the session has left.
+    /// Ends a connection as soon as what was sent on it outside the session has left.
     fn end_way(&mut self, number: Connection, turn: Turn<'_>) {
         let Some(at) = self.ways.iter().position(|way| way.number == number) else { return };
         let way = &mut self.ways[at];
@@ -548,7 +548,7 @@ impl Session {
         self.news.push(SessionNews::Closed(way.token));
     }
 
-    /// Sends what a connection takes, or goes on with its handshake.
+    /// Sends what a connection takes, or continues its handshake.
     fn go_on(&mut self, token: u64, turn: Turn<'_>) {
         let Some(at) = self.ways.iter().position(|way| way.token == token) else { return };
         let way = &mut self.ways[at];

@@ -1,4 +1,4 @@
-//! A connection of a session: what is said on it beside the session, and whose turn it is.
+//! A connection of a session: what is sent on it outside the session, and what it is used for.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use sooner_wire::message::{Message, PeerHello};
 use super::resend_buffer::ResendBuffer;
 use super::{Inlet, ReadResult, Received, Stream};
 
-/// The half of a connection that reads.
+/// The reading half of a connection.
 #[derive(Debug)]
 pub struct Reader {
     token: u64,
@@ -24,13 +24,13 @@ pub struct Reader {
 /// What a connection is for.
 #[derive(Debug)]
 pub(super) enum Purpose {
-    /// This end has dialled and said this, as soon as the other end has proved who it is.
+    /// This end has dialled, and sends this hello as soon as the other end has proved who it is.
     Asking(Box<PeerHello>),
-    /// The other end has dialled and is to say hello.
+    /// The other end has dialled and must send its hello.
     Asked,
     /// It carries the session.
     Session,
-    /// What is to be said still leaves, then it ends. Nothing is heard.
+    /// What is queued still leaves, then the connection ends. Nothing is received.
     Leaving,
 }
 
@@ -41,11 +41,11 @@ pub(super) struct SessionConn {
     pub(super) stream: Arc<Stream>,
     pub(super) interest: EventFlags,
     pub(super) purpose: Purpose,
-    /// The other end has proved who it is. Before that only the reader's thread touches the stream: a
+    /// The other end has proved who it is. Before that only the reader's thread touches the stream, because a
     /// handshake takes time.
     pub(super) is_proven: bool,
     pub(super) since: Instant,
-    /// Frames that do not count, and how much of them has left.
+    /// Frames outside the session, which it does not count, and how much of them has left.
     pub(super) outside: Vec<u8>,
     pub(super) written: usize,
 }
@@ -71,8 +71,8 @@ impl SessionConn {
         }
     }
 
-    /// When the peer has been silent, or has read nothing, for too long. (The session itself knows how long
-    /// it waits for an answer.)
+    /// When the peer has been silent, or has read nothing, for too long. (The session itself limits the wait
+    /// for an answer.)
     pub(super) fn deadline(&self) -> Option<Instant> {
         let is_limited = matches!(self.purpose, Purpose::Asked | Purpose::Leaving);
         is_limited.then(|| self.since.plus(HANDSHAKE_NANOS))
@@ -80,7 +80,7 @@ impl SessionConn {
 
     pub(super) fn send(&mut self, retained: &mut ResendBuffer) -> bool {
         let result = if self.is_proven { self.send_frames(retained) } else { Ok(()) };
-        // A peer that is gone is found out by its reader, which can say why.
+        // A dead peer is found by the reader, which can tell why.
         matches!(result.and_then(|()| self.stream.flush()), Ok(true)) && !self.has_outside()
     }
 
@@ -113,14 +113,14 @@ impl Reader {
         Self { token, stream, inlet }
     }
 
-    /// Under which events come.
+    /// The token under which events come.
     #[must_use]
     pub fn token(&self) -> u64 {
         self.token
     }
 
-    /// Reads what is there, after the handshake, which this goes on with. [`super::Session::after_read`] is
-    /// called next, then [`super::Session::hear`] with each frame.
+    /// Continues the handshake, then reads what is there. Next call [`super::Session::after_read`], then
+    /// [`super::Session::hear`] with each frame.
     pub fn read(&mut self) -> ReadResult {
         self.inlet.read_stream(&self.stream)
     }
@@ -128,7 +128,7 @@ impl Reader {
     /// The next whole frame that was read.
     ///
     /// # Errors
-    /// What came was no message: [`super::Session::on_end`] is called with that.
+    /// What came was not a valid message: call [`super::Session::on_end`] with that.
     #[inline]
     pub fn next_message(&mut self) -> Result<Option<Received>, FrameError> {
         self.inlet.next_message()

@@ -1,9 +1,8 @@
 //! A connected socket to a peer: of this machine, or encrypted to another one.
 //!
-//! Descriptors travel over sockets of this machine only; whoever passes them has such a socket in hand and
-//! does not come here ([`super::Inlet::read`], [`super::Outlet::flush`]). For everything else the two kinds
-//! differ in nothing that a reader or writer of frames sees, and a socket of this machine costs what it costs
-//! without this: one branch.
+//! Descriptors travel only over sockets of this machine; code that passes them holds such a socket and does
+//! not come here ([`super::Inlet::read`], [`super::Outlet::flush`]). Otherwise readers and writers of frames
+//! see no difference between the two kinds, and a local socket costs one branch more than without this type.
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -38,7 +37,7 @@ impl Stream {
         }
     }
 
-    /// Sends what the connection takes of `bytes`; returns how many it took.
+    /// Sends as much of `bytes` as the connection takes; returns how much it took.
     ///
     /// # Errors
     /// `AGAIN` when it takes nothing now; any other means that the connection has ended.
@@ -66,8 +65,8 @@ impl Stream {
         }
     }
 
-    /// Sends what the connection took but the socket did not. True when there is no such thing: always so for
-    /// a socket of this machine.
+    /// Sends bytes that the connection took but the socket has not. True when there are none, as always for a
+    /// socket of this machine.
     ///
     /// # Errors
     /// Any means that the connection has ended.
@@ -79,9 +78,9 @@ impl Stream {
         }
     }
 
-    /// What to wait for; `has_more` when the owner has bytes to write that were not taken. To be asked again
-    /// after every read and every flush: an encrypted connection may have to write in order to read, and
-    /// cannot take anything until it has read.
+    /// The events to wait for; `has_more` if the owner has bytes that were not taken. Must be asked again
+    /// after every read and every flush: an encrypted connection may have to write in order to read, and may
+    /// take nothing until it has read.
     #[must_use]
     pub fn interest(&self, has_more: bool) -> EventFlags {
         let wants_write = match self {

@@ -1,10 +1,9 @@
 //! An encrypted connection over a socket that does not block.
 //!
-//! The library turns bytes into bytes; the socket is read and written here. Both sides prove who they are
-//! before a single byte of theirs is handed up, and nothing is handed down before that: the owner's data
-//! waits with the owner.
+//! The library only transforms bytes; the socket is read and written here. No byte is handed up before the
+//! peer has proved who it is, and none is taken from the owner before that: it waits with the owner.
 //!
-//! One thread may read while another writes: both take the lock for one turn, never for a wait.
+//! One thread may read while another writes: each takes the lock for one turn, never for a wait.
 
 use std::fmt;
 use std::io::IoSlice;
@@ -22,13 +21,13 @@ use sooner_wire::NodeId;
 use super::failure::TlsFailure;
 use crate::identity::{Fingerprint, Identity, node_of};
 
-/// Encrypted bytes read at a time, at most. A reader with this much room never leaves anything behind.
+/// The most encrypted bytes read at a time. A reader with this much room never leaves anything behind.
 pub const READ_BYTES_MAX: usize = 64 << 10;
-/// Encrypted bytes read at a time at first: most lines are quiet.
+/// Encrypted bytes read at a time at first, since most lines are quiet.
 const READ_BYTES_MIN: usize = 4 << 10;
 /// Bytes encrypted at a time: four records.
 const WRITE_BYTES: usize = 64 << 10;
-/// First bytes of a peer that are kept, to say what it speaks if it is not TLS.
+/// How many of a peer's first bytes are kept, to recognise what it speaks if it is not TLS.
 const FIRST_BYTES: usize = 16;
 
 /// See the module.
@@ -48,17 +47,17 @@ struct State {
     first: Vec<u8>,
     incoming: Incoming,
     outgoing: Outgoing,
-    /// Decrypted bytes that the last reader had no room for, and how many of them have been read since.
+    /// Decrypted bytes for which the last reader had no room, and how many of them were read since.
     spilled: Vec<u8>,
     taken: usize,
-    /// Who the peer has proved to be.
+    /// The node that the peer has proved to be on.
     peer: Option<NodeId>,
     /// The peer will send nothing more.
     has_ended: bool,
     failure: Option<TlsFailure>,
 }
 
-/// Encrypted bytes that are not understood yet, in `start..end`.
+/// Encrypted bytes that are not yet decrypted, in `start..end`.
 #[derive(Debug, Default)]
 struct Incoming {
     buffer: Vec<u8>,
@@ -81,12 +80,12 @@ struct Sink<'a> {
     spilled: &'a mut Vec<u8>,
 }
 
-/// Takes what was decrypted, piece by piece.
+/// Receives decrypted bytes, piece by piece.
 trait Take {
     fn put(&mut self, bytes: &[u8]);
 }
 
-/// What there is to encrypt, and how much of it has been.
+/// The bytes to encrypt, and how many of them have been.
 struct Source<'a> {
     parts: &'a [IoSlice<'a>],
     written: usize,
@@ -95,18 +94,18 @@ struct Source<'a> {
 
 /// What to do after one step of the library.
 enum Step {
-    /// Ask it again.
+    /// Call the library again.
     Again,
-    /// It needs more from outside.
+    /// The library needs more bytes from outside.
     Idle,
-    /// The peer has said that it is done.
+    /// The peer has announced its end.
     Ended,
 }
 
 const NOTHING: Source<'static> = Source { parts: &[], written: 0, ends: false };
 
 impl TlsStream {
-    /// The side that dialled; `name` says whom ([`crate::identity::Destination::server_name`]).
+    /// The side that dialled; `name` is the peer it expects ([`crate::identity::Destination::server_name`]).
     #[must_use]
     pub fn dial(socket: OwnedFd, identity: &Identity, name: ServerName<'static>) -> Self {
         let machine =
@@ -122,7 +121,8 @@ impl TlsStream {
     }
 
     fn new(socket: OwnedFd, machine: Machine, identity: &Identity) -> Self {
-        // A short message must not wait for the acknowledgement of the one before. Fails on what is not TCP.
+        // A short message must not wait for the acknowledgement of the one before. Fails on sockets that are
+        // not TCP.
         let _ = rustix::net::sockopt::set_tcp_nodelay(&socket, true);
         super::dial::notice_silence(&socket);
         let _ = rustix::io::ioctl_fionbio(&socket, true);
@@ -153,27 +153,25 @@ impl TlsStream {
         self.state.lock().failure.clone()
     }
 
-    /// Ends the connection from this side, for the reason that is given: the owner knows how long it waits.
+    /// Ends the connection from this side, for the given reason, such as a deadline that the owner holds.
     pub fn fail(&self, failure: TlsFailure) {
         self.state.lock().failure.get_or_insert(failure);
     }
 
-    /// Decrypted bytes into `out`.
+    /// Reads decrypted bytes into `out`.
     ///
-    /// Reads the socket until there is something to hand up or the socket has nothing. When fewer bytes come
-    /// than `out` has room for, nothing that has arrived whole is left behind; with [`READ_BYTES_MAX`] of
-    /// room that is always so.
+    /// Reads the socket until bytes can be handed up or the socket has none. If fewer bytes are returned than
+    /// `out` has room for, no complete record is left behind; with [`READ_BYTES_MAX`] of room none ever is.
     ///
     /// # Errors
-    /// `AGAIN` when nothing is there now; any other means that [`Self::failure`] says why. `Ok(0)` is the end
-    /// that the peer announced.
+    /// `AGAIN` when nothing is there now; any other means that [`Self::failure`] has the reason. `Ok(0)` is
+    /// an end that the peer announced.
     pub fn read(&self, out: &mut [u8]) -> rustix::io::Result<usize> {
         self.state.lock().read(&self.socket, out)
     }
 
-    /// Reads the socket until it has nothing or at least `enough` decrypted bytes came. Hands them to `take`
-    /// where they lie: whoever copies them from there to where they belong copies once. Returns how many
-    /// came.
+    /// Reads the socket until it has no more or at least `enough` decrypted bytes came. Passes them to `take`
+    /// where they lie, so that moving them to their destination takes one copy. Returns how many came.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -181,8 +179,8 @@ impl TlsStream {
         self.state.lock().read_each(&self.socket, enough, take)
     }
 
-    /// Encrypts and sends what the socket takes of `parts`, in order; returns how many of their bytes are
-    /// taken care of. Some of them may still wait here, see [`Self::flush`].
+    /// Encrypts and sends what the socket takes of `parts`, in order. Returns how many of their bytes were
+    /// taken; some of these may still wait here, see [`Self::flush`].
     ///
     /// # Errors
     /// `AGAIN` when nothing can be taken now, also because the peer has not proved yet who it is; `PIPE` when
@@ -191,8 +189,8 @@ impl TlsStream {
         self.state.lock().write(&self.socket, parts)
     }
 
-    /// Sends what waits here; the side that dialled begins the handshake with it. True when nothing waits any
-    /// more.
+    /// Sends what waits here; for the side that dialled this begins the handshake. True when nothing waits
+    /// any more.
     ///
     /// # Errors
     /// Any means that the connection has ended.
@@ -205,15 +203,15 @@ impl TlsStream {
         Ok(state.outgoing.is_empty())
     }
 
-    /// Whether the owner should be woken when the socket can take more: bytes wait here, or (`has_more`) with
-    /// the owner and could be taken.
+    /// Whether to watch for the socket to become writable: bytes wait here, or (`has_more`) with the owner
+    /// and could be taken.
     #[must_use]
     pub fn wants_write(&self, has_more: bool) -> bool {
         let state = self.state.lock();
         state.failure.is_none() && (!state.outgoing.is_empty() || (has_more && state.peer.is_some()))
     }
 
-    /// Says to the peer that nothing more comes, as far as the socket takes it.
+    /// Announces to the peer that nothing more comes, as far as the socket takes it.
     pub fn end(&self) {
         let mut state = self.state.lock();
         let mut source = Source { ends: true, ..NOTHING };
@@ -226,10 +224,10 @@ impl TlsStream {
 
 #[cfg(test)]
 impl TlsStream {
-    /// Whether something that could be handed up was not.
+    /// Whether bytes that could be handed up are left here.
     pub(super) fn leaves_something(&self) -> bool {
         let state = self.state.lock();
-        // What has not arrived whole is shorter than the longest record (RFC 8446, section 5.2).
+        // An incomplete record is shorter than the longest record (RFC 8446, section 5.2).
         !state.spilled.is_empty() || state.incoming.waiting().len() >= 5 + (1 << 14) + 256
     }
 }
@@ -259,12 +257,12 @@ impl State {
                 Err(error) => self.failure = Some(TlsFailure::Socket(error)),
             }
         }
-        // Answers of the handshake, and the reason when there is a failure: the peer may hear it, or not.
+        // Sends answers of the handshake, or the alert after a failure: the peer may receive it, or not.
         let _ = self.send(socket);
         self.outcome(filled)
     }
 
-    /// What a read says when it got so many bytes.
+    /// The result of a read that got `filled` bytes.
     fn outcome(&self, filled: usize) -> rustix::io::Result<usize> {
         match (filled, &self.failure) {
             (1.., _) => Ok(filled),
@@ -315,7 +313,7 @@ impl State {
         Ok(source.written)
     }
 
-    /// Goes on with the handshake, if there is one, and sends what waits.
+    /// Continues the handshake, if there is one, and sends what waits.
     fn advance(&mut self, socket: &OwnedFd) -> rustix::io::Result<()> {
         if self.peer.is_none() {
             self.turn(&mut [], &mut { NOTHING });
@@ -336,12 +334,12 @@ impl State {
 
     fn on_end_of_stream(&mut self) {
         self.has_ended = true;
-        // Without a word from the peer nobody knows whether this is all.
+        // Without an announcement by the peer, this may not be all.
         self.failure = Some(if self.peer.is_some() { TlsFailure::Cut } else { TlsFailure::CutInHandshake });
     }
 
-    /// Lets the library work until it needs more from outside, or has failed. How many decrypted bytes lie in
-    /// `out`.
+    /// Lets the library work until it needs more from outside, or has failed. Returns how many decrypted
+    /// bytes lie in `out`.
     fn turn(&mut self, out: &mut [u8], source: &mut Source<'_>) -> usize {
         let mut spilled = std::mem::take(&mut self.spilled);
         let mut sink = Sink { out, filled: 0, spilled: &mut spilled };
@@ -351,7 +349,7 @@ impl State {
         filled
     }
 
-    /// The same, with all that is decrypted going to `sink`.
+    /// Like [`Self::turn`], with all decrypted bytes going to `sink`.
     fn work(&mut self, sink: &mut dyn Take, source: &mut Source<'_>) {
         if self.first.len() < FIRST_BYTES {
             let more = self.incoming.waiting().iter().take(FIRST_BYTES - self.first.len());
@@ -385,9 +383,9 @@ impl State {
 
     fn on_error(&mut self, error: rustls::Error) {
         self.failure = Some(TlsFailure::of(error, &self.first, self.peer.is_some(), &self.cluster));
-        // The library has one more thing to say, to the peer. What the peer said is not looked at any more:
-        // the library must not be asked for more than it has to say, its notes are about bytes that it does
-        // not get.
+        // The library has one more message for the peer, an alert. What the peer sent is ignored from now on,
+        // and the library must not be asked for more than it has to send: its state is about bytes that it
+        // does not get.
         let mut sink = Sink { out: &mut [], filled: 0, spilled: &mut Vec::new() };
         let source = &mut { NOTHING };
         loop {
@@ -423,7 +421,7 @@ impl State {
         if let Err(error) = result
             && self.failure.is_none()
         {
-            // What the peer said last may still be there to read, and says more than this.
+            // The peer's last message may still be there to read, and tells more than this error.
             self.read_reason(socket);
             self.failure.get_or_insert(TlsFailure::Socket(error));
         }
@@ -500,7 +498,8 @@ fn step<Data>(
             }
             return (discard, encrypted.map(|()| Step::Idle));
         }
-        // Closed, or waiting for the peer; data before the handshake is neither asked for nor accepted.
+        // The connection is closed, or waits for the peer; data before the handshake is neither asked for nor
+        // accepted.
         _ => Step::Idle,
     };
     (discard, Ok(step))
@@ -511,8 +510,8 @@ impl Incoming {
         &self.buffer[self.start..self.end]
     }
 
-    /// Reads the socket once. Never called with a whole record waiting, so there is always room for the rest
-    /// of one.
+    /// Reads the socket once. Never called while a complete record waits, so there is always room for the
+    /// rest of one.
     fn receive(&mut self, socket: &OwnedFd) -> rustix::io::Result<usize> {
         if self.start == self.end {
             self.start = 0;
@@ -525,13 +524,13 @@ impl Incoming {
         if self.buffer.is_empty() {
             self.buffer.resize(READ_BYTES_MIN, 0);
         } else if self.end == self.buffer.len() {
-            // No message of TLS is so long.
+            // No TLS record is that long.
             return Err(Errno::NOBUFS);
         }
         let (bytes, _) = rustix::net::recv(socket, &mut self.buffer[self.end..], RecvFlags::DONTWAIT)?;
         self.end += bytes;
         if self.end == self.buffer.len() && self.end < READ_BYTES_MAX {
-            // There is more, or the rest of a record.
+            // More bytes wait, or the rest of a record.
             self.buffer.resize(2 * self.end, 0);
         }
         Ok(bytes)
@@ -543,7 +542,7 @@ impl Outgoing {
         self.start == self.end
     }
 
-    /// Lets `write` fill the space at the end; it says how many bytes it took, or how many it needs.
+    /// Lets `write` fill the space at the end; it returns how many bytes it wrote, or how many it needs.
     fn append(&mut self, mut write: impl FnMut(&mut [u8]) -> Result<usize, usize>) {
         loop {
             match write(&mut self.buffer[self.end..]) {
@@ -572,7 +571,7 @@ impl Outgoing {
     }
 }
 
-/// Hands everything on and keeps nothing.
+/// Passes all bytes on and keeps none.
 struct Each<F> {
     take: F,
     count: usize,
@@ -595,7 +594,7 @@ impl Take for Sink<'_> {
 }
 
 impl<'a> Source<'a> {
-    /// The next bytes to encrypt; `None` when all are, or when enough are for one turn.
+    /// The next bytes to encrypt; `None` if none are left, or enough were encrypted for one turn.
     fn next(&self) -> Option<&'a [u8]> {
         let mut at = self.written;
         for part in self.parts {
