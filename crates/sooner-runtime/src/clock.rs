@@ -11,7 +11,7 @@ pub fn now() -> Instant {
     Instant(seconds * 1_000_000_000 + nanos)
 }
 
-/// A span as the system takes it.
+/// A time span as the system calls take it.
 #[must_use]
 pub fn timespec(nanos: u64) -> rustix::event::Timespec {
     rustix::event::Timespec {

@@ -1,10 +1,10 @@
 //! A node as a process of its own: what `sooner start` runs.
 //!
-//! It says through a pipe that it is ready, or in one sentence why it is not, and then obeys signals: the
-//! first one drains the node, the second one ends it at once. Nothing of it survives it: workers and
+//! It reports through a pipe that it is ready, or in one sentence why it is not. Then it obeys signals: the
+//! first one drains the node, the second one ends it at once. None of its processes survive it: workers and
 //! templates see the end of their sockets, and the last template removes the directory.
 //!
-//! It is ready when it is a part of its cluster ([`Membership`]).
+//! It is ready when it has joined its cluster ([`Membership`]).
 
 mod membership;
 
@@ -33,38 +33,38 @@ pub use membership::{GivenToken, Membership, Renewal, StartError, of_program};
 use sooner_wire::ResourceSet;
 use sooner_wire::resources::UNIT;
 
-/// The node ended as it was told.
+/// Exit status: the node ended as it was told.
 pub const ENDED: i32 = 0;
-/// The node could not start, failed, or was told by its cluster to end. Statuses above 2 say why it could not
-/// join.
+/// Exit status: the node could not start, failed, or was told by its cluster to end. Statuses above 2 are
+/// reasons why it could not join.
 pub const FAILED: i32 = 1;
-/// How long joining may take in all: each address of the head is given its time, and this is longer.
+/// The longest time for joining in all; each address of the head has a shorter limit of its own.
 const JOIN_PATIENCE: Duration = Duration::from_secs(60);
-/// The signal that has a node read its token file again: SIGUSR1.
+/// The signal on which a node reads its token file again: SIGUSR1.
 const RENEW: i32 = rustix::process::Signal::USR1.as_raw();
-/// In the directory of all nodes: held by the head.
+/// A file in the directory of all nodes, locked by the head.
 const HEAD_LOCK: &str = "head.lock";
-/// In the node's directory: where it belongs, for commands on this machine.
+/// A file in the node's directory that names its cluster, for commands on this machine.
 const MEMBERSHIP: &str = "cluster";
-/// The resource that stands for a node, as long as its address is not known.
+/// The resource that names a node while its address is not known.
 const LOCAL_NODE: &str = "node:127.0.0.1";
 
 /// What a daemon needs besides its node.
 #[derive(Debug)]
 pub struct Surroundings {
-    /// Whether this node is the head: there is one below each runtime directory.
+    /// Whether this node is the head: each runtime directory has at most one.
     pub is_head: bool,
-    /// Where it says that it is ready. Without it the process is in the foreground, and says so on standard
-    /// output.
+    /// Where the node reports that it is ready. `None`: the process is in the foreground, and reports on
+    /// standard output.
     pub ready: Option<OwnedFd>,
-    /// A byte comes for each signal, its number: SIGUSR1 has the node read its token file again, all others
+    /// For each signal a byte comes, its number: on SIGUSR1 the node reads its token file again, all others
     /// ask it to end.
     pub signals: OwnedFd,
-    /// To which cluster the node belongs.
+    /// The cluster to which the node belongs.
     pub membership: Membership,
 }
 
-/// Runs a node until it is told to end. Gives the exit status.
+/// Runs a node until it is told to end. Returns the exit status.
 #[must_use]
 pub fn run(node: NodeOptions, surroundings: Surroundings) -> i32 {
     let Surroundings { is_head, ready, signals, membership } = surroundings;
@@ -97,8 +97,8 @@ pub fn run(node: NodeOptions, surroundings: Surroundings) -> i32 {
     }
 }
 
-/// Why a node does not start, for people. The kernel does not say which directory is full or may not be
-/// written to.
+/// Why a node does not start, for people. It names the directory, because the kernel does not say which one
+/// is full or not writable.
 fn told_with_place(error: &StartError, place: &Path) -> String {
     match error {
         StartError::Io(io) if Errno::from_io_error(io).is_some_and(|errno| OF_PLACES.contains(&errno)) => {
@@ -114,21 +114,21 @@ fn told_with_place(error: &StartError, place: &Path) -> String {
 
 struct Started {
     handle: NodeHandle,
-    /// Ends with the node.
+    /// Ends when the node does.
     over: OwnedFd,
     fate: Arc<Fate>,
     identity: Identity,
     renewal: Renewal,
     joined: Joined,
     token_file: PathBuf,
-    /// Of the memory of the machine: logical memory, and the object store (bytes). Nodes that start here
-    /// later offer what is left.
+    /// This node's part of the machine's memory: logical memory, and the object store (bytes). Nodes that
+    /// start on the machine later offer what is left.
     offers: [u64; 2],
     _lock: Option<HeadLock>,
 }
 
 impl Started {
-    /// Reads the token file again. Whoever asked for it reads in the node's directory what has become of it.
+    /// Reads the token file again. The command that asked for it finds the result in the node's directory.
     fn renew(&mut self) {
         let refused = match self.renewal.renew(&self.identity) {
             Ok(workers) => {
@@ -192,18 +192,18 @@ fn start(mut node: NodeOptions, is_head: bool, membership: &Membership) -> Resul
     Ok(started)
 }
 
-/// The resource that stands for a node is named after its address: work can ask for it by that.
+/// Names the resource that stands for a node after the node's address, so that work can ask for it.
 fn name_by_address(resources: &mut ResourceSet, address: IpAddr) {
     let local = resources.only(LOCAL_NODE);
     let amount = local.amount(LOCAL_NODE);
-    // All of it is there.
+    // The amount subtracted is all there is.
     let _ = resources.subtract(&local);
     resources.add_one(&format!("node:{address}"), amount);
 }
 
 fn say(ready: Option<OwnedFd>, word: Result<&Path, &str>) {
     match (ready, word) {
-        // Whoever started this node may have gone; that is no reason not to run.
+        // The process that started this node may have ended; that is no reason not to run.
         (Some(pipe), word) => {
             let line = match word {
                 Ok(directory) => format!("ready {}\n", directory.display()),
@@ -220,7 +220,7 @@ fn say(ready: Option<OwnedFd>, word: Result<&Path, &str>) {
     }
 }
 
-/// A daemon has no terminal. What libraries and panics print is worth keeping.
+/// Keeps what libraries and panics print, since a daemon has no terminal.
 fn redirect_output(directory: &Path) {
     let path = directory.join("logs").join("node.err");
     if let Ok(file) = OpenOptions::new().append(true).create(true).mode(0o600).open(path) {
@@ -232,7 +232,7 @@ fn redirect_output(directory: &Path) {
 /// Time between two looks at the node's directory.
 const LOOK: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 
-/// Errors that are about a directory.
+/// Errors that concern a directory.
 const OF_PLACES: [Errno; 6] =
     [Errno::NOSPC, Errno::DQUOT, Errno::ROFS, Errno::ACCESS, Errno::NOENT, Errno::NOTDIR];
 
@@ -240,11 +240,11 @@ fn wait_for_end(started: &mut Started, signals: &OwnedFd) {
     let mut asked = 0;
     while asked < 2 {
         let mut events = [PollFd::new(signals, PollFlags::IN), PollFd::new(&started.over, PollFlags::IN)];
-        // An error is a signal, whose byte is there at the next look.
+        // An error means a signal, whose byte is there at the next look.
         let count = poll(&mut events, Some(&LOOK));
         if count == Ok(0) {
-            // Whoever removed it wants no node here, and no command finds this one: it ends as if it had been
-            // told to.
+            // Removing the directory means that no node is wanted here, and no command can find it any more:
+            // the node ends as if told to.
             if asked == 0 && !SessionDirectory::is_there(started.handle.directory()) {
                 tell("the node's directory was removed: it ends");
                 asked += 1;
@@ -271,8 +271,8 @@ fn wait_for_end(started: &mut Started, signals: &OwnedFd) {
     }
 }
 
-/// The right to be the head below a runtime directory. The kernel takes it back with the process, however
-/// that ends.
+/// The right to be the head below a runtime directory. The kernel releases it when the process ends, in
+/// whatever way.
 #[derive(Debug)]
 struct HeadLock {
     directory: Directory,
@@ -292,7 +292,7 @@ impl HeadLock {
                     parent.display()
                 )));
             }
-            // The one before may have removed the file between our opening and our lock.
+            // The former head may have removed the file between our opening and our lock.
             let there = directory.look(HEAD_LOCK)?.map(|there| there.st_ino);
             if there == Some(file.metadata()?.ino()) {
                 file.set_len(0)?;
@@ -301,7 +301,7 @@ impl HeadLock {
         }
     }
 
-    /// Says who has it.
+    /// Writes which process holds it.
     fn name(&mut self, directory: &Path) -> io::Result<()> {
         write!(self.file, "process {} in {}", std::process::id(), directory.display())
     }
@@ -313,7 +313,7 @@ impl Drop for HeadLock {
     }
 }
 
-/// What stands in the place of the lock, for people.
+/// What stands at the place of the lock file, for people.
 fn lock_fault(error: io::Error, parent: &Path) -> io::Error {
     if !Fault::is_in(&error) {
         return error;

@@ -1,17 +1,17 @@
-//! Control groups of single workers, whose kernel ends one that takes more memory than it may
+//! Control groups of single workers: the kernel ends a worker that exceeds its memory limit
 //! (`docs/adr/0051`).
 //!
-//! The groups of a node are in one of its own, `sooner-NODE/worker-ID`. Where that one is depends on what the
-//! machine allows ([`place_of`]): a program is never moved, and nothing leaves a limit that it is under. It
-//! is made when the first worker is to have a limit. Its name is written down in the session's directory
-//! before, so that whoever removes that directory can remove the groups: the node, the template that is left
-//! when the node was killed, or a later start.
+//! The groups of a node are below one group, `sooner-NODE/worker-ID`, which is made when the first worker
+//! gets a limit. Where it is depends on what the machine allows ([`place_of`]): no program is moved, and no
+//! process leaves a limit that it is under. Before that group is made, its path is written in the session's
+//! directory, so that whoever removes that directory can remove the groups: the node, the template that is
+//! left when the node was killed, or a later start.
 //!
-//! A group is removed when the processes in it are gone, which takes the kernel a moment after their end:
-//! that is tried again for a while. What a worker has started and left running joins the group of the node
-//! then.
+//! A group is removed when all its processes are dead. The kernel needs a moment for that after they end, so
+//! removal is retried for a while. After that, processes that a worker started and left running are moved to
+//! the group of the node.
 //!
-//! It never decides who has a limit, nor ends a process.
+//! This module never decides which worker has a limit, nor ends a process.
 
 use std::collections::HashMap;
 use std::fs;
@@ -25,21 +25,21 @@ use sooner_wire::{NodeId, WorkerId};
 
 use crate::machine::{Group, Home, LIMIT, Machine};
 
-/// In a session's directory: where its groups are, and that of the node.
+/// A file in a session's directory: the path of its groups, and that of the node's own group.
 const RECORD: &str = "groups";
-/// How the name of a node's group begins.
+/// The prefix of the name of a node's group.
 const PREFIX: &str = "sooner-";
 /// Between two attempts to remove a group.
 const PAUSE: Duration = Duration::from_millis(5);
-/// How long a group is to be removed in vain before what is left in it goes elsewhere.
+/// How long to try to remove a group before the processes left in it are moved elsewhere.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Where the groups of workers can be, if anywhere.
+/// The group in which groups of workers can be made, if there is one.
 ///
-/// In version 1 that is the group of the node itself: its limit is theirs, too. In version 2 a group with
-/// processes can have none below it whose memory is counted (only the root can), so they would be beside it,
-/// and free of its limits. That is for a place that was handed over to this program (the mark of systemd's
-/// `Delegate=`, or all that a container sees), and only where the node's own group limits nothing.
+/// In version 1 it is the node's own group, whose limit then covers them, too. In version 2 a group with
+/// processes can have no groups below it whose memory is counted (only the root can), so they would be beside
+/// it, and free of its limits. That is allowed only where the place was delegated to this program (the mark
+/// of systemd's `Delegate=`, or all that a container sees), and the node's own group limits nothing.
 #[must_use]
 pub fn place_of(home: &Home) -> Option<Group> {
     let own = &home.own;
@@ -55,7 +55,7 @@ pub fn place_of(home: &Home) -> Option<Group> {
     (is_free && (home.is_parent_top || is_delegated(parent.directory()))).then(|| parent.clone())
 }
 
-/// Whether the memory of groups in this one is counted.
+/// Whether the kernel counts the memory of groups below this one.
 fn hands_memory_on(group: &Group) -> bool {
     group
         .read("cgroup.subtree_control")
@@ -72,11 +72,11 @@ fn is_delegated(directory: &Path) -> bool {
 /// How a worker with a group ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// Nobody in its group was ended for want of memory.
+    /// The kernel ended no process in the group for want of memory.
     Other,
-    /// The kernel ended somebody in it, because there was no memory elsewhere.
+    /// The kernel ended a process in the group, because memory ran out elsewhere.
     Elsewhere,
-    /// The kernel ended somebody in it at this limit (bytes).
+    /// The kernel ended a process in the group at this limit (bytes).
     AtLimit(u64),
 }
 
@@ -84,7 +84,8 @@ pub enum End {
 struct Limited {
     group: Group,
     limit: Option<u64>,
-    /// Whom the kernel had ended in it, and how often it was refused something, when the limit was set.
+    /// How many processes the kernel had ended in the group, and how many requests it had refused, when the
+    /// limit was set.
     counted: (u64, u64),
 }
 
@@ -95,7 +96,7 @@ pub struct Groups {
     name: String,
     place: Option<Place>,
     workers: HashMap<WorkerId, Limited>,
-    /// Groups of workers that are gone, and until when their removal is tried.
+    /// Groups of dead workers, each with the time until which removal is tried.
     leaving: Vec<(Group, Instant)>,
 }
 
@@ -103,12 +104,12 @@ pub struct Groups {
 struct Place {
     /// The group of the node itself.
     home: Group,
-    /// That of its workers.
+    /// The group above those of its workers.
     top: Group,
 }
 
 impl Groups {
-    /// Of a node with this directory. Nothing is made yet.
+    /// For a node with this directory. Nothing is made yet.
     #[must_use]
     pub fn new(node: NodeId, directory: &Path) -> Self {
         let name = format!("{PREFIX}{:016x}", node.0);
@@ -116,8 +117,8 @@ impl Groups {
         Self { directory, name, place: None, workers: HashMap::new(), leaving: Vec::new() }
     }
 
-    /// A worker with this process may take so much more than it holds, and an allowance; of shared memory
-    /// (bytes) it pays for tables alone. Gives the limit.
+    /// Limits a worker with this process to what it holds, `reserved` more, and an allowance; of `shared`
+    /// memory (bytes) only the tables count. Returns the limit.
     ///
     /// # Errors
     /// Where no groups can be made, or this process is gone.
@@ -151,10 +152,10 @@ impl Groups {
         }
     }
 
-    /// A worker may take as much as there is.
+    /// Removes a worker's limit.
     ///
     /// # Errors
-    /// The kernel's word.
+    /// The kernel's error.
     pub fn lift(&mut self, worker: WorkerId) -> io::Result<()> {
         let Some(limited) = self.workers.get_mut(&worker) else { return Ok(()) };
         limited.limit = None;
@@ -174,7 +175,7 @@ impl Groups {
         })
     }
 
-    /// Whether the kernel counts the ends in these groups as ends in the node's own, too.
+    /// Whether the kernel counts kills in these groups as kills in the node's own group, too.
     #[must_use]
     pub fn are_counted_at_home(&self) -> bool {
         self.place.as_ref().is_some_and(|Place { home, top }| {
@@ -182,7 +183,7 @@ impl Groups {
         })
     }
 
-    /// A worker is gone, and its group is to be.
+    /// A worker is dead: its group is to be removed.
     pub fn forget(&mut self, worker: WorkerId) {
         if let Some(limited) = self.workers.remove(&worker) {
             self.leaving.push((limited.group, Instant::now() + PATIENCE));
@@ -190,13 +191,13 @@ impl Groups {
         }
     }
 
-    /// Whether the group of a worker that is gone is there.
+    /// Whether the group of a dead worker still exists.
     #[must_use]
     pub fn is_one_leaving(&self) -> bool {
         !self.leaving.is_empty()
     }
 
-    /// Removes groups of workers that are gone.
+    /// Tries to remove the groups of dead workers.
     pub fn attend(&mut self) {
         if self.leaving.is_empty() {
             return;
@@ -211,14 +212,14 @@ impl Groups {
         });
     }
 
-    /// Removes them all. The processes of the node have ended.
+    /// Removes all groups. The processes of the node have ended.
     pub fn close(&mut self) {
         if self.place.take().is_some() {
             clear(&self.directory, PATIENCE);
         }
     }
 
-    /// The group of the node's workers, made if it is not there.
+    /// The group above those of the workers, made if it is missing.
     fn top(&mut self, machine: &Machine) -> io::Result<&Group> {
         if self.place.is_none() {
             let found = machine.homes().iter().find_map(|home| Some((home, place_of(home)?)));
@@ -243,8 +244,8 @@ impl Groups {
 fn fill(group: &Group, bytes: u64, pid: u32) -> io::Result<()> {
     write(group, group.name(LIMIT), &bytes.to_string())?;
     if group.is_unified() {
-        // A task whose helper was ended instead of it would go on without: all of them end, and it is tried
-        // again.
+        // A task would go on without a helper that the kernel ended in its place. So all processes of the
+        // group end, and the task is retried.
         let _ = write(group, "memory.oom.group", "1");
     }
     write(group, PROCESSES, &pid.to_string())
@@ -268,7 +269,7 @@ fn is_removed(directory: &Path) -> bool {
     }
 }
 
-/// Lets what is left in a group join another one.
+/// Moves the processes left in a group to another one.
 fn empty(directory: &Path, home: &Path) {
     let left = fs::read_to_string(directory.join(PROCESSES)).unwrap_or_default();
     for pid in left.lines() {
@@ -276,8 +277,8 @@ fn empty(directory: &Path, home: &Path) {
     }
 }
 
-/// Removes the groups of the node that had this directory, if there are any. Waits so long for processes that
-/// are ending; false if some are left.
+/// Removes the groups of the node that had this directory, if there are any. Waits up to `patience` for
+/// ending processes; false if some are left.
 pub fn clear(directory: &Path, patience: Duration) -> bool {
     let Ok(record) = fs::read_to_string(directory.join(RECORD)) else { return true };
     let mut lines = record.lines().map(Path::new);

@@ -1,9 +1,9 @@
-//! Locks of files that last as long as their process, and say whose they are.
+//! Locks of files that last as long as their process, and name it.
 //!
-//! The kernel ends such a lock with the last descriptor of the open file. A process that is being started has
-//! copies of all of its parent's until it runs its program, also when the parent is killed meanwhile. So for
-//! a moment a lock may be that of a process which has ended: whoever starts a daemon again at once must not
-//! be refused for that. Nothing is written here.
+//! The kernel releases such a lock with the last descriptor of the open file. A process that is being started
+//! has copies of all its parent's descriptors until it runs its program, also when the parent is killed
+//! meanwhile. So for a moment a dead process may still hold a lock; that must not refuse a daemon that is
+//! started again at once. Nothing is written here.
 
 use std::fs::File;
 use std::io::{Read, Seek};
@@ -13,16 +13,16 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-/// How long the lock of a process that has ended is waited for.
+/// How long to wait for the lock of a dead process.
 const ENDING: Duration = Duration::from_secs(2);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Takes the lock of a file in which the number of the process that has it comes first. Gives what the file
-/// says if a process has it that lives, or that has not said who it is.
+/// Locks a file whose text begins with the number of the process that holds the lock. If the holder lives, or
+/// has not written its number yet, returns the text of the file.
 ///
 /// # Errors
-/// What the kernel says when it cannot be locked.
+/// The kernel's error when the file cannot be locked.
 pub fn take(file: &mut File) -> Result<Option<String>, Errno> {
     let begun = Instant::now();
     loop {
@@ -45,7 +45,7 @@ fn number(said: &str) -> Option<u32> {
     said.split(|c: char| !c.is_ascii_digit()).find_map(|digits| digits.parse().ok())
 }
 
-/// Whether there is such a process, and it has not ended.
+/// Whether the process exists and has not ended.
 fn lives(process: u32) -> bool {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{process}/stat")) else { return false };
     let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());

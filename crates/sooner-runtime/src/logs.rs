@@ -1,11 +1,10 @@
-//! What workers print: from their pipes to files in the session's directory and to their job's driver.
+//! The output of workers: from their pipes to files in the session's directory and to their job's driver.
 //!
-//! A thread of its own reads the pipes, because writing to the driver's terminal may take as long as it likes
-//! and must never hold up scheduling. The pipes are the bound: a worker that prints faster than the driver
-//! shows waits in its `write`. Lines of different workers are never mixed; nothing is dropped and nothing
-//! merged.
+//! A thread of its own reads the pipes, because writing to the driver's terminal may take long and must never
+//! hold up scheduling. The pipes are the bound: a worker that prints faster than the driver shows waits in
+//! its `write`. Lines of different workers are never mixed; no lines are dropped or merged.
 //!
-//! A worker announces the function whose output follows by a line of its own, [`MARK`] and the name.
+//! Before output, a worker announces the function that prints by a line of its own: [`MARK`] and the name.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -34,12 +33,12 @@ pub trait Sink: Send + Sync {
     /// Shows text that consists of whole lines.
     fn show(&self, is_stderr: bool, text: &str);
 
-    /// Whether it can take no more for now: the pipes of its workers are not read until [`Logs::kick`].
+    /// Whether the sink can take no more for now: its workers' pipes are not read until [`Logs::kick`].
     fn is_full(&self) -> bool {
         false
     }
 
-    /// One of the pipes that led here has ended.
+    /// One of the pipes to this sink has ended.
     fn on_end(&self, _worker: WorkerId) {}
 }
 
@@ -51,7 +50,7 @@ struct Pipe {
     title: String,
     file: Option<LogFile>,
     sink: Option<Arc<dyn Sink>>,
-    /// Its node, if lines are to say it.
+    /// The address of the worker's node, if lines are to show it.
     place: Option<std::net::IpAddr>,
 }
 
@@ -85,7 +84,7 @@ impl Logs {
     /// Starts the thread. Files go to `directory`.
     ///
     /// # Errors
-    /// The kernel's word.
+    /// The kernel's error.
     pub fn start(directory: &Path) -> std::io::Result<Self> {
         let shared = Arc::new(Mutex::new(Shared::default()));
         let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
@@ -103,8 +102,8 @@ impl Logs {
         Ok(Self { shared, wake, thread: Some(thread) })
     }
 
-    /// Reads from a worker's pipes from now on. Lines go to `sink`, if there is one, and say that they are
-    /// from `place`, if that is not the driver's node.
+    /// Reads from a worker's pipes from now on. Lines go to `sink`, if there is one, and show `place`, if
+    /// that is not the driver's node.
     pub fn add(
         &self,
         worker: WorkerId,
@@ -139,7 +138,7 @@ impl Logs {
         let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
     }
 
-    /// Shows what is left, then ends the thread. The workers are gone, so every pipe ends.
+    /// Shows what is left, then ends the thread. The workers are dead, so every pipe ends.
     pub fn close(&mut self) {
         self.shared.lock().closing = true;
         self.kick();
@@ -150,7 +149,7 @@ impl Logs {
 }
 
 impl Drop for Logs {
-    /// A node that failed to start has no workers, and nobody else to end the thread.
+    /// A node that failed to start has no workers, and no other code that ends the thread.
     fn drop(&mut self) {
         self.close();
     }
@@ -161,7 +160,7 @@ struct Reader {
     wake: Arc<OwnedFd>,
     epoll: OwnedFd,
     pipes: HashMap<u64, Pipe>,
-    /// Those whose sink is full: a pipe that has ended would wake the thread for ever.
+    /// Pipes whose sink is full, not watched: an ended pipe would wake the thread for ever.
     paused: HashMap<u64, Pipe>,
     next_token: u64,
     directory: PathBuf,
@@ -172,8 +171,8 @@ impl Reader {
         let data = epoll::EventData::new_u64(0);
         let _ = epoll::add(&self.epoll, &*self.wake, data, epoll::EventFlags::IN);
         let mut buffer = vec![0; READ_BYTES];
-        // After closing, a grandchild that keeps a pipe open must not hold the driver: half a second of
-        // silence ends.
+        // After closing, a grandchild that keeps a pipe open must not hold up the driver: the thread ends
+        // after half a second of silence.
         let silence = rustix::event::Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
         loop {
             let closing = self.take_new();
@@ -211,7 +210,7 @@ impl Reader {
         shared.closing
     }
 
-    /// Takes up the pipes again whose sinks have room.
+    /// Watches paused pipes again whose sinks have room.
     fn resume(&mut self) {
         let has_room = |pipe: &mut Pipe| pipe.sink.as_ref().is_none_or(|sink| !sink.is_full());
         for (token, pipe) in self.paused.extract_if(|_, pipe| has_room(pipe)) {
@@ -278,7 +277,7 @@ impl Pipe {
     }
 
     fn line(&mut self, line: &[u8], pid: u32, text: &mut String) {
-        // The announcement may follow a partial line that C code wrote without an end.
+        // The announcement may follow a partial line that C code wrote without an end of line.
         if let Some(at) = line.windows(MARK.len()).position(|window| window == MARK) {
             let title = String::from_utf8_lossy(&line[at + MARK.len()..]).into_owned();
             if at > 0 {
@@ -303,7 +302,7 @@ impl Pipe {
         if self.file.is_none() {
             let path = directory.join(format!("worker-{pid}-{:x}.{stream}", self.worker.0));
             let mut options = OpenOptions::new();
-            // Of the user alone, whatever the umask is.
+            // Readable by the user alone, whatever the umask is.
             let opened = options.write(true).create(true).truncate(true).mode(0o600).open(&path);
             self.file = opened.ok().map(|file| LogFile { path, file, bytes: 0 });
         }

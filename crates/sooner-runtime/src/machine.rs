@@ -1,19 +1,19 @@
-//! How much memory there is for this process, how full it is, and how often the kernel ended somebody because
-//! it was too full: of the machine, and of the control groups this process is in.
+//! How much memory this process can use, how full it is, and how often the kernel killed a process because it
+//! was too full: for the machine, and for the control groups that this process is in.
 //!
-//! Groups are those of version 1 and 2, at any depth: each one from this process's up to the root may have a
-//! limit, and the smallest counts, or the one that is fullest. It never decides what the memory is for, and
-//! what cannot be read is not known, which is no error.
+//! Groups are those of versions 1 and 2, at any depth. Each one from this process's up to the root may have a
+//! limit; the smallest counts, or the fullest. This module never decides what the memory is used for. A value
+//! that cannot be read is unknown, which is no error.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What is used of what there is (bytes).
+/// How much memory is used, of how much (bytes).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Level {
-    /// In use: what cannot be had back.
+    /// In use and not reclaimable.
     pub used: u64,
-    /// There.
+    /// The total.
     pub total: u64,
 }
 
@@ -33,11 +33,11 @@ pub struct Group {
 /// The control group of this process in one hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Home {
-    /// Itself.
+    /// The group itself.
     pub own: Group,
-    /// The one it is in, if it can be seen.
+    /// The group above it, if it can be seen.
     pub parent: Option<Group>,
-    /// That one is the top of what can be seen.
+    /// `parent` is the top of what can be seen.
     pub is_parent_top: bool,
 }
 
@@ -56,7 +56,7 @@ impl Default for Machine {
 }
 
 impl Machine {
-    /// What is below this root: "/" but for tests.
+    /// Reads the machine below this root: "/" but for tests.
     #[must_use]
     pub fn find(root: &Path) -> Self {
         let read = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
@@ -66,7 +66,7 @@ impl Machine {
             let path = own.lines().find_map(|line| mount.path_of(line));
             let Some(path) = path else { continue };
             let top = root.join(mount.point.trim_start_matches('/'));
-            // In a container, the path may be one of the machine, of which the mount shows another part.
+            // In a container, `path` may be a path on the machine, of which the mount shows another part.
             let below = Path::new(path).strip_prefix(mount.root).unwrap_or(Path::new(""));
             let group = |below| Group { directory: top.join(below), is_unified: mount.is_unified };
             let parent = below.parent();
@@ -77,7 +77,7 @@ impl Machine {
         Self { root: root.to_owned(), groups, homes }
     }
 
-    /// The control group of this process, in each hierarchy that has to do with memory.
+    /// The control group of this process in each hierarchy that counts memory.
     #[must_use]
     pub fn homes(&self) -> &[Home] {
         &self.homes
@@ -90,18 +90,18 @@ impl Machine {
         self.groups.iter().filter_map(Group::limit).fold(machine, u64::min)
     }
 
-    /// Bytes that could be used in addition to those that are.
+    /// Bytes that are still free for this process.
     #[must_use]
     pub fn available(&self) -> u64 {
         let machine = field(&self.read("proc/meminfo"), "MemAvailable").unwrap_or(u64::MAX);
         self.groups.iter().filter_map(Group::left).fold(machine, u64::min)
     }
 
-    /// The machine and the control groups that limit it further, each with what it is for people; none that
-    /// cannot be read.
+    /// The machine and the control groups that limit it further, each with a name for people. Those that
+    /// cannot be read are left out.
     ///
-    /// In use is of the machine all but what is available; of a control group its charge without the pages of
-    /// files that were not used lately.
+    /// Used memory is, for the machine, all but what is available; for a control group, its charge without
+    /// file pages that were not used lately.
     fn places(&self) -> Vec<(Level, String)> {
         let machine = level_of(&self.read("proc/meminfo"));
         let limit = machine.map_or(u64::MAX, |level| level.total);
@@ -113,20 +113,21 @@ impl Machine {
         machine.into_iter().chain(groups).collect()
     }
 
-    /// The one of which the largest part is in use: it is the next to run out.
+    /// The place with the largest part in use: it is the next to run out.
     #[must_use]
     pub fn fullest(&self) -> Option<(Level, String)> {
         self.places().into_iter().reduce(|a, b| if b.0.is_fuller_than(&a.0) { b } else { a })
     }
 
-    /// The one with the fewest bytes left: most likely it had run out before what is left now came free.
+    /// The place with the fewest bytes left: most likely it had run out before the memory that is left now
+    /// was freed.
     #[must_use]
     pub fn tightest(&self) -> Option<(Level, String)> {
         self.places().into_iter().min_by_key(|(level, _)| level.total.saturating_sub(level.used))
     }
 
-    /// How many processes the kernel has ended for want of memory: in the control group of this one, or,
-    /// where that cannot be read, on the machine.
+    /// How many processes the kernel has ended for want of memory: in the control group of this process, or
+    /// on the machine if that cannot be read.
     #[must_use]
     pub fn kills(&self) -> u64 {
         let machine = || field(&self.read("proc/vmstat"), "oom_kill");
@@ -139,7 +140,7 @@ impl Machine {
 }
 
 impl Group {
-    /// One in it.
+    /// A group below this one.
     #[must_use]
     pub fn child(&self, name: &str) -> Self {
         Self { directory: self.directory.join(name), is_unified: self.is_unified }
@@ -151,43 +152,42 @@ impl Group {
         &self.directory
     }
 
-    /// It is of version 2.
+    /// Whether it is of version 2.
     #[must_use]
     pub fn is_unified(&self) -> bool {
         self.is_unified
     }
 
-    /// What one of its files says.
+    /// The text of one of its files.
     #[must_use]
     pub fn read(&self, file: &str) -> Option<String> {
         fs::read_to_string(self.directory.join(file)).ok()
     }
 
-    /// From a file that has one name in each version: the second one's, and the first one's.
+    /// A number from a file that has one name in version 2 and another in version 1, in this order.
     fn number(&self, names: [&str; 2]) -> Option<u64> {
         self.read(self.name(names))?.trim().parse().ok()
     }
 
-    /// The name of a file, of those in version 2 and 1.
+    /// The name of a file: the first in version 2, the second in version 1.
     #[must_use]
     pub fn name<'a>(&self, [second, first]: [&'a str; 2]) -> &'a str {
         if self.is_unified { second } else { first }
     }
 
-    /// `None`: there is no limit here, for which version 2 says "max" and version 1 a number beyond every
-    /// machine.
+    /// `None`: no limit, which version 2 writes as "max" and version 1 as a number beyond every machine.
     #[must_use]
     pub fn limit(&self) -> Option<u64> {
         self.number(LIMIT).filter(|limit| *limit > 0)
     }
 
-    /// What is in use of it (bytes).
+    /// Bytes in use.
     #[must_use]
     pub fn used(&self) -> Option<u64> {
         self.number(["memory.current", "memory.usage_in_bytes"])
     }
 
-    /// Bytes of files that were read: they stay in memory for as long as nobody needs it, and count as used.
+    /// Bytes of file pages: they count as used, but stay in memory only while it is not needed otherwise.
     fn files(&self, kinds: &[[&str; 2]]) -> u64 {
         let stat = self.read("memory.stat").unwrap_or_default();
         kinds.iter().filter_map(|names| field(&stat, self.name(*names))).sum()
@@ -203,7 +203,7 @@ impl Group {
         Some(Level { used: used.saturating_sub(self.files(&[INACTIVE_FILES])), total })
     }
 
-    /// How often something was wanted that its own limit did not allow.
+    /// How often an allocation was refused because of the group's own limit.
     #[must_use]
     pub fn refusals(&self) -> Option<u64> {
         if self.is_unified {
@@ -213,7 +213,7 @@ impl Group {
         }
     }
 
-    /// How many of its processes the kernel has ended for want of memory.
+    /// How many of the group's processes the kernel has ended for want of memory.
     #[must_use]
     pub fn kills(&self) -> Option<u64> {
         field(&self.read(self.name(["memory.events", "memory.oom_control"]))?, "oom_kill")
@@ -241,7 +241,7 @@ fn level_of(meminfo: &str) -> Option<Level> {
     Some(Level { used: total.saturating_sub(available), total })
 }
 
-/// Where the groups are that have to do with memory.
+/// A mount of control groups that count memory.
 struct Mount<'a> {
     root: &'a str,
     point: &'a str,

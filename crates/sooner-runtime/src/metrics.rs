@@ -1,8 +1,7 @@
-//! What user code measures in this process, until the node has been told of it.
+//! What user code measures in this process, until it is sent to the node.
 //!
-//! Counters and histograms are kept as what was added since the last report, so reports of several processes
-//! add up and a session that begins later starts from there. The lock is held for one addition, and never
-//! while anything else is done.
+//! Counters and histograms hold what was added since the last report, so reports of several processes add up
+//! and a later session starts from there. The lock is held for one addition, and never during other work.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -13,7 +12,7 @@ use sooner_wire::message::state::{MetricKind, Series};
 use crate::clock::now;
 
 struct Measure {
-    /// With the values of the next report.
+    /// `series` has the values of the next report.
     series: Series,
     is_dirty: bool,
 }
@@ -21,7 +20,7 @@ struct Measure {
 static MEASURES: Mutex<Vec<Measure>> = Mutex::new(Vec::new());
 /// Sequentially consistent, as [`crate::client::Client::rouse_for_metrics`] asks for.
 static IS_DIRTY: AtomicBool = AtomicBool::new(false);
-/// Nobody has been roused for what is to be told next.
+/// No thread has been roused for the next report yet.
 static IS_FIRST: AtomicBool = AtomicBool::new(true);
 static LAST_REPORT: AtomicU64 = AtomicU64::new(0);
 
@@ -61,7 +60,7 @@ pub fn record(number: usize, value: f64) {
     IS_DIRTY.store(true, Ordering::SeqCst);
 }
 
-/// How long (nanoseconds) until the node should be told; `None`: there is nothing to tell.
+/// Nanoseconds until the next report to the node is due; `None`: there is nothing to report.
 #[inline]
 pub fn nanos_until_due() -> Option<u64> {
     if !IS_DIRTY.load(Ordering::SeqCst) {

@@ -1,10 +1,11 @@
-//! Files of this user's in directories of this user's: what a head keeps from one start to the next, and its
-//! locks.
+//! Files that belong to this user in directories of this user: what a head keeps from one start to the next,
+//! and its locks.
 //!
-//! What is read there decides what runs as this user. So a directory is opened once, and what is in it is
-//! reached from there, whatever has its name by then ([`crate::private`] says what directories count). A file
-//! counts if what was opened is a file, is this user's, and nobody else may write to it. No link is followed,
-//! and nobody is waited for: a pipe may have its name.
+//! What is read there decides what code runs as this user. So a directory is opened once and its files are
+//! reached through that descriptor, even if another directory has its name by then ([`crate::private`]
+//! defines which directories count). A file counts if what was opened is a regular file, belongs to this
+//! user, and no other user may write to it. No link is followed, and no open waits: the name may be that of a
+//! pipe.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -18,13 +19,13 @@ use rustix::io::Errno;
 
 use crate::private::{self, user};
 
-/// Links that are followed on the way to a place, as the kernel does.
+/// The most links followed on the way to a place, as in the kernel.
 const LINKS_MAX: usize = 40;
-/// Of what is made.
+/// The modes of files and directories that are made.
 const FILE_MODE: Mode = Mode::from_raw_mode(0o600);
 const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o700);
 
-/// What stands at a place is not this user's alone: what it is instead.
+/// What stands at a place does not belong to this user alone: a description of it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Fault(String);
@@ -34,14 +35,14 @@ impl Fault {
         io::Error::new(io::ErrorKind::PermissionDenied, Self(text))
     }
 
-    /// Whether an error says what stands there, and is not the system's word.
+    /// Whether an error is a [`Fault`], not one of the system.
     #[must_use]
     pub fn is_in(error: &io::Error) -> bool {
         error.get_ref().is_some_and(|inner| inner.is::<Self>())
     }
 }
 
-/// A directory that is this user's alone, open: files are looked for there, whatever has its name later.
+/// An open directory that belongs to this user alone: files are looked up in it, even if its name changes.
 #[derive(Debug)]
 pub struct Directory {
     path: PathBuf,
@@ -57,15 +58,15 @@ impl Directory {
         Ok(Self { path: path.to_owned(), opened: private::open_directory(path)? })
     }
 
-    /// Opens a directory that anybody could have named, and makes it and those above it if they are not
-    /// there.
+    /// Opens a directory whose path anyone may have chosen, and makes it and its parents if they are missing.
     ///
-    /// Those above are looked at, too: who may put another one in the place of what is in them decides which
-    /// one this is. The way is gone step by step, each from what the one before opened, so nobody changes it
-    /// meanwhile. It begins at `trusted`, a directory that is this user's alone, if that is above.
+    /// The parents are checked, too: a user who may replace an entry of one of them decides which directory
+    /// this is. Each step goes from the directory that the step before opened, so the path cannot change
+    /// meanwhile. The walk begins at `trusted`, a directory that belongs to this user alone, if that is
+    /// above.
     ///
     /// # Errors
-    /// A [`Fault`] inside of an `io::Error`; otherwise the system's word.
+    /// A [`Fault`] inside of an `io::Error`; otherwise the system's error.
     pub fn make(path: &Path, trusted: &Path) -> io::Result<Self> {
         let opened = match path.strip_prefix(trusted) {
             Ok(rest) if rest.as_os_str().is_empty() => private::open_directory(trusted)?,
@@ -78,16 +79,16 @@ impl Directory {
         Ok(Self { path: path.to_owned(), opened })
     }
 
-    /// Where it was opened.
+    /// The path at which it was opened.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Opens a file, whoever can change it, and whatever it is.
+    /// Opens a file, whatever it is and whoever may change it.
     ///
     /// # Errors
-    /// The system's word; a [`Fault`] inside of an `io::Error` when it is a link.
+    /// The system's error; a [`Fault`] inside of an `io::Error` when it is a link.
     pub fn open_any(&self, name: &str, flags: OFlags) -> io::Result<File> {
         let flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY;
         match open_at(&self.opened, OsStr::new(name), flags) {
@@ -96,11 +97,11 @@ impl Directory {
         }
     }
 
-    /// Opens a file to be read and written, if it is this user's, and nobody else can change it. `flags` say
-    /// what else: `CREATE` makes it if it is not there.
+    /// Opens a file for reading and writing, if it belongs to this user and no other user can change it.
+    /// `flags` are added: `CREATE` makes the file if it is missing.
     ///
     /// # Errors
-    /// A [`Fault`] inside of an `io::Error` when it is not; otherwise the system's word.
+    /// A [`Fault`] inside of an `io::Error` when it does not; otherwise the system's error.
     pub fn open_file(&self, name: &str, flags: OFlags) -> io::Result<File> {
         let file = self.open_any(name, flags | OFlags::RDWR)?;
         match fault_of_file(&rustix::fs::fstat(&file)?) {
@@ -109,7 +110,7 @@ impl Directory {
         }
     }
 
-    /// What has a name there, if something has.
+    /// The entry of this name, if there is one.
     ///
     /// # Errors
     /// The system's word.
@@ -121,7 +122,7 @@ impl Directory {
         }
     }
 
-    /// Gives a file another name, whatever has had that, and returns when it is on disk.
+    /// Renames a file, replacing any other of that name, and returns when the change is on disk.
     ///
     /// # Errors
     /// The system's word.
@@ -138,7 +139,7 @@ impl Directory {
         Ok(rustix::fs::unlinkat(&self.opened, name, AtFlags::empty())?)
     }
 
-    /// Why something cannot be opened. The kernel does not say what it is instead.
+    /// Why an entry cannot be opened. The kernel does not say what it is instead.
     fn why_not(&self, name: &str, error: Errno) -> io::Error {
         match self.look(name) {
             Ok(Some(about)) => fault_of_file(&about).map_or_else(|| error.into(), Fault::error),
@@ -171,11 +172,11 @@ fn open_at(within: impl std::os::fd::AsFd, name: &OsStr, flags: OFlags) -> Resul
     rustix::fs::openat(within, name, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, FILE_MODE)
 }
 
-/// Goes from an open directory to one below it, which is made if it is not there.
+/// Walks from an open directory to one below it, which is made if it is missing.
 fn walk(from: OwnedFd, begin: &Path, rest: &Path) -> io::Result<OwnedFd> {
     let mut within = from;
     let root = rustix::fs::stat("/")?;
-    // In a namespace of users the administrator may have no number, or one that is nobody's.
+    // In a user namespace the administrator may have no number, or that of "nobody".
     let trusted = [0, own(), root.st_uid];
     let (mut here, mut links) = (begin.to_owned(), 0);
     let mut left: Vec<PathBuf> = vec![rest.to_owned()];
@@ -219,8 +220,7 @@ fn walk(from: OwnedFd, begin: &Path, rest: &Path) -> io::Result<OwnedFd> {
                 left.push(PathBuf::from(OsStr::from_bytes(target.as_bytes())));
                 here = above;
             }
-            // In a directory like /tmp others may make something, but not put it in the place of what is
-            // another's.
+            // In a directory like /tmp other users may make entries, but not replace those of others.
             FileType::Directory if about.st_mode & 0o1002 == 0o002 => {
                 return Err(Fault::error(format!(
                     "everybody may write to {0}, and put another directory in its place (chmod +t {0} ends that)",
@@ -245,7 +245,7 @@ fn open_or_make(within: &OwnedFd, name: &OsStr) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// The directory that was wanted. What was seen of it by then is for people only.
+/// Opens the last directory of the path. What was seen of it before is only for the error text.
 fn finish(within: &OwnedFd, name: &OsStr, seen: &Stat, path: &Path) -> io::Result<OwnedFd> {
     let owner = |about: &Stat| user(about.st_uid);
     match FileType::from_raw_mode(seen.st_mode) {

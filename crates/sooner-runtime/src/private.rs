@@ -1,10 +1,9 @@
-//! What belongs to this user: directories and sockets that another user of this machine may have made in our
-//! stead.
+//! Which directories and sockets belong to this user, and were not put there by another user of this machine.
 //!
-//! Whoever makes `/tmp/sooner-<uid>` first chooses what is in it. So nothing is believed because of its name:
-//! a directory is opened without following a link, its owner and mode are those of what was opened, and all
-//! further steps begin at that descriptor. The process behind a socket is who the kernel says it is, before a
-//! byte of it is read.
+//! Whoever makes `/tmp/sooner-<uid>` first chooses what is in it. So no path is trusted for its name: a
+//! directory is opened without following a link, its owner and mode are checked on what was opened, and all
+//! further steps begin at that descriptor. The kernel is asked for the process behind a socket before a byte
+//! of it is read.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -15,7 +14,7 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-/// What stands at a path is another user's, or another user could change it.
+/// The entry at a path belongs to another user, or another user could change it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{}: {fault}. sooner uses only what is yours and closed to others (mode 0700, no link): remove it, or set SOONER_TMPDIR to a directory of yours",
@@ -32,7 +31,7 @@ impl Untrusted {
     }
 }
 
-/// Opens a directory that is this user's alone.
+/// Opens a directory that belongs to this user alone.
 ///
 /// # Errors
 /// [`Untrusted`] inside of an `io::Error` when it is not; otherwise the system's word.
@@ -54,7 +53,7 @@ pub fn open_directory(path: &Path) -> io::Result<OwnedFd> {
     Ok(opened)
 }
 
-/// What stands there instead of a directory that can be opened.
+/// What stands at the path instead of a directory that can be opened.
 fn why_not(path: &Path, error: Errno) -> io::Error {
     let Ok(about) = rustix::fs::lstat(path) else { return error.into() };
     let own = rustix::process::getuid().as_raw();
@@ -67,11 +66,11 @@ fn why_not(path: &Path, error: Errno) -> io::Error {
     Untrusted::error(path, fault)
 }
 
-/// Connects to a socket in a directory that is this user's alone, if a process of this user listens there.
+/// Connects to a socket in a directory of this user alone, if a process of this user listens there.
 ///
 /// # Errors
-/// [`Untrusted`] inside of an `io::Error` when the directory, the socket or its process is another's;
-/// otherwise the system's word.
+/// [`Untrusted`] inside of an `io::Error` when the directory, the socket or its process belongs to another
+/// user; otherwise the system's error.
 pub fn connect(path: &Path) -> io::Result<UnixStream> {
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::ErrorKind::NotFound.into());
@@ -83,14 +82,14 @@ pub fn connect(path: &Path) -> io::Result<UnixStream> {
         let fault = format!("it is no socket of yours, but of {}", user(about.st_uid));
         return Err(Untrusted::error(path, fault));
     }
-    // By the descriptor: another directory may have the name by now.
+    // Through the descriptor, because another directory may have the name by now.
     let there = PathBuf::from(format!("/proc/self/fd/{}", opened.as_raw_fd())).join(name);
     let stream = UnixStream::connect(there)?;
     check_peer(stream.as_fd(), path)?;
     Ok(stream)
 }
 
-/// Whether the process at the other end of a socket is this user's.
+/// Checks that the process at the other end of a socket belongs to this user.
 ///
 /// # Errors
 /// [`Untrusted`] inside of an `io::Error` if not.
@@ -103,17 +102,17 @@ pub fn check_peer(socket: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     Err(Untrusted::error(path, fault))
 }
 
-/// Links that are followed on the way to a place, as the kernel does.
+/// The most links followed on the way to a place, as in the kernel.
 const LINKS_MAX: usize = 40;
 
-/// Why somebody other than this user and the administrator decides what is at a place, if so: the place, a
-/// directory on the way to it or a link is another's, or others may write there. A place that is not absolute
-/// begins where this process is.
+/// Why users other than this one and the administrator can decide what is at a place, if they can: the place,
+/// a directory on the way to it or a link belongs to them, or they may write there. A relative place begins
+/// at the working directory.
 ///
 /// # Errors
-/// The system's word: nothing is there, for one.
+/// The system's error, for example if nothing is there.
 pub fn strangers_at(place: &Path) -> io::Result<Option<String>> {
-    // What is absolute stays as it is.
+    // An absolute path stays as it is.
     let mut left: Vec<PathBuf> = vec![std::env::current_dir().unwrap_or_default().join(place)];
     if left[0].is_relative() {
         // The working directory was removed, or is not below this process's root.
@@ -154,7 +153,7 @@ fn fault_of(path: &Path, about: &rustix::fs::Stat, is_last: bool) -> Option<Stri
         return Some(format!("{} belongs to {}", path.display(), user(about.st_uid)));
     }
     let is_link = FileType::from_raw_mode(about.st_mode) == FileType::Symlink;
-    // In a directory like /tmp others may make something, but not put it in the place of what is another's.
+    // In a directory like /tmp other users may make entries, but not replace those of others.
     let is_sticky = about.st_mode & 0o1000 != 0 && !is_last;
     if is_link || is_sticky {
         return None;
@@ -172,28 +171,28 @@ fn fault_of(path: &Path, about: &rustix::fs::Stat, is_last: bool) -> Option<Stri
     (!is_ours).then(|| format!("group {} may write to {}", about.st_gid, path.display()))
 }
 
-/// Whether the bits of the group say what anybody may do whom a list names, and not what the group may.
+/// Whether the file has an access list: then the group bits of its mode limit that list, and are not the
+/// group's rights.
 fn has_access_list(path: &Path) -> bool {
     let length = rustix::fs::lgetxattr_query(path, "system.posix_acl_access");
     !matches!(length, Err(Errno::NODATA | Errno::OPNOTSUPP))
 }
 
-/// Whether a group is this user's own: many systems make one for each user, by the same name, and let it
-/// write by default.
+/// Whether this user is the only member of a group: many systems make one for each user, of the same name,
+/// and let it write by default.
 fn is_group_of_one(gid: u32) -> bool {
     let own = rustix::process::getuid().as_raw();
     let (users, groups) = (table("/etc/passwd"), table("/etc/group"));
-    // Others may be in what was not read.
+    // The part of a table that was not read may have more members.
     let are_whole = users.len().max(groups.len()) < TABLE_BYTES_MAX;
     are_whole && has_only(&users, &groups, own, gid)
 }
 
-/// Whether a group is named like a user, and nobody else is in it, according to the tables of users and
-/// groups.
+/// Whether a group is named like a user and has no other member, according to the tables of users and groups.
 fn has_only(users: &str, groups: &str, user: u32, gid: u32) -> bool {
     let Some(name) = name_in(users, user) else { return false };
     let number = |line: &str, at: usize| line.split(':').nth(at).and_then(|id| id.parse::<u32>().ok());
-    // Its number counts, under whatever names.
+    // A group is identified by its number, which may have several names.
     let lines = || groups.lines().filter(|line| number(line, 2) == Some(gid));
     let is_named_so = lines().any(|line| line.split(':').next() == Some(name));
     let mut members = lines().flat_map(|line| line.split(':').nth(3).unwrap_or_default().split(','));
@@ -202,14 +201,14 @@ fn has_only(users: &str, groups: &str, user: u32, gid: u32) -> bool {
     is_named_so && !others_begin_in_it && members.all(|member| member.is_empty() || member == name)
 }
 
-/// A user as people know them.
+/// A user's name and number, for messages.
 pub(crate) fn user(uid: u32) -> String {
-    // Only for a message, so whoever is not in this file stays a number.
+    // Only for messages, so a user who is not in this file stays a number.
     let users = table("/etc/passwd");
     name_in(&users, uid).map_or_else(|| format!("user {uid}"), |name| format!("user {name} ({uid})"))
 }
 
-/// What is read of a table of users or groups (bytes).
+/// The most bytes read of a table of users or groups.
 const TABLE_BYTES_MAX: usize = 4 << 20;
 
 fn table(path: &str) -> String {

@@ -3,11 +3,11 @@
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 
-/// A directory of this user's alone, which goes with the test.
+/// A directory of this user alone, removed with the test.
 pub struct Scratch(pub PathBuf);
 
 impl Scratch {
-    /// An empty one. `name` is unlike that of any other test.
+    /// An empty directory. `name` must differ from those of all other tests.
     pub fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("sooner-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);

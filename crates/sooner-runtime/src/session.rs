@@ -1,9 +1,10 @@
-//! A node's directory: `<base>/sooner-<uid>/session-<pid>-<node>` of one that a driver hosts,
-//! `node-<pid>-<node>` of one that `sooner start` started; mode 0700, locked while the node's process lives.
+//! A node's directory, mode 0700, locked while the node's process lives. It is
+//! `<base>/sooner-<uid>/session-<pid>-<node>` if a driver hosts the node, `node-<pid>-<node>` if
+//! `sooner start` started it.
 //!
-//! The lock's file says which process has it: `<pid> <when it began>`, as `/proc/<pid>/stat` does. The lock
-//! is how a later start knows that a directory is stale: the kernel drops it with the process, however that
-//! ended. A directory of another user is never touched or trusted.
+//! The lock's file names the process that holds it: `<pid> <start time>`, as in `/proc/<pid>/stat`. A later
+//! start sees by the lock that a directory is stale: the kernel releases it when the process ends, in
+//! whatever way. A directory of another user is never touched or trusted.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -16,10 +17,10 @@ use sooner_wire::NodeId;
 
 use crate::{groups, private};
 
-/// Begins the name of a directory that is not locked yet.
+/// The prefix of a directory that is not locked yet.
 const UNFINISHED: &str = "new-";
 
-/// Whose directory it is.
+/// Which kind of node a directory belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A node that a driver hosts.
@@ -37,11 +38,11 @@ impl Kind {
     }
 }
 
-/// Where all nodes of this user on this machine have their directories: `<base>/sooner-<uid>`, made if it is
-/// not there.
+/// The directory above those of all nodes of this user on this machine: `<base>/sooner-<uid>`, made if it is
+/// missing.
 ///
 /// # Errors
-/// When it cannot be made, or what stands there belongs to someone else or is open to others.
+/// When it cannot be made, or what stands there belongs to another user or is open to others.
 pub fn runtime_directory(base: &Path) -> io::Result<PathBuf> {
     let uid = rustix::process::getuid().as_raw();
     let path = base.join(format!("sooner-{uid}"));
@@ -61,28 +62,29 @@ impl SessionDirectory {
     /// Makes a fresh directory below `base`, whose name begins with `kind`, and removes stale ones.
     ///
     /// # Errors
-    /// When the directory cannot be made, or what stands there belongs to someone else.
+    /// When the directory cannot be made, or what stands there belongs to another user.
     pub fn create(base: &Path, kind: Kind, node: NodeId) -> io::Result<Self> {
         let parent = runtime_directory(base)?;
         reap(&parent);
         let name = format!("{}{}-{:016x}", kind.prefix(), std::process::id(), node.0);
         let path = parent.join(&name);
-        // Another start may look here between any two lines: it must find the name of a session only once it
-        // is locked.
+        // Another start may look here between any two lines. It must see the name of a session only when the
+        // directory is locked.
         let unfinished = parent.join(format!("{UNFINISHED}{name}"));
         DirBuilder::new().mode(0o700).create(&unfinished)?;
         let made = furnish(&unfinished).and_then(|lock| fs::rename(&unfinished, &path).map(|()| lock));
         match made {
             Ok(lock) => Ok(Self { path, _lock: lock }),
             Err(error) => {
-                // On a full disk every start would leave one.
+                // Otherwise every start on a full disk would leave a directory.
                 let _ = fs::remove_dir_all(&unfinished);
                 Err(error)
             }
         }
     }
 
-    /// Whether it is still there: somebody may have removed it, and then nobody finds the node any more.
+    /// Whether the directory is still there: it may have been removed, and then no command finds the node any
+    /// more.
     #[must_use]
     pub fn is_there(path: &Path) -> bool {
         !matches!(fs::symlink_metadata(path.join("lock")), Err(error) if error.kind() == io::ErrorKind::NotFound)
@@ -101,7 +103,7 @@ impl Drop for SessionDirectory {
     }
 }
 
-/// What is in the directory of a node from its beginning; gives its lock.
+/// Makes what a node's directory contains from the beginning; returns the lock.
 fn furnish(unfinished: &Path) -> io::Result<File> {
     let mut lock =
         OpenOptions::new().write(true).create_new(true).mode(0o600).open(unfinished.join("lock"))?;
@@ -111,15 +113,15 @@ fn furnish(unfinished: &Path) -> io::Result<File> {
     Ok(lock)
 }
 
-/// When this process began, in the kernel's ticks since the machine did: with its id it names one process,
-/// and no later one.
+/// When this process began, in the kernel's ticks since the machine did: together with the pid it identifies
+/// one process, and no later one.
 fn started() -> Option<u64> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
     // The name in parentheses may have any bytes in it; the twentieth field behind it is the start.
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
-/// Removes the directory of a node that is gone, and the control groups of its workers.
+/// Removes the directory of a dead node, and the control groups of its workers.
 pub fn remove(directory: &Path) {
     groups::clear(directory, groups::PATIENCE);
     let _ = fs::remove_dir_all(directory);
@@ -145,7 +147,7 @@ fn reap(parent: &Path) {
             [Kind::Session, Kind::Node].iter().any(|kind| name.starts_with(kind.prefix()))
                 && is_unlocked(&path)
         };
-        // Workers may just be ending, which this start does not wait for: the next one finds what they leave.
+        // Workers may just be ending. This start does not wait for them: the next one finds what they leave.
         if is_stale && groups::clear(&path, Duration::ZERO) {
             let _ = fs::remove_dir_all(&path);
         }
@@ -153,14 +155,14 @@ fn reap(parent: &Path) {
 }
 
 fn is_unlocked(path: &Path) -> bool {
-    // What stands there may be a pipe or a link: neither is waited for nor followed.
+    // The entry may be a pipe or a link: it is neither waited for nor followed.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = rustix::fs::open(path.join("lock"), flags, Mode::empty()).map(File::from);
     match opened {
         Ok(lock) if lock.metadata().is_ok_and(|about| about.is_file()) => {
             rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok()
         }
-        // Half removed by someone who was killed, or just being removed; or nothing that a node has made.
+        // Half removed by a process that was killed, or just being removed; or not made by a node.
         Ok(_) | Err(_) => is_older_than_a_minute(path),
     }
 }

@@ -1,8 +1,8 @@
-//! The fork server's loop: takes fork requests from the node, reports process ids and ends of workers.
+//! The fork server's loop: takes fork requests from the node, reports process ids and deaths of workers.
 //!
 //! It runs in the template process, which has one thread. The fork itself is Python's (`os.fork`), between
-//! two calls of [`Template::next_request`]. When the node is gone the template removes the session's
-//! directory and ends: it is the one that is left when the process of the node is killed.
+//! two calls of [`Template::next_request`]. When the node is dead the template removes the session's
+//! directory and ends: it is what is left when the process of the node is killed.
 
 use std::collections::HashMap;
 use std::io;
@@ -33,7 +33,7 @@ pub struct ForkRequest {
 /// Token of the node's process: a driver, or a daemon.
 const NODE: u64 = u64::MAX;
 
-/// How long workers may take to end when the node is gone: a little longer than an actor's clean-up hook.
+/// How long workers may take to end when the node is dead: a little longer than an actor's clean-up hook.
 const SEEN_OFF: Duration = Duration::from_millis(600);
 
 #[derive(Debug)]
@@ -54,9 +54,9 @@ pub struct Template {
     children: HashMap<u64, Child>,
     next_token: u64,
     is_dismissed: bool,
-    /// Since when the node was not heard, and for how long that may be; `None` where nobody declares it gone.
+    /// When the node was last heard, and how long it may be silent. `None` if no other node declares it dead.
     heard: Option<(Instant, Duration)>,
-    /// The workers are stopped, because the node stands still.
+    /// The workers are stopped, because the node makes no progress.
     is_fenced: bool,
 }
 
@@ -64,11 +64,12 @@ impl Template {
     /// A template that talks to its node over `socket`.
     ///
     /// # Errors
-    /// The kernel's word.
+    /// The kernel's error.
     pub fn new(socket: OwnedFd) -> rustix::io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &socket, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
-        // The socket alone does not tell: a process that a driver forked may hold copies of its other end.
+        // The end of the socket is not enough: a process that a driver forked may hold copies of its other
+        // end.
         let node = rustix::net::sockopt::socket_peercred(&socket)
             .and_then(|peer| rustix::process::pidfd_open(peer.pid, PidfdFlags::empty()))
             .ok();
@@ -89,7 +90,7 @@ impl Template {
         })
     }
 
-    /// Waits for the next fork request; `None` when the node is gone.
+    /// Waits for the next fork request; `None` when the node is dead.
     ///
     /// # Errors
     /// [`rustix::io::Errno::INTR`] when a signal came: call again.
@@ -98,7 +99,7 @@ impl Template {
             if let Ok(Some(mut received)) = self.inlet.next_message() {
                 match received.message {
                     Message::Fork(fork) if received.descriptors.len() != 3 => {
-                        // The kernel leaves out what this process has no descriptors for.
+                        // The kernel leaves out descriptors for which this process has no room.
                         self.fork_failed(fork.worker, &rustix::io::Errno::MFILE.into());
                         continue;
                     }
@@ -150,13 +151,13 @@ impl Template {
         self.is_dismissed
     }
 
-    /// How long the node may stay silent before its workers are stopped.
+    /// How much longer the node may stay silent before its workers are stopped.
     fn patience_left(&self) -> Option<Duration> {
         let (since, patience) = self.heard.filter(|_| !self.is_fenced && !self.children.is_empty())?;
         Some((since + patience).saturating_duration_since(Instant::now()))
     }
 
-    /// Stops all workers and whatever they have started, or lets them go on.
+    /// Stops all workers and the processes they have started, or lets them go on.
     fn fence(&mut self, stops: bool) {
         if std::mem::replace(&mut self.is_fenced, stops) == stops {
             return;
@@ -170,8 +171,8 @@ impl Template {
     fn reap(&mut self, token: u64) {
         let Some(Child { worker, pid, pidfd }) = self.children.remove(&token) else { return };
         let _ = epoll::delete(&self.epoll, &pidfd);
-        // Whatever the worker started and left running goes with it. Until it is reaped its id is nobody
-        // else's.
+        // Processes that the worker started and left running are killed with it. The worker's id is not
+        // reused before it is reaped.
         let _ = rustix::process::kill_process_group(pid, Signal::KILL);
         use std::os::fd::AsFd;
         let status = rustix::process::waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED);
@@ -188,9 +189,9 @@ impl Template {
         self.send(&Exited { worker, reason, killed }.into());
     }
 
-    /// The node is gone, and workers end by themselves when they see that: also one that is stopped. Whatever
-    /// they started goes with each, and after a while so do those that have not ended. The node's process may
-    /// have been killed; that its sockets are closed can be seen before its end.
+    /// The node is dead. Workers end by themselves when they see that, so stopped ones are continued. The
+    /// processes they started are killed with each, and after [`SEEN_OFF`] also workers that have not ended.
+    /// If the node's process was killed, the end of its sockets can be seen before its own.
     fn see_children_off(&mut self) {
         let _ = epoll::delete(&self.epoll, &self.socket);
         if let Some(node) = &self.node {
@@ -215,7 +216,8 @@ impl Template {
         self.end_children();
     }
 
-    /// The node's process is dead, so nobody else ends them. Each leads its own process group.
+    /// Kills the workers: the node's process, which otherwise would, is dead. Each worker leads its own
+    /// process group.
     fn end_children(&mut self) {
         for child in self.children.values() {
             let _ = rustix::process::kill_process_group(child.pid, Signal::KILL);
@@ -239,7 +241,7 @@ impl Template {
                 self.send(&Forked { worker, pid, error: None }.into());
             }
             Err(error) => {
-                // Nobody would see its end, or end what it leaves behind.
+                // No process would see the worker's end, or kill what it leaves running.
                 let _ = rustix::process::kill_process(process, Signal::KILL);
                 let _ = rustix::process::waitpid(Some(process), WaitOptions::empty());
                 self.fork_failed(worker, &error.into());

@@ -1,7 +1,7 @@
-//! A tool: asks a running session about itself over a connection of its own, or that a node leaves, and goes.
+//! A tool: queries a running session, or asks that a node leaves, over a connection of its own.
 //!
-//! The driver asks the same way as another program does, so an answer never depends on who waits for what in
-//! the asking process.
+//! The driver uses the same path as other programs, so an answer never depends on what other threads of the
+//! asking process wait for.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -19,31 +19,31 @@ use crate::transport::{Inlet, Outlet, ReadResult};
 /// What a session answered.
 #[derive(Debug)]
 pub struct Answer {
-    /// What each process told.
+    /// The report of each process.
     pub reports: Vec<(WorkerId, Report)>,
-    /// What other nodes told.
+    /// The reports of other nodes.
     pub others: Vec<NodeInspected>,
-    /// What the node told.
+    /// The report of the node.
     pub end: InspectEnd,
 }
 
 /// Asks the session whose node listens at `path`.
 ///
 /// # Errors
-/// `ConnectionRefused` or `NotFound` when no session is there; otherwise the node's word, or that it does not
-/// answer.
+/// `ConnectionRefused` or `NotFound` when no session is there; otherwise the node's error, or that it does
+/// not answer.
 pub fn ask(path: &Path, mut question: Inspect, patience_nanos: u64) -> io::Result<Answer> {
     question.request = 1;
     let socket = connect(path, &question.into())?;
     receive(&socket, now().plus(patience_nanos))
 }
 
-/// Asks the node that listens at `path` that a node of its cluster leaves, within so many nanoseconds.
-/// Returns when the head has been told.
+/// Asks the node that listens at `path` to have a node of its cluster leave, within `patience_nanos`. Returns
+/// when the head has been told.
 ///
 /// # Errors
-/// `ConnectionRefused` or `NotFound` when no session is there; otherwise the node's word, or that it does not
-/// answer.
+/// `ConnectionRefused` or `NotFound` when no session is there; otherwise the node's error, or that it does
+/// not answer.
 pub fn drain(path: &Path, drain: Drain, patience_nanos: u64) -> io::Result<()> {
     let socket = connect(path, &drain.into())?;
     let deadline = now().plus(patience_nanos);
@@ -58,7 +58,7 @@ pub fn drain(path: &Path, drain: Drain, patience_nanos: u64) -> io::Result<()> {
     }
 }
 
-/// A connection over which this was asked.
+/// Connects and asks.
 fn connect(path: &Path, question: &Message) -> io::Result<OwnedFd> {
     let stream = crate::private::connect(path)?;
     stream.set_nonblocking(true)?;

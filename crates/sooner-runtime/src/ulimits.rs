@@ -1,5 +1,5 @@
-//! Which limit of this process an error of the kernel comes from, for messages: the kernel's own words do not
-//! say that.
+//! Which limit of this process an error of the kernel comes from, for messages: the kernel's text does not
+//! tell.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,16 +16,17 @@ const RESERVE_MAX: u64 = 64;
 /// Where control groups are mounted.
 const GROUPS: &str = "/sys/fs/cgroup";
 
-/// Limits on the memory of a process: where `/proc/self/statm` says what it has of it, and how it is told.
+/// Limits on the memory of a process: the field of `/proc/self/statm` with its use, and the text for
+/// messages.
 const MEMORY: [(Resource, usize, &str, &str); 2] = [
     (Resource::As, 0, "may use {} bytes of address space", "-v"),
     (Resource::Data, 5, "may use {} bytes for data", "-d"),
 ];
 
-/// A thread's stack, and what else a process may need that was refused memory (bytes).
+/// The size of a thread's stack, and of other memory for which a process may have been refused (bytes).
 const MEMORY_MARGIN: u64 = 16 << 20;
 
-/// Says whose limit it is and how to raise it, if an error comes from a limit.
+/// If an error comes from a limit: which one, and how to raise it.
 #[must_use]
 pub fn explain(error: &io::Error) -> Option<String> {
     let mapping = error.get_ref().and_then(|inner| inner.downcast_ref::<MappingError>());
@@ -37,7 +38,7 @@ pub fn explain(error: &io::Error) -> Option<String> {
         Errno::MFILE => limit(Resource::Nofile, "may have {} files open", "-n")?,
         Errno::NFILE => "The machine has as many files open as it may (fs.file-max)".to_owned(),
         Errno::FBIG => limit(Resource::Fsize, "may write files of {} bytes", "-f")?,
-        // Shared memory is no data.
+        // Shared memory does not count as data.
         Errno::NOMEM if mapping.is_some() => memory_limits(|limit| limit.0 == Resource::As)?,
         Errno::NOMEM => memory_limits(is_used_up).or_else(|| memory_limits(|_| true))?,
         Errno::AGAIN => processes()?,
@@ -47,7 +48,7 @@ pub fn explain(error: &io::Error) -> Option<String> {
     Some(format!("{said}: raise that{less}"))
 }
 
-/// An error, and whose limit it is if it comes from one.
+/// The text of an error, with the limit it comes from, if any.
 #[must_use]
 pub fn told(error: &io::Error) -> String {
     match explain(error) {
@@ -56,8 +57,8 @@ pub fn told(error: &io::Error) -> String {
     }
 }
 
-/// Whether descriptors are left for connections and files after one with this number was opened: the kernel
-/// gives out the lowest that is free, so all below it are taken.
+/// Whether enough descriptors are left for connections and files, if `descriptor` was just opened: the kernel
+/// gives out the lowest free number, so all below it are taken.
 #[must_use]
 pub fn keeps_reserve(descriptor: i32) -> bool {
     let Some(most) = getrlimit(Resource::Nofile).current else { return true };
@@ -70,20 +71,20 @@ fn limit(resource: Resource, text: &str, flag: &str) -> Option<String> {
     Some(format!("This process {} (ulimit {flag})", text.replace("{}", &most.to_string())))
 }
 
-/// Why there can be no more processes or threads. The kernel says the same of all limits.
+/// Why there can be no more processes or threads. The kernel has the same error for all these limits.
 fn processes() -> Option<String> {
     if let Some((path, most)) = full_group() {
         let path = path.display();
         return Some(format!("Its control group may have {most} processes and threads ({path}/pids.max)"));
     }
-    // A stack for a thread is memory, and to be refused that is said in the same way.
+    // A thread's stack is memory: a refusal for that has the same error.
     if let Some(limit) = memory_limits(is_used_up) {
         return Some(limit);
     }
     limit(Resource::Nproc, "may have {} processes and threads, as others of this user", "-u")
 }
 
-/// The first of these limits on memory that there is.
+/// The first of these limits on memory that is set.
 fn memory_limits(which: impl Fn(&(Resource, usize, &str, &str)) -> bool) -> Option<String> {
     MEMORY
         .iter()
@@ -98,8 +99,7 @@ fn is_used_up((resource, place, ..): &(Resource, usize, &str, &str)) -> bool {
     used * rustix::param::page_size() as u64 + MEMORY_MARGIN > most
 }
 
-/// The control group of this process, or one that it is in, that may have no more processes, and how many it
-/// may have.
+/// The control group of this process, or one above it, that may have no more processes, and its limit.
 fn full_group() -> Option<(PathBuf, u64)> {
     let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
     let roots = own.lines().filter_map(|line| {
@@ -116,8 +116,7 @@ fn full_group() -> Option<(PathBuf, u64)> {
         let read = |name: &str| std::fs::read_to_string(group.join(name)).ok();
         let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
         let (most, there) = (number("pids.max")?, number("pids.current")?);
-        // Those that were one too many may have ended since: the kernel counts how often it has refused one,
-        // too.
+        // Processes may have ended since: the kernel's count of refusals counts, too.
         let has_refused = || read("pids.events").is_some_and(|text| refusals(&text) > 0);
         (there + 2 >= most || has_refused()).then_some((group, most))
     })

@@ -1,20 +1,20 @@
 //! How a thread waits for a socket: a short yield-spin, then it blocks.
 //!
-//! Waking a halted virtual CPU costs about 35 us each way on the target machines, so a thread that expects a
-//! reply soon looks again for up to 50 us before it blocks, and yields between looks, because the one who
-//! replies may need this very core. On a loaded machine a yield gives away a whole slice; a yield that takes
-//! long therefore switches spinning off for a while, in proportion (`docs/adr/0003`).
+//! Waking a halted virtual CPU costs about 35 us each way on the target machines. So a thread that expects a
+//! reply soon polls for up to 50 us before it blocks. It yields between polls, because the replying process
+//! may need this very core. On a loaded machine a yield gives away a whole time slice; so a yield that takes
+//! long switches spinning off for a while, in proportion (`docs/adr/0003`).
 
 use sooner_protocol::time::Instant;
 
 use crate::clock::now;
 
-/// How long to look again before blocking (nanoseconds).
+/// How long to poll before blocking (nanoseconds).
 const SPIN_NANOS: u64 = 50_000;
 /// A yield that takes longer than this (nanoseconds) gave the core away.
 const SLOW_YIELD_NANOS: u64 = 100_000;
-/// For so many times what a slow yield took there is no spinning: at most a seventeenth of the time is lost
-/// to them.
+/// A slow yield switches spinning off for so many times its duration: at most a seventeenth of the time is
+/// lost to slow yields.
 const PAUSE_FACTOR: u64 = 16;
 /// Longest time without spinning (nanoseconds).
 const PAUSE_NANOS_MAX: u64 = 1_000_000_000;
