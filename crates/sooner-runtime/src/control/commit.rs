@@ -1,9 +1,9 @@
-//! The thread that writes: batches come in, are committed many at a time, and their outcomes go back in
+//! The writing thread: it commits the batches that come in, many at a time, and returns their outcomes in
 //! order.
 //!
-//! A batch is committed at once when the disk is idle; what comes in while it is busy is the next group. So a
-//! single write waits for nothing but the disk, and a flood costs as many commits as the disk can do, not as
-//! many as there are batches.
+//! A batch is committed at once when the disk is idle; batches that come while it is busy form the next
+//! group. So a single write waits only for the disk, and a flood of batches costs as many commits as the disk
+//! can do, not one for each.
 //!
 //! The thread knows nothing of what it writes. It never drops a batch: each has an outcome, also when the
 //! thread is told to end.
@@ -19,17 +19,17 @@ use sooner_wire::limits::{STORE_GROUP_MAX, STORE_QUEUE_MAX};
 use super::store::{Batch, Outcome, Store, StoreError};
 use crate::clock;
 
-/// What became of one batch.
+/// The result of one batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Done {
-    /// What it was handed in with.
+    /// The ticket with which the batch was submitted.
     pub ticket: u64,
     /// The outcome, or why there is none.
     pub outcome: Result<Outcome, StoreError>,
 }
 
-/// Told of every group when it is durable, or could not be made so. Called by the thread that writes: it
-/// hands on and returns.
+/// Called for each group when it is durable, or could not be made so, by the writing thread: it must hand on
+/// the outcomes and return.
 pub type OnDone = Box<dyn FnMut(Vec<Done>) + Send>;
 
 #[derive(Debug, Default)]
@@ -44,17 +44,17 @@ struct Shared {
     wake: Condvar,
 }
 
-/// See the module. Dropping it writes what was handed in and waits for that.
+/// See the module. Dropping it writes the submitted batches and waits for that.
 pub struct Committer {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<Box<dyn Store>>>,
 }
 
 impl Committer {
-    /// Starts the thread, which takes the store.
+    /// Starts the thread, which takes over the store.
     ///
     /// # Errors
-    /// When the system has no thread.
+    /// When the system cannot start a thread.
     pub fn start(store: Box<dyn Store>, on_done: OnDone) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let of_thread = shared.clone();
@@ -63,10 +63,10 @@ impl Committer {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Hands a batch in. Batches are applied in the order of these calls.
+    /// Submits a batch. Batches are applied in the order of these calls.
     ///
     /// # Errors
-    /// The batch, when too many wait: the disk does not follow.
+    /// The batch, when too many wait: the disk cannot keep up.
     pub fn submit(&self, ticket: u64, batch: Batch) -> Result<(), Batch> {
         let mut queue = self.shared.queue.lock();
         if queue.batches.len() >= STORE_QUEUE_MAX {
@@ -78,7 +78,7 @@ impl Committer {
         Ok(())
     }
 
-    /// Writes what was handed in, and gives the store back.
+    /// Writes the submitted batches, and returns the store.
     #[must_use]
     pub fn stop(mut self) -> Box<dyn Store> {
         self.end().expect("it is ended once")
@@ -114,7 +114,7 @@ fn run(mut store: Box<dyn Store>, shared: &Shared, mut on_done: OnDone) -> Box<d
     store
 }
 
-/// Waits for batches; `None` when there are none left and none will come.
+/// Waits for batches; `None` when none are left and the thread is to end.
 fn next_group(shared: &Shared) -> Option<(Vec<u64>, Vec<Batch>)> {
     let mut queue = shared.queue.lock();
     while queue.batches.is_empty() {

@@ -1,6 +1,6 @@
 //! The contents of a store that lives in this process, and how a group of batches changes them.
 //!
-//! A group is worked out beside the contents ([`Group`]), made durable, and then absorbed: what is read is
+//! A group is computed beside the contents ([`Group`]), made durable, and then absorbed: so reads only see
 //! what is on disk. There is no disk here, and no clock.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -16,11 +16,11 @@ use super::store::{
 /// What one group of batches changes: the last state of each key and lease that was touched.
 #[derive(Debug, Default)]
 pub struct Staged {
-    /// As of when.
+    /// The revision after the group.
     pub revision: Revision,
-    /// `None` deletes.
+    /// The entry of each changed key; `None` deletes it.
     pub entries: BTreeMap<String, Option<Entry>>,
-    /// Leases with their time (nanoseconds); `None` ends one.
+    /// The time to live of each changed lease (nanoseconds); `None` ends it.
     pub leases: BTreeMap<LeaseNumber, Option<u64>>,
     changes: Vec<Change>,
 }
@@ -38,7 +38,7 @@ impl Staged {
 pub struct Contents {
     revision: Revision,
     entries: BTreeMap<String, Entry>,
-    /// Leases: their time (nanoseconds), and when it is over.
+    /// Leases: the time to live (nanoseconds), and when it is over.
     leases: BTreeMap<LeaseNumber, (u64, Instant)>,
     history: VecDeque<Change>,
     /// All changes after this one are in the history.
@@ -46,7 +46,7 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// What a disk holds. Leases begin anew: how long nobody could renew them is not known.
+    /// Contents read from a disk. Leases begin anew: for how long they could not be renewed is unknown.
     #[must_use]
     pub fn new(
         revision: Revision,
@@ -58,30 +58,30 @@ impl Contents {
         Self { revision, entries, leases, history: VecDeque::new(), compacted: revision }
     }
 
-    /// Of the last change.
+    /// The revision of the last change.
     #[must_use]
     pub fn revision(&self) -> Revision {
         self.revision
     }
 
-    /// What is at a key.
+    /// The entry of a key.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&Entry> {
         self.entries.get(key)
     }
 
-    /// Everything below a prefix, in order.
+    /// All entries whose keys have this prefix, in order.
     pub fn range<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = (&'a String, &'a Entry)> {
         let from = (Bound::Included(prefix), Bound::Unbounded);
         self.entries.range::<str, _>(from).take_while(move |(key, _)| key.starts_with(prefix))
     }
 
-    /// Leases, and their time (nanoseconds).
+    /// Leases, and their time to live (nanoseconds).
     pub fn leases(&self) -> impl Iterator<Item = (LeaseNumber, u64)> {
         self.leases.iter().map(|(lease, (ttl, _))| (*lease, *ttl))
     }
 
-    /// What happened below the prefix since the watch was last asked.
+    /// The changes below the watch's prefix since the watch was last asked.
     ///
     /// # Errors
     /// [`StoreError::Compacted`].
@@ -96,7 +96,7 @@ impl Contents {
         Ok(news)
     }
 
-    /// Lets a lease begin anew.
+    /// Renews a lease.
     ///
     /// # Errors
     /// [`StoreError::NoLease`].
@@ -118,7 +118,7 @@ impl Contents {
         self.leases.values().map(|(_, until)| *until).min()
     }
 
-    /// What a group changed is on disk.
+    /// Takes over the changes of a group, which are on disk.
     pub fn absorb(&mut self, staged: Staged, now: Instant) {
         self.revision = staged.revision;
         for (key, entry) in staged.entries {
@@ -134,7 +134,7 @@ impl Contents {
             }
         }
         self.history.extend(staged.changes);
-        // A revision is remembered whole or not at all.
+        // The changes of a revision are remembered together or not at all.
         while self.history.len() > STORE_HISTORY_MAX {
             let oldest = self.history[0].revision;
             self.compacted = oldest;
@@ -145,7 +145,7 @@ impl Contents {
     }
 }
 
-/// Batches that are worked out together.
+/// Batches whose changes are computed together.
 #[derive(Debug)]
 pub struct Group<'a> {
     contents: &'a Contents,
@@ -153,13 +153,13 @@ pub struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    /// Without any batch.
+    /// A group without batches.
     #[must_use]
     pub fn new(contents: &'a Contents) -> Self {
         Self { contents, staged: Staged { revision: contents.revision, ..Staged::default() } }
     }
 
-    /// What it changes.
+    /// All changes of the group.
     #[must_use]
     pub fn finish(self) -> Staged {
         self.staged
@@ -179,7 +179,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// One more batch.
+    /// Adds a batch.
     pub fn apply(&mut self, batch: &Batch) -> Outcome {
         if let Err(error) = batch.check() {
             return Outcome::Invalid(error);
@@ -225,9 +225,9 @@ impl<'a> Group<'a> {
         self.staged.changes.push(Change { revision, key: key.to_owned(), value });
     }
 
-    /// One more lease.
+    /// Adds a lease.
     pub fn grant(&mut self, ttl: u64) -> LeaseNumber {
-        // No revision is used twice, so no number of a lease is.
+        // No revision is used twice, so no lease number is.
         let revision = Revision(self.staged.revision.0 + 1);
         self.staged.revision = revision;
         let lease = LeaseNumber(revision.0);
@@ -235,7 +235,7 @@ impl<'a> Group<'a> {
         lease
     }
 
-    /// A lease ends, with everything that hangs on it.
+    /// Ends a lease and deletes the entries bound to it.
     ///
     /// # Errors
     /// [`StoreError::NoLease`].

@@ -1,15 +1,15 @@
 //! The store on disk: [`Local`] on redb, an embedded database whose commits are atomic (`docs/adr/0021`).
 //!
-//! One directory holds it: `control.redb`, and `lock`, which the kernel gives up with the process that holds
-//! it. What is read there decides what runs as this user, so both count only if they are this user's alone
-//! ([`crate::owned`]). The file begins with the version of its format; what is newer is refused, what is
-//! older is brought up to date or refused.
+//! Its directory holds `control.redb`, and `lock`, which the kernel releases with the process that holds it.
+//! What is read there decides what code runs as this user, so both count only if they belong to this user
+//! alone ([`crate::owned`]). The file begins with the version of its format. A newer version is refused; an
+//! older one is brought up to date or refused.
 //!
-//! When the disk does not take a commit, the contents stay as they were, and so does what is read. The
-//! database cannot be used after that: with the first write a second later it is opened again, and brought to
-//! what the contents are, because the commit that failed may be there after all.
+//! If the disk does not take a commit, the contents, and so all reads, stay as they were. The database cannot
+//! be used after that: with the first write a second later it is opened again, and reset to the contents,
+//! because the failed commit may have reached the disk.
 //!
-//! It never holds more in memory than is on disk, and never reads from disk but when it is opened.
+//! This store never holds more in memory than is on disk, and reads from disk only when it is opened.
 
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File};
@@ -34,17 +34,17 @@ use super::store::{Entry, LeaseNumber, Revision, StoreError};
 use crate::held;
 use crate::owned::{Directory, Fault};
 
-/// The page of the format: `format`, and `revision` of the last commit.
+/// The table of the format: `format`, and `revision` of the last commit.
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
-/// Key, and what is there.
+/// Keys and their entries.
 const ENTRIES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("entries");
-/// Lease, and its time (nanoseconds).
+/// Leases and their time to live (nanoseconds).
 const LEASES: TableDefinition<'_, u64, u64> = TableDefinition::new("leases");
 
 /// Pages that the database keeps in memory (bytes). Contents are read from memory anyway.
 const CACHE_BYTES: usize = 4 << 20;
 
-/// Names in the directory: of the database, of one that is being made, and of the lock.
+/// Names in the directory: of the database, of a database that is being made, and of the lock.
 const FILE: &str = "control.redb";
 const UNFINISHED: &str = "control.redb.new";
 const LOCK: &str = "lock";
@@ -52,30 +52,30 @@ const LOCK: &str = "lock";
 /// Bytes before the value of an entry: created, changed, lease (zero for none), as little-endian numbers.
 const ENTRY_HEAD_BYTES: usize = 24;
 
-/// Opens the database: again after a commit that failed.
+/// Opens the database, also again after a commit that failed.
 pub type Opener = Box<dyn FnMut() -> Result<Database, DatabaseError> + Send>;
 
 /// See the module.
 pub struct Redb {
-    /// For people.
+    /// The path, for messages.
     path: PathBuf,
     opener: Opener,
     state: State,
-    /// Held as long as the store is.
+    /// Held as long as the store is open.
     _lock: Option<File>,
 }
 
 enum State {
     Open(Database),
-    /// A commit failed, for that reason; not tried again before then.
+    /// A commit failed, for this reason; the database is not opened again before this time.
     Failed(String, Instant),
 }
 
 impl Local<Redb> {
-    /// Opens the store in a directory, which is made if it is not there.
+    /// Opens the store in a directory, which is made if it is missing.
     ///
     /// # Errors
-    /// [`StoreError`]: another head has it, it has another format, it is damaged, or the system says no.
+    /// [`StoreError`]: another head holds it, its format is unknown, it is damaged, or the system refuses.
     pub fn open(directory: &Path, now: Instant) -> Result<Self, StoreError> {
         let directory = Arc::new(open_directory(directory)?);
         let lock = lock(&directory)?;
@@ -90,7 +90,7 @@ impl Local<Redb> {
         Self::of_database(database, path, opener, Some(lock), now)
     }
 
-    /// Opens the store that `opener` gives; `path` is what errors call it.
+    /// Opens the store through `opener`; `path` is its name in errors.
     ///
     /// # Errors
     /// As [`Local::open`].
@@ -140,8 +140,8 @@ impl Redb {
         StoreError::ReadOnly { path: self.path.clone(), cause }
     }
 
-    /// Opens the database again and makes it what the contents are: what was answered with an error is taken
-    /// back.
+    /// Opens the database again and resets it to the contents: this undoes commits that were answered with an
+    /// error.
     fn reopen(&mut self, contents: &Contents) -> Result<Database, redb::Error> {
         let database = (self.opener)()?;
         let transaction = database.begin_write()?;
@@ -180,12 +180,13 @@ fn lock(directory: &Directory) -> Result<File, StoreError> {
     let opening = |error: io::Error| StoreError::Open { path: path.clone(), cause: cause(&error) };
     let mut lock = directory.open_file(LOCK, OFlags::CREATE).map_err(opening)?;
     if let Some(owner) = held::take(&mut lock).map_err(|error| opening(error.into()))? {
-        // The owner writes its number right after it has the lock; who comes in between reads nothing.
+        // The owner empties the file and writes its number right after taking the lock: none may be there
+        // yet.
         let is_known = !owner.trim().is_empty();
         let owner = if is_known { format!(" (process {})", owner.trim()) } else { String::new() };
         return Err(StoreError::InUse { path: directory.path().to_owned(), owner });
     }
-    // For people only, so a full disk is no reason not to start.
+    // The number is only for people, so a full disk is no reason not to start.
     let _ =
         lock.set_len(0).and_then(|()| lock.rewind()).and_then(|()| writeln!(lock, "{}", std::process::id()));
     Ok(lock)
@@ -198,8 +199,8 @@ fn has_format(database: &Database) -> bool {
 
 /// Makes the database if there is none, and refuses one that holds nothing.
 ///
-/// It gets its name when it has a format. So a file of that name without one is not the first start of a
-/// head, interrupted, but what is left of a database: who took it for a new one would forget the cluster.
+/// The file gets its name only when it has a format. So a file of that name without one is not the first
+/// start of a head, interrupted, but the rest of a database: to treat it as new would forget the cluster.
 fn make_if_missing(directory: &Directory) -> Result<(), StoreError> {
     let (path, unfinished) = (directory.path().join(FILE), directory.path().join(UNFINISHED));
     let opening = |cause: String| StoreError::Open { path: path.clone(), cause };
@@ -211,7 +212,7 @@ fn make_if_missing(directory: &Directory) -> Result<(), StoreError> {
         Some(_) => return Ok(()),
         None => {}
     }
-    // Of a start that did not get so far.
+    // The rest of a start that was interrupted.
     let _ = directory.remove(UNFINISHED);
     let database = open_file(directory, UNFINISHED).map_err(|error| self::opening(&unfinished, error))?;
     commit(&database, &Staged::default()).map_err(|error| opening(error.to_string()))?;
@@ -228,17 +229,17 @@ fn open_file(directory: &Directory, name: &str) -> Result<Database, DatabaseErro
 /// # Errors
 /// As redb says.
 pub fn open_on(backend: impl redb::StorageBackend) -> Result<Database, DatabaseError> {
-    // Without the check, damage that was done to the file while nobody had it open may end the process later.
+    // Without the check, damage done to the file while it was closed may end the process later.
     Database::builder()
         .set_cache_size(CACHE_BYTES)
         .set_check_integrity_on_open(true)
         .create_with_backend(backend)
 }
 
-/// What reading a database that is damaged or was cut short may meet.
+/// Errors when reading a database that is damaged or was cut short.
 const DAMAGE: [io::ErrorKind; 2] = [io::ErrorKind::InvalidData, io::ErrorKind::UnexpectedEof];
 
-/// Why a file is not opened, and what to do if it is not this user's alone.
+/// Why a file cannot be opened, and what to do if it does not belong to this user alone.
 fn cause(error: &io::Error) -> String {
     if !Fault::is_in(error) {
         return error.to_string();
@@ -265,7 +266,7 @@ fn opening(path: &Path, error: DatabaseError) -> StoreError {
     }
 }
 
-/// Reads everything, after the format; a new database gets one.
+/// Checks the format and reads everything; a new database gets a format.
 fn load(path: &Path, database: &Database, now: Instant) -> Result<Contents, StoreError> {
     let damaged = |cause: String| StoreError::Damaged { path: path.to_owned(), cause };
     let transaction = database.begin_read().map_err(|error| damaged(error.to_string()))?;

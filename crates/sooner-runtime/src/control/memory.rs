@@ -1,5 +1,5 @@
 //! A store without a disk, for clusters that need not survive their head, and for tests: [`Local`] on
-//! [`Ram`]. And [`Local`] itself: a store in this process, on whatever keeps it.
+//! [`Ram`]. [`Local`] itself is a store in this process, on any [`Keeper`].
 
 use sooner_protocol::time::Instant;
 
@@ -8,7 +8,7 @@ use super::store::{Batch, Change, Entry, LeaseNumber, Outcome, Revision, Store, 
 
 /// What keeps the contents of a [`Local`] store.
 pub trait Keeper: Send {
-    /// Makes changes durable. `contents` is what it holds without them.
+    /// Makes changes durable. `contents` is the state without them.
     ///
     /// # Errors
     /// [`StoreError::ReadOnly`]: the changes count as not made.
@@ -41,7 +41,7 @@ impl Local<Ram> {
 }
 
 impl<K: Keeper> Local<K> {
-    /// A store with these contents, which the keeper holds already.
+    /// A store with these contents, which the keeper already holds.
     pub fn new(contents: Contents, keeper: K) -> Self {
         Self { contents, keeper }
     }

@@ -1,8 +1,8 @@
-//! The shell of the control service: where what must survive it is kept.
+//! The shell of the control service, and the stores for what must survive it.
 //!
-//! [`store`] says what a store can do, which is what etcd can; [`memory`] and [`embedded`] are the two that
-//! live inside the process, on [`contents`]; [`records`] is what a head finds there; [`service`] is the
-//! thread that decides, [`commit`] writes from a thread of its own, many batches at a time.
+//! [`store`] defines what a store can do, which is what etcd can. [`memory`] and [`embedded`] are the two
+//! stores inside the process, based on [`contents`]. [`records`] is what a head finds there. [`service`] is
+//! the thread that decides; [`commit`] writes from a thread of its own, many batches at a time.
 
 pub mod commit;
 pub mod contents;

@@ -1,4 +1,4 @@
-//! Records in a store: what a head finds when it starts, and how the writes of machines become batches.
+//! Records in a store: what a head reads when it starts, and how the writes of state machines become batches.
 
 use sooner_protocol::control::Found;
 use sooner_protocol::control::persist::Write;
@@ -7,10 +7,10 @@ use sooner_wire::record::{CLUSTER, ClusterRecord, HEAD, HeadRecord, NODES, NodeR
 
 use super::store::{Batch, Operation, Store, StoreError};
 
-/// What the cluster is. The first head writes it, with the id that it has `drawn` at random.
+/// Returns the cluster's record. The first head writes it, with the id that it has `drawn` at random.
 ///
 /// # Errors
-/// [`StoreError`] when it cannot be written, or is something else.
+/// [`StoreError`] when it cannot be written or read.
 pub fn cluster(store: &mut dyn Store, drawn: u64, now: Instant) -> Result<ClusterRecord, StoreError> {
     let new = ClusterRecord { cluster: drawn };
     store.compare_and_swap(CLUSTER, None, &new.to_bytes(), now)?;
@@ -21,26 +21,26 @@ pub fn cluster(store: &mut dyn Store, drawn: u64, now: Instant) -> Result<Cluste
 /// The nodes that an earlier head knew.
 ///
 /// # Errors
-/// [`StoreError::Record`] when one is something else.
+/// [`StoreError::Record`] when one cannot be read.
 pub fn nodes(store: &dyn Store) -> Result<Vec<NodeRecord>, StoreError> {
     let rows = store.range(NODES)?.into_iter();
     rows.map(|(key, entry)| NodeRecord::from_bytes(&entry.value).map_err(|error| unreadable(&key, error)))
         .collect()
 }
 
-/// What earlier heads had written of what outlives them.
+/// The records of earlier heads that outlive them.
 ///
 /// # Errors
-/// [`StoreError::Record`] when some of it is something else.
+/// [`StoreError::Record`] when one cannot be read.
 pub fn found(store: &dyn Store) -> Result<Found, StoreError> {
     let rows = store.range("")?.into_iter().map(|(key, entry)| (key, entry.value));
     Found::read(rows).map_err(|(key, error)| unreadable(&key, error))
 }
 
-/// Which head there was last, if there was one.
+/// The last head, if there was one.
 ///
 /// # Errors
-/// [`StoreError::Record`] when it is something else.
+/// [`StoreError::Record`] when it cannot be read.
 pub fn head(store: &dyn Store) -> Result<Option<HeadRecord>, StoreError> {
     let entry = store.get(HEAD)?;
     entry
@@ -52,7 +52,7 @@ fn unreadable(key: &str, error: RecordError) -> StoreError {
     StoreError::Record { key: key.to_owned(), error }
 }
 
-/// The batch that a machine's writes are.
+/// The batch for the writes of a state machine.
 #[must_use]
 pub fn batch(writes: Vec<Write>) -> Batch {
     let operation = |Write { key, value }| match value {

@@ -1,10 +1,10 @@
-//! The control service of a cluster: a thread of the head that carries the machines of
-//! [`sooner_protocol::control`], keeps what must survive in the store, and speaks with every node.
+//! The control service of a cluster: a thread of the head that runs the state machines of
+//! [`sooner_protocol::control`], keeps in the store what must survive, and speaks with every node.
 //!
-//! Each node has two connections to it: one for what is decided, one for heartbeats alone. They come from the
-//! head's own door ([`crate::node::accept`]) untouched, so the handshakes are made here; the head's own node
-//! is at the other end of a socket pair and says the same. It never waits for a node, and a node that does
-//! not read is cut off.
+//! Each node has two connections to it: one for decisions, one for heartbeats alone. They come untouched from
+//! the head's own door ([`crate::node::accept`]), so the handshakes are made here. The head's own node is at
+//! the other end of a socket pair and sends the same messages. The service never waits for a node, and cuts
+//! off a node that does not read.
 
 mod links;
 mod probes;
@@ -43,7 +43,7 @@ const FIRST_LINK: u64 = 2;
 /// What a connection of a node is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Line {
-    /// What is decided, in order.
+    /// Decisions, in order.
     Control,
     /// Heartbeats.
     Health,
@@ -51,21 +51,21 @@ pub enum Line {
 
 /// What the service needs to start.
 pub struct ControlOptions {
-    /// The node that it is a part of.
+    /// The node that runs it.
     pub node: NodeId,
-    /// What that node proves to others.
+    /// The proof of that node's identity to others.
     pub identity: Identity,
-    /// Where other nodes find it.
+    /// The address at which other nodes find it.
     pub address: SocketAddr,
-    /// "3.11": what all nodes must have.
+    /// The Python version that all nodes must have, as "3.11".
     pub python: String,
-    /// Silence after which a node is gone (nanoseconds).
+    /// Silence after which a node counts as dead (nanoseconds).
     pub health_timeout: u64,
-    /// The directory of that node, where the log is.
+    /// The directory of that node, which has the log.
     pub node_directory: PathBuf,
 }
 
-/// What earlier heads left, opened and locked for this one.
+/// The state that earlier heads left, opened and locked for this one.
 pub struct State {
     store: Local<Redb>,
     cluster: u64,
@@ -78,7 +78,7 @@ impl State {
     /// Opens the store in a cluster's directory; `drawn` becomes the id of a new cluster.
     ///
     /// # Errors
-    /// [`StoreError`]: another head has it, it is damaged, or the system says no.
+    /// [`StoreError`]: another head holds it, it is damaged, or the system refuses.
     pub fn open(directory: &Path, drawn: u64) -> Result<Self, StoreError> {
         let time = now();
         let mut store = Local::open(directory, time)?;
@@ -88,7 +88,7 @@ impl State {
         Ok(Self { store, cluster, nodes, head, found })
     }
 
-    /// Where the last head listened: where nodes look for the next.
+    /// The address of the last head: nodes look for the next one there.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
         self.head.as_ref()?.address.parse().ok()
@@ -101,7 +101,7 @@ impl State {
     }
 }
 
-/// What others have handed to the thread.
+/// What other threads have handed to this one.
 #[derive(Default)]
 struct Inbox {
     arrivals: VecDeque<Arrival>,
@@ -110,7 +110,7 @@ struct Inbox {
 }
 
 enum Arrival {
-    /// From the door: nobody knows who it is.
+    /// From the door: not yet identified.
     Stranger(OwnedFd, SocketAddr, Line),
     /// This process's own node.
     Own(OwnedFd, Line),
@@ -134,10 +134,10 @@ pub struct Control {
 }
 
 impl Control {
-    /// Starts the thread. Its own node's connections to it end if it does.
+    /// Starts the thread. If it ends, its own node's connections to it end.
     ///
     /// # Errors
-    /// The store's or the system's word.
+    /// The store's or the system's error.
     pub fn start(mut state: State, options: ControlOptions) -> io::Result<Self> {
         let incarnation = Some(state.found.incarnation);
         let head = HeadRecord { node: options.node, address: options.address.to_string(), incarnation };
@@ -164,12 +164,12 @@ impl Control {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Somebody has come for this service.
+    /// Takes a connection to this service from the door.
     pub fn admit(&self, socket: OwnedFd, address: SocketAddr, line: Line) {
         self.hand_in(Arrival::Stranger(socket, address, line));
     }
 
-    /// The connections of this process's own node.
+    /// Takes a connection of this process's own node.
     pub fn connect(&self, socket: OwnedFd, line: Line) {
         self.hand_in(Arrival::Own(socket, line));
     }

@@ -1,11 +1,11 @@
-//! What a control store can do: get, put, compare and swap, range, watch, lease. Nothing that etcd cannot, so
-//! that a replicated store can take the place of the embedded one.
+//! What a control store can do: get, put, compare and swap, range, watch, lease. It requires nothing that
+//! etcd cannot do, so that a replicated store can replace the embedded one.
 //!
-//! Writes come in batches, which are applied whole or not at all, and in the order of their revisions. What a
-//! call returned as applied survives any end of the process. What was answered with an error may be found
-//! after the next start, and not before: [`StoreError`] never means "perhaps, as of now".
+//! Writes come in batches, which are applied whole or not at all, in the order of their revisions. What a
+//! call returned as applied survives any end of the process. A batch that was answered with an error may be
+//! found after the next start, and not before: [`StoreError`] never means "perhaps applied already".
 //!
-//! No clock is read here, and none is stored: time comes in, and a lease begins anew when a store is opened.
+//! No clock is read or stored here: the time is an argument, and leases begin anew when a store is opened.
 
 use std::path::PathBuf;
 
@@ -13,40 +13,40 @@ use sooner_protocol::time::Instant;
 use sooner_wire::limits::{STORE_BATCH_MAX, STORE_KEY_BYTES_MAX, STORE_VALUE_BYTES_MAX};
 use sooner_wire::record::RecordError;
 
-/// The state after so many batches that changed something. It only grows.
+/// The number of a store's state, which grows with each change and never falls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Revision(pub u64);
 
-/// A lease: what hangs on it goes when it is not renewed.
+/// A lease: entries bound to it are deleted when it is not renewed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LeaseNumber(pub u64);
 
-/// What is at a key.
+/// The entry of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Bytes to the store.
+    /// The value: bytes that the store does not interpret.
     pub value: Vec<u8>,
-    /// Since when there is something at this key.
+    /// The revision at which the key came into being.
     pub created: Revision,
-    /// Since when it is this.
+    /// The revision at which the value was written.
     pub changed: Revision,
-    /// It goes with this lease.
+    /// The lease that the entry is bound to.
     pub lease: Option<LeaseNumber>,
 }
 
-/// What must be so for a batch to be applied.
+/// What must hold for a batch to be applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Condition {
-    /// There is nothing at this key.
+    /// The key has no entry.
     Missing(String),
-    /// What is at this key was written at this revision.
+    /// The entry of the key was written at this revision.
     ChangedAt(String, Revision),
-    /// This is at this key.
+    /// The key has this value.
     Equals(String, Vec<u8>),
 }
 
 impl Condition {
-    /// What it is about.
+    /// The key.
     #[must_use]
     pub fn key(&self) -> &str {
         match self {
@@ -54,7 +54,7 @@ impl Condition {
         }
     }
 
-    /// Whether it is so.
+    /// Whether it holds for this entry.
     #[must_use]
     pub fn holds(&self, entry: Option<&Entry>) -> bool {
         match self {
@@ -68,24 +68,24 @@ impl Condition {
 /// One change of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Operation {
-    /// Something takes the place of what is there.
+    /// Writes an entry, replacing any other.
     Put {
-        /// Where.
+        /// The key.
         key: String,
-        /// What.
+        /// The value.
         value: Vec<u8>,
-        /// Until when, if not for ever.
+        /// The lease that the entry is bound to, if any.
         lease: Option<LeaseNumber>,
     },
-    /// What is there goes, if there is something.
+    /// Deletes an entry, if there is one.
     Delete {
-        /// Where.
+        /// The key.
         key: String,
     },
 }
 
 impl Operation {
-    /// Where it is.
+    /// The key.
     #[must_use]
     pub fn key(&self) -> &str {
         match self {
@@ -100,7 +100,7 @@ impl Operation {
 pub struct Batch {
     /// All must hold.
     pub conditions: Vec<Condition>,
-    /// What is done then.
+    /// Applied if all conditions hold.
     pub operations: Vec<Operation>,
 }
 
@@ -118,7 +118,7 @@ impl Batch {
         Self { conditions: Vec::new(), operations: vec![Operation::Delete { key: key.to_owned() }] }
     }
 
-    /// This batch, if that is so.
+    /// The same batch with one more condition.
     #[must_use]
     pub fn when(mut self, condition: Condition) -> Self {
         self.conditions.push(condition);
@@ -169,7 +169,7 @@ pub enum BatchError {
         "the value of {bytes} bytes for {key:?} is too large: at most {STORE_VALUE_BYTES_MAX} are allowed"
     )]
     Value {
-        /// Where it should go.
+        /// The key.
         key: String,
         /// Its size.
         bytes: usize,
@@ -182,41 +182,41 @@ pub enum BatchError {
     NoLease(u64),
 }
 
-/// What became of a batch.
+/// The result of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is done, as of this revision.
+    /// Applied, with this revision.
     Applied(Revision),
-    /// Nothing was done: the condition about this key does not hold.
+    /// Not applied: the condition on this key does not hold.
     Refused(String),
-    /// Nothing was done: the batch is not valid.
+    /// Not applied: the batch is not valid.
     Invalid(BatchError),
 }
 
-/// Something happened at a key.
+/// A change of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// As of when.
+    /// The revision of the change.
     pub revision: Revision,
-    /// Where.
+    /// The key.
     pub key: String,
-    /// What is there now; `None` when it was deleted.
+    /// The new value; `None` if it was deleted.
     pub value: Option<Vec<u8>>,
 }
 
-/// Someone who wants to know of changes below a prefix, from a revision on.
+/// The position of a reader of changes below a prefix, from a revision on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Watch {
-    /// What its keys begin with.
+    /// The prefix of its keys.
     pub prefix: String,
-    /// What was seen.
+    /// The last revision that was seen.
     pub seen: Revision,
 }
 
-/// Why a store does not do what was asked.
+/// Why a store cannot do what was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// The disk does not take anything. Reads go on, and writing is tried again by itself.
+    /// The disk takes no writes. Reads go on, and writing is retried.
     #[error(
         "the control store cannot write to {}: {cause}; nothing is lost and reads go on, but nothing new is accepted until there is room or the disk is mended (tried again each second)",
         path.display()
@@ -224,10 +224,10 @@ pub enum StoreError {
     ReadOnly {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         cause: String,
     },
-    /// Someone else has it.
+    /// Another process holds it.
     #[error(
         "{} is the directory of a head that is running{owner}: stop it with `sooner stop`, or give this one a directory of its own",
         path.display()
@@ -246,9 +246,9 @@ pub enum StoreError {
     NewerFormat {
         /// The file.
         path: PathBuf,
-        /// What it says.
+        /// The format of the file.
         found: u32,
-        /// What this program knows.
+        /// The newest format that this program knows.
         known: u32,
     },
     /// Written by a sooner that is too old.
@@ -259,12 +259,12 @@ pub enum StoreError {
     OlderFormat {
         /// The file.
         path: PathBuf,
-        /// What it says.
+        /// The format of the file.
         found: u32,
-        /// What this program can still read.
+        /// The oldest format that this program can read.
         oldest: u32,
     },
-    /// It is not what it should be.
+    /// The file is damaged, or not a control store.
     #[error(
         "{} is damaged or no control store: {cause}; bring back a copy of it, or move it away to begin with an empty cluster",
         path.display()
@@ -272,7 +272,7 @@ pub enum StoreError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What was met.
+        /// The damage.
         cause: String,
     },
     /// It cannot be opened.
@@ -280,15 +280,15 @@ pub enum StoreError {
     Open {
         /// The file or directory.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         cause: String,
     },
-    /// A record is something else.
+    /// A record cannot be read.
     #[error("the control store has something else at {key:?}: {error}; was it written by another program?")]
     Record {
-        /// Where.
+        /// The key.
         key: String,
-        /// What was met.
+        /// What is wrong with it.
         error: RecordError,
     },
     /// A watch is too far behind.
@@ -302,55 +302,55 @@ pub enum StoreError {
     NoLease(u64),
 }
 
-/// A store. See the module for what it promises.
+/// A store. The module documents its guarantees.
 pub trait Store: Send {
-    /// What is at a key.
+    /// The entry of a key.
     ///
     /// # Errors
-    /// [`StoreError`] of stores that are somewhere else.
+    /// [`StoreError`] of stores on other machines.
     fn get(&self, key: &str) -> Result<Option<Entry>, StoreError>;
 
-    /// Everything below a prefix, in the order of keys.
+    /// All entries whose keys have this prefix, in the order of keys.
     ///
     /// # Errors
-    /// [`StoreError`] of stores that are somewhere else.
+    /// [`StoreError`] of stores on other machines.
     fn range(&self, prefix: &str) -> Result<Vec<(String, Entry)>, StoreError>;
 
-    /// Of the last change.
+    /// The revision of the last change.
     fn revision(&self) -> Revision;
 
-    /// Applies batches in order, each by itself; each sees what those before it did. Returns when all are
-    /// durable.
+    /// Applies batches in order, each for itself; each sees the effects of those before it. Returns when all
+    /// are durable.
     ///
     /// # Errors
     /// [`StoreError::ReadOnly`]: none of them was applied.
     fn commit(&mut self, batches: &[Batch], now: Instant) -> Result<Vec<Outcome>, StoreError>;
 
-    /// What happened below the prefix since the watch was last asked.
+    /// The changes below the watch's prefix since the watch was last asked.
     ///
     /// # Errors
     /// [`StoreError::Compacted`] when that is too long ago.
     fn changes(&self, watch: &mut Watch) -> Result<Vec<Change>, StoreError>;
 
-    /// A lease that ends `ttl` nanoseconds after it was last renewed.
+    /// Makes a lease that ends `ttl` nanoseconds after it was last renewed.
     ///
     /// # Errors
     /// [`StoreError::ReadOnly`].
     fn grant(&mut self, ttl: u64, now: Instant) -> Result<LeaseNumber, StoreError>;
 
-    /// Lets a lease begin anew.
+    /// Renews a lease.
     ///
     /// # Errors
     /// [`StoreError::NoLease`] when it has ended.
     fn renew(&mut self, lease: LeaseNumber, now: Instant) -> Result<(), StoreError>;
 
-    /// Ends a lease, with all that hangs on it.
+    /// Ends a lease and deletes the entries bound to it.
     ///
     /// # Errors
     /// [`StoreError::NoLease`] when it has ended, [`StoreError::ReadOnly`].
     fn revoke(&mut self, lease: LeaseNumber, now: Instant) -> Result<(), StoreError>;
 
-    /// Ends the leases whose time is over. Returns which.
+    /// Ends the leases whose time is over, and returns them.
     ///
     /// # Errors
     /// [`StoreError::ReadOnly`]: they are still there, and end when the disk is mended.
@@ -367,8 +367,7 @@ pub trait Store: Send {
         self.commit_one(Batch::put(key, value), now)
     }
 
-    /// Writes one value if what is there was written at `expected`, or if nothing is there and nothing is
-    /// expected.
+    /// Writes one value if the entry was written at `expected`, or if there is none and `expected` is `None`.
     ///
     /// # Errors
     /// [`StoreError::ReadOnly`].

@@ -1,9 +1,8 @@
-//! The connections of a control service: of whom each is, and that nobody speaks before he has proved that.
+//! The connections of a control service: which node each belongs to, proved before the peer may speak.
 //!
-//! What is decided travels in sessions: one for each node, which outlives its connections, so nothing that is
-//! said while both ends live is lost or said twice. Heartbeats have connections of their own, and nothing of
-//! them needs to be kept. The head's own node is at the other end of a socket pair, which ends with the
-//! process and not before.
+//! Decisions travel in sessions. Each node has one, which outlives its connections, so no message is lost or
+//! received twice while both ends live. Heartbeats have connections of their own, and none need to be kept.
+//! The head's own node is at the other end of a socket pair, which ends with the process and not before.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -26,33 +25,33 @@ use sessions::Sessions;
 
 mod sessions;
 
-/// How long a peer that was sent away may take to read why (nanoseconds).
+/// How long a dismissed peer may take to read why (nanoseconds).
 const LEAVE_NANOS: u64 = 1_000_000_000;
 
 /// What happened on a connection.
 pub(super) enum Event {
-    /// A node said something.
+    /// A node has sent a message.
     Said { node: NodeId, line: Line, message: Message },
-    /// The session of a node goes on over another connection.
+    /// The session of a node continues over another connection.
     Resumed { node: NodeId },
     /// A connection of a node ended.
     Ended { node: NodeId, reason: String },
-    /// Somebody who wanted to be a node was not let in.
+    /// A peer that wanted to be a node was not let in.
     Refused { address: SocketAddr, reason: String },
 }
 
 enum Phase {
-    /// It must prove until then who it is.
+    /// The peer must prove who it is until then.
     Shaking(Instant),
-    /// It is that node.
+    /// The peer is this node.
     Known(NodeId),
-    /// It is done, and gets the rest of what was said until then.
+    /// The connection is dismissed. Until then, what is queued may still leave.
     Leaving(Instant),
 }
 
 struct Link {
     framed: Conn,
-    /// Of a node elsewhere.
+    /// The address of a node in another process; `None` for the head's own node.
     address: Option<SocketAddr>,
     line: Line,
     phase: Phase,
@@ -66,13 +65,13 @@ pub(super) struct Links {
     shares: Shares,
     links: HashMap<u64, Link>,
     sessions: Sessions,
-    /// What this process's own node says and hears.
+    /// The connection of this process's own node.
     own: Option<u64>,
-    /// The connections for heartbeats that stand for the nodes.
+    /// The current heartbeat connection of each node.
     health: HashMap<NodeId, u64>,
     next_token: u64,
     dirty: Vec<u64>,
-    /// Ended while something was sent.
+    /// Connections that ended while something was sent.
     over: Vec<u64>,
 }
 
@@ -98,7 +97,7 @@ impl Links {
         &self.epoll
     }
 
-    /// Somebody comes from the door. Says who had to leave for him, if anybody.
+    /// Takes a connection from the door. Returns which one had to make room for it, if any.
     pub(super) fn admit(
         &mut self,
         socket: OwnedFd,
@@ -121,7 +120,7 @@ impl Links {
         refused
     }
 
-    /// This process's own node.
+    /// Connects this process's own node.
     pub(super) fn connect(&mut self, socket: OwnedFd, node: NodeId, line: Line) {
         let token = self.next_token;
         self.add(Stream::Unix(socket), None, line, Phase::Known(node));
@@ -213,7 +212,7 @@ impl Links {
         self.me.id == WorkerId(node.0) || self.sessions.is_registered(node)
     }
 
-    /// Says something to a node, if it is there.
+    /// Sends a message to a node, if it has a connection or session.
     pub(super) fn send(&mut self, node: NodeId, message: &Message) {
         if self.me.id != WorkerId(node.0) {
             return self.sessions.send(node, message);
@@ -232,17 +231,17 @@ impl Links {
         self.leave(token);
     }
 
-    /// Says the last thing to a node, on whatever connections it has.
+    /// Sends the last message to a node, on all connections that it has.
     pub(super) fn dismiss(&mut self, node: NodeId, message: &Message) {
         self.sessions.dismiss(node, message, Turn { epoll: &self.epoll, time: now() });
         self.health.remove(&node);
-        // A node that is gone may still have a connection for heartbeats that came later.
+        // A dead node may have opened another heartbeat connection later.
         let known = |link: &Link| matches!(link.phase, Phase::Known(known) if known == node);
         let others: Vec<u64> = self.links.iter().filter(|(_, link)| known(link)).map(|(t, _)| *t).collect();
         others.into_iter().for_each(|token| self.dismiss_link(token, message));
     }
 
-    /// A node is gone, and so are its connections.
+    /// A node is dead: ends its connections.
     pub(super) fn end_node(&mut self, node: NodeId) {
         self.sessions.leave(node, Turn { epoll: &self.epoll, time: now() });
         let own = self.own.take_if(|_| self.me.id == WorkerId(node.0));
@@ -251,7 +250,7 @@ impl Links {
         }
     }
 
-    /// A node does not keep to the protocol.
+    /// Ends the session of a node that broke the protocol.
     pub(super) fn end_session(&mut self, node: NodeId, reason: &str) {
         self.sessions.end(node, reason, Turn { epoll: &self.epoll, time: now() });
     }
@@ -263,7 +262,7 @@ impl Links {
         }
     }
 
-    /// Sends what was said since the last time.
+    /// Sends what was queued since the last time.
     pub(super) fn flush(&mut self) {
         for token in std::mem::take(&mut self.dirty) {
             let Some(link) = self.links.get_mut(&token) else { continue };
@@ -275,13 +274,13 @@ impl Links {
         self.sessions.flush(Turn { epoll: &self.epoll, time: now() });
     }
 
-    /// Everybody is told that nothing more comes.
+    /// Announces to all peers that nothing more comes.
     pub(super) fn end_all(&mut self) {
         self.links.values_mut().for_each(|link| link.framed.end());
         self.sessions.close(Turn { epoll: &self.epoll, time: now() });
     }
 
-    /// What is over because of the time, or because it ended while something was sent.
+    /// Ends connections whose time is over, or that ended while something was sent.
     pub(super) fn expire(&mut self, now: Instant) -> Vec<Event> {
         let mut events = Vec::new();
         let mut late = Vec::new();
@@ -329,7 +328,7 @@ impl Links {
                     events.push(Event::Refused { address, reason: ended.to_string() });
                 }
             }
-            // A connection that another one has replaced is not missed.
+            // A connection that was replaced by another is not reported.
             Phase::Known(node) if self.health.get(&node) == Some(&token) => {
                 self.health.remove(&node);
                 events.push(Event::Ended { node, reason: ended.to_string() });

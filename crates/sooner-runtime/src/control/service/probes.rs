@@ -1,9 +1,9 @@
-//! Dialling nodes that are in doubt: does the port answer, and is it that node?
+//! Probes: dials nodes that are in doubt, to see whether the port answers, and whether it is that node.
 //!
-//! Only a connection that the other machine refuses says that nobody is there (`docs/adr/0022`). Everything
-//! else may be the network, somebody in between, or a node that is busy: no answer within a second is no
-//! answer. A connection that ends without an answer may be one that the system took while the daemon's
-//! sockets were being closed, so it is dialled once more.
+//! Only a connection that the other machine refuses proves that the node is dead (`docs/adr/0022`). All else
+//! may be due to the network, a device in between, or a busy node: silence for a second is no proof. A
+//! connection that ends without an answer may be one that the system accepted while the daemon's sockets were
+//! being closed, so it is dialled once more.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -35,7 +35,7 @@ struct Probe {
     stage: Stage,
 }
 
-/// How a probe went: of which node, the number it was begun with, and what came of it.
+/// The result of a probe: the node, the number with which the probe was begun, and the finding.
 pub(super) type Answer = (NodeId, u32, Probed);
 
 /// See the module.
@@ -57,7 +57,7 @@ impl Probes {
         &self.epoll
     }
 
-    /// Begins a probe; gives its answer if that is known at once.
+    /// Begins a probe; returns its result if that is known at once.
     pub(super) fn begin(&mut self, node: NodeId, number: u32, address: &str, now: Instant) -> Option<Probed> {
         let Ok(address) = address.parse::<SocketAddr>() else { return Some(Probed::Silent) };
         let until = now.plus(PROBE_NANOS);
@@ -130,7 +130,7 @@ impl Probes {
         }
     }
 
-    /// What was not answered in time.
+    /// Ends the probes that were not answered in time.
     pub(super) fn expire(&mut self, now: Instant) -> Vec<Answer> {
         let mut answers = Vec::new();
         while let Some(entry) = self.probes.first_entry().filter(|entry| entry.get().until <= now) {

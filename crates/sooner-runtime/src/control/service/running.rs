@@ -1,7 +1,7 @@
-//! The thread of the control service: its loop, and what goes between sockets, disk and the core.
+//! The thread of the control service: its loop, and the paths between sockets, disk and the core.
 //!
-//! It decides nothing: [`ControlCore`] does. What the core wants is done before the next thing comes in, so
-//! all that is sent to one node is sent in the order in which it was decided.
+//! It decides nothing: [`ControlCore`] does. Actions of the core are carried out before the next event is
+//! handled, so messages to a node leave in the order in which they were decided.
 
 use std::collections::VecDeque;
 use std::io;
@@ -30,7 +30,7 @@ use crate::node::notes::Notes;
 pub(super) struct Service {
     me: NodeId,
     core: ControlCore,
-    /// What the core wants first.
+    /// The core's first actions.
     first: ControlActions,
     committer: Committer,
     tickets: Tickets,
@@ -121,7 +121,7 @@ impl Service {
         }
     }
 
-    /// True when the thread is to end.
+    /// True if the thread must end.
     fn take_inbox(&mut self) -> bool {
         let inbox = std::mem::take(&mut *self.shared.inbox.lock());
         for arrival in inbox.arrivals {
@@ -150,7 +150,7 @@ impl Service {
         inbox.is_ending
     }
 
-    /// Hands writes to the thread that writes. Their outcome comes back, unless it is the error here.
+    /// Submits writes to the writing thread. Their outcome comes back, unless an error is returned here.
     fn write(&mut self, batch: Batch, writes: Vec<Write>) -> Result<(), String> {
         let ticket = self.tickets.draw(batch);
         self.committer.submit(ticket, records::batch(writes)).map_err(|_| {
@@ -195,12 +195,12 @@ impl Service {
             (Line::Health, Message::Heartbeat(beat)) => {
                 self.act(|core, time, out| core.on_heartbeat(node, beat, time, out));
             }
-            // Nobody is heard before he has registered; or something of a later minor version.
+            // A node that has not registered is ignored, as is a message of a later minor version.
             (Line::Control | Line::Health, _) => {}
         }
     }
 
-    /// Has the core do something, and does what it wants.
+    /// Runs a step of the core, and carries out its actions.
     fn act(&mut self, work: impl FnOnce(&mut ControlCore, Instant, &mut ControlActions)) {
         let mut out = ControlActions::new();
         work(&mut self.core, now(), &mut out);

@@ -1,5 +1,5 @@
-//! Whose each batch of writes is. Machines number theirs by themselves; the thread that writes serves them
-//! all.
+//! Which state machine's batch each ticket stands for. Each machine numbers its batches by itself; the
+//! writing thread serves them all.
 
 use std::collections::HashMap;
 
@@ -20,7 +20,7 @@ impl Tickets {
         self.drawn
     }
 
-    /// Whose batch that was. It is answered once.
+    /// The batch of a ticket, once.
     pub(super) fn take(&mut self, ticket: u64) -> Option<Batch> {
         self.open.remove(&ticket)
     }

@@ -1,9 +1,8 @@
-//! The sessions of a control service with the nodes of its cluster: one for the life of both.
+//! The sessions of a control service with the nodes of its cluster: one for each node, for the life of both.
 //!
-//! A session that the head does not know is answered with its end: the node has spoken with an earlier head,
-//! begins another one and says again what it has. Nothing ends a session for want of a connection: the
-//! machine that watches nodes ([`sooner_protocol::control::membership`]) says when one is gone, and nobody
-//! else.
+//! A session that the head does not know is ended in answer: the node has spoken with an earlier head, begins
+//! another session and sends again what it has. No session ends for want of a connection: only the state
+//! machine that watches nodes ([`sooner_protocol::control::membership`]) declares a node dead.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -21,11 +20,11 @@ use crate::transport::{EpollSession, Inlet, SessionNews, Stream, Turn};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// It must register until then.
+    /// The node must register until then.
     Greeted(Instant),
-    /// It takes part.
+    /// The node takes part.
     Registered,
-    /// It is done, and gets the rest of what was said until then.
+    /// The session is dismissed. Until then, what is queued may still leave.
     Leaving(Instant),
 }
 
@@ -59,7 +58,7 @@ pub(super) struct Arrival {
 pub(super) struct Sessions {
     me: Arc<Me>,
     sessions: HashMap<NodeId, Session>,
-    /// Of whom each connection is.
+    /// The node of each connection.
     tokens: HashMap<u64, NodeId>,
     dirty: Vec<NodeId>,
 }
@@ -73,7 +72,7 @@ impl Sessions {
         self.tokens.contains_key(&token)
     }
 
-    /// A node has come, for the first time or again.
+    /// A node has connected, for the first time or again.
     pub(super) fn on_arrival(
         &mut self,
         node: NodeId,
@@ -87,7 +86,7 @@ impl Sessions {
             self.forget(node, turn);
         }
         let session = self.sessions.entry(node).or_insert_with(|| Session {
-            // The node dials; nothing is said before it has.
+            // The node dials; nothing is sent before it has.
             wire: EpollSession::new(self.me.clone(), WorkerId(node.0), 0, false).patient(),
             phase: Phase::Greeted(turn.time.plus(HANDSHAKE_NANOS)),
             address,
@@ -118,7 +117,7 @@ impl Sessions {
         self.after(node, events);
     }
 
-    /// Looks at what the session has become.
+    /// Handles what has changed in the session.
     fn after(&mut self, node: NodeId, events: &mut Vec<Event>) {
         let Some(session) = self.sessions.get_mut(&node) else { return };
         for news in session.wire.take_news() {
@@ -142,7 +141,7 @@ impl Sessions {
                         Phase::Greeted(_) | Phase::Leaving(_) => {}
                     }
                 }
-                // The node dials; and begins another session.
+                // The node dials, and begins another session.
                 SessionNews::Dial | SessionNews::Ended(_) => {}
             }
         }
@@ -165,7 +164,7 @@ impl Sessions {
         }
     }
 
-    /// Says the last thing to a node.
+    /// Sends the last message to a node.
     pub(super) fn dismiss(&mut self, node: NodeId, message: &Message, turn: Turn<'_>) {
         if let Some(session) = self.sessions.get_mut(&node) {
             session.wire.push(message);
@@ -173,7 +172,7 @@ impl Sessions {
         self.leave(node, turn);
     }
 
-    /// Nothing more is said to a node, and nothing heard.
+    /// Ends a node's session: nothing more is sent to the node, and nothing received.
     pub(super) fn leave(&mut self, node: NodeId, turn: Turn<'_>) {
         if let Some(session) = self.sessions.get_mut(&node) {
             session.wire.flush(turn);
@@ -182,8 +181,8 @@ impl Sessions {
         }
     }
 
-    /// Ends the session of a node that does not keep to the protocol. It begins another one, and says again
-    /// what it has.
+    /// Ends the session of a node that broke the protocol. The node begins another one, and sends again what
+    /// it has.
     pub(super) fn end(&mut self, node: NodeId, reason: &str, turn: Turn<'_>) {
         if let Some(session) = self.sessions.get_mut(&node) {
             session.wire.end(reason, turn);
@@ -218,7 +217,7 @@ impl Sessions {
         self.sessions.values().filter_map(Session::deadline).min()
     }
 
-    /// Ends the connections; the nodes look for the next head.
+    /// Ends all connections; the nodes look for the next head.
     pub(super) fn close(&mut self, turn: Turn<'_>) {
         for session in self.sessions.values_mut() {
             session.wire.flush(turn);
