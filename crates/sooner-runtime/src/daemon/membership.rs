@@ -1,4 +1,4 @@
-//! How a daemon comes to belong to a cluster: its token, its address, and the head's.
+//! How a daemon joins a cluster: its token, its address, and the head's.
 
 use std::fmt;
 use std::io;
@@ -15,10 +15,10 @@ use crate::node::cluster::{ClusterOptions, Head, address_towards};
 use crate::owned::{Directory, Fault};
 use crate::transport::TlsFailure;
 
-/// What was asked for.
+/// The options of a daemon that concern its cluster.
 #[derive(Debug, Default)]
 pub struct Membership {
-    /// Where a head keeps what outlives it; where the token of a cluster on this machine is.
+    /// Where a head keeps what outlives it, and where the token of a cluster on this machine is.
     pub directory: PathBuf,
     /// The head to join; a head has none.
     pub head: Option<String>,
@@ -26,17 +26,17 @@ pub struct Membership {
     pub host: Option<String>,
     /// Port to listen on.
     pub port: Option<u16>,
-    /// The token itself, if somebody gave it: used unless a file is named.
+    /// The token itself, if one was given: used unless a file is named.
     pub token: Option<GivenToken>,
-    /// Where the token is; in the directory by default.
+    /// The file with the token; in the directory by default.
     pub token_file: Option<PathBuf>,
-    /// Silence after which a node is gone (nanoseconds): for the head to say.
+    /// Silence after which a node counts as dead (nanoseconds): set by the head.
     pub health_timeout: u64,
-    /// Nodes of this machine may read values in its memory, and it in theirs.
+    /// Nodes of this machine may read values in this node's memory, and this node in theirs.
     pub shares_memory: bool,
 }
 
-/// A token's text from outside: it is not shown.
+/// A token's text from outside. `Debug` does not show it.
 #[derive(Default)]
 pub struct GivenToken(pub String);
 
@@ -49,7 +49,7 @@ impl fmt::Debug for GivenToken {
 /// Why a daemon does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// It may not join.
+    /// The node may not join.
     #[error(transparent)]
     Join(#[from] JoinFailure),
     /// Anything else.
@@ -71,17 +71,17 @@ impl From<TokenError> for StartError {
 }
 
 impl Membership {
-    /// Where the token is.
+    /// The file with the token.
     #[must_use]
     pub fn token_file(&self) -> PathBuf {
         self.token_file.clone().unwrap_or_else(|| self.directory.join("token"))
     }
 
-    /// What a node needs to take part, and what changes its credentials when the token does. `runtime` is
-    /// where the nodes of this user have their directories.
+    /// What a node needs to take part, and what changes its credentials when the token is changed. `runtime`
+    /// is the directory above those of this user's nodes.
     ///
     /// # Errors
-    /// [`StartError`], with the exit status it has.
+    /// [`StartError`], with its exit status.
     pub fn options(&self, node: NodeId, runtime: &Path) -> Result<(ClusterOptions, Renewal), StartError> {
         match &self.head {
             None => self.of_head(node, runtime),
@@ -94,7 +94,7 @@ impl Membership {
         let state = State::open(&self.directory, node.0).map_err(io::Error::other)?;
         let tokens = self.tokens_of_head(&directory)?;
         let host = self.host()?.unwrap_or(Ipv4Addr::LOCALHOST.into());
-        // Nodes of an earlier head look for this one where that was.
+        // Nodes of an earlier head look for this one at its address.
         let former = state.expects_nodes().then(|| state.address()).flatten();
         let port = self.port.or(former.map(|address| address.port())).unwrap_or(0);
         let head = Head::Here { state: Box::new(state), health_timeout: self.health_timeout };
@@ -111,7 +111,7 @@ impl Membership {
         Ok((options, self.renewal(node, Bearer::Head, tokens)))
     }
 
-    /// The cluster's token, and another one while that is changed; made if this is its first head.
+    /// The cluster's token, and a second one while it is changed; made if this is the first head.
     fn tokens_of_head(&self, directory: &Directory) -> Result<Vec<Token>, StartError> {
         let path = self.token_file();
         let tokens = match &self.token_file {
@@ -131,7 +131,7 @@ impl Membership {
                 Err(JoinFailure::new(Kind::Token, text).into())
             }
             (Ok(tokens), _) => Ok(tokens),
-            // Somebody named a file: a new token in it would shut out those who have the old one.
+            // If a file was named: a new token in it would shut out the nodes that have the old one.
             (Err(TokenError::Missing(_)), wanted) if self.token_file.is_none() => {
                 let token = wanted.map_or_else(Token::generate, Ok)?;
                 token.create(directory)?;
@@ -191,12 +191,12 @@ impl Membership {
     }
 }
 
-/// What the node of a program needs to take part in the cluster of `head` (HOST:PORT). It cannot be dialled.
-/// The token is in `token`, or in the file, which may have another one later: then what follows that is
-/// given, too.
+/// What the node of a program needs to take part in the cluster of `head` (HOST:PORT). Such a node cannot be
+/// dialled. The token is `token`, or is in `token_file`; since the file may get another one later, its
+/// [`Renewal`] is returned, too.
 ///
 /// # Errors
-/// [`StartError`]: why it may not, for people.
+/// [`StartError`]: why it may not take part, for people.
 pub fn of_program(
     node: NodeId,
     head: &str,
@@ -230,7 +230,7 @@ pub fn of_program(
     Ok((options, file.map(|file| Renewal { node, bearer: Bearer::Node, file, believed: tokens })))
 }
 
-/// The addresses of a head: one at least.
+/// The addresses of a head: at least one.
 fn resolve(head: &str) -> Result<Vec<SocketAddr>, JoinFailure> {
     let found = head.to_socket_addrs().map_err(|error| {
         let text = format!("the head's address {head:?} leads nowhere: {error}; expected HOST:PORT, with an IPv6 address in brackets");
@@ -257,22 +257,22 @@ fn credentials(node: NodeId, bearer: Bearer, tokens: &[Token]) -> Credentials {
     Credentials::issue(node, bearer, &authorities[0], &authorities.iter().collect::<Vec<_>>())
 }
 
-/// How a node that runs takes another token (`docs/adr/0062-changing-the-token.md`).
+/// How a running node changes its token (`docs/adr/0062-changing-the-token.md`).
 #[derive(Debug)]
 pub struct Renewal {
     node: NodeId,
     bearer: Bearer,
     file: PathBuf,
-    /// The first one is shown.
+    /// The first is the one that this node proves itself with.
     believed: Vec<Token>,
 }
 
 impl Renewal {
-    /// Reads the token file again, and takes what is in it. Gives what the node's processes prove from now
-    /// on.
+    /// Reads the token file again, and uses the tokens in it. Returns the new credentials of the node's
+    /// processes.
     ///
     /// # Errors
-    /// One sentence; everything is as before then.
+    /// One sentence; nothing has changed then.
     pub fn renew(&mut self, identity: &Identity) -> Result<Credentials, String> {
         let tokens = Token::read_all(&self.file).map_err(|error| error.to_string())?;
         if !tokens.iter().any(|token| self.believed.contains(token)) {
@@ -284,11 +284,11 @@ impl Renewal {
         self.take(tokens, identity)
     }
 
-    /// Reads the token file again, and takes what is in it if that may mend a failure: that one end of a
-    /// connection did not believe the other.
+    /// Reads the token file again, and uses the tokens in it if that may mend a failure: one end of a
+    /// connection did not accept the other's certificate.
     ///
     /// # Errors
-    /// One sentence; everything is as before then.
+    /// One sentence; nothing has changed then.
     pub fn follow(&mut self, failure: &TlsFailure, identity: &Identity) -> Result<Credentials, String> {
         let tokens = Token::read_all(&self.file).map_err(|error| error.to_string())?;
         let helps = match failure {
@@ -296,7 +296,7 @@ impl Renewal {
                 let is_of = |token| Some(Authority::new(token).fingerprint()) == other.theirs.as_ref();
                 tokens.iter().any(is_of)
             }
-            // Whoever does not believe this one does not say what it believes.
+            // A peer that does not accept this node's certificate does not tell which cluster it is of.
             _ => tokens[0] != self.believed[0],
         };
         if !helps {
@@ -312,14 +312,14 @@ impl Renewal {
         Ok(credentials(self.node, Bearer::Node, &self.believed))
     }
 
-    /// Of the tokens that it believes, for people; the first is the one that it shows.
+    /// Fingerprints of the accepted tokens, for people; first that of the token this node presents.
     #[must_use]
     pub fn fingerprints(&self) -> Vec<String> {
         self.believed.iter().map(|token| Authority::new(token).fingerprint().to_string()).collect()
     }
 }
 
-/// Opens the directory of a head, which is made if it is not there.
+/// Opens the directory of a head, which is made if it is missing.
 fn make_private(path: &Path, runtime: &Path) -> io::Result<Directory> {
     Directory::make(path, runtime).map_err(|error| {
         let place = path.display();

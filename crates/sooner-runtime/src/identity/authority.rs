@@ -1,4 +1,4 @@
-//! The cluster's certificate authority: a key that everybody who has the token derives alike.
+//! The cluster's certificate authority: all who have the token derive the same key.
 
 use std::fmt;
 
@@ -13,10 +13,10 @@ use super::token::Token;
 
 /// Bytes of an Ed25519 seed.
 const SEED_BYTES: usize = 32;
-/// What stands before the seed in an Ed25519 key of PKCS#8 (RFC 8410, section 7).
+/// The bytes before the seed in an Ed25519 key of PKCS#8 (RFC 8410, section 7).
 const PKCS8_HEAD: [u8; 16] =
     [0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20];
-/// Keeps what is derived here apart from whatever else may be derived from a token one day.
+/// Separates this derivation from others that may be made from a token one day.
 const SALT: &[u8] = b"sooner cluster";
 const AUTHORITY: &[u8] = b"certificate authority 1, Ed25519";
 /// In the name of an authority, before the fingerprint.
@@ -26,7 +26,7 @@ const GROUPS: usize = 4;
 
 /// A cluster's name for people: 64 bits of the hash of its authority's public key, as `1f0c-9a3e-77d2-b6e1`.
 ///
-/// It tells clusters apart in messages; it is no secret, and nothing is decided by it.
+/// It tells clusters apart in messages. It is no secret, and no decision depends on it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fingerprint(String);
 
@@ -38,7 +38,7 @@ impl Fingerprint {
         Self(groups.join("-"))
     }
 
-    /// Reads one; `None` if it is not written as one.
+    /// Parses a fingerprint; `None` if it has another form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let groups: Vec<&str> = text.split('-').collect();
@@ -58,7 +58,7 @@ impl fmt::Display for Fingerprint {
     }
 }
 
-/// See the module. Whoever has one can make members of the cluster.
+/// See the module. Its holder can make members of the cluster.
 pub struct Authority {
     params: CertificateParams,
     key: KeyPair,
@@ -86,7 +86,7 @@ impl Authority {
         Self { params, key, certificate, fingerprint }
     }
 
-    /// The cluster, for people.
+    /// The cluster's fingerprint, for people.
     #[must_use]
     pub fn fingerprint(&self) -> &Fingerprint {
         &self.fingerprint

@@ -1,13 +1,13 @@
 //! Who a process is to processes of other machines, and how it proves that.
 //!
 //! A cluster has one secret, its [`Token`]. From it every node derives the key of the cluster's certificate
-//! authority and signs a certificate for itself ([`Credentials::issue`]); nothing is asked for over the
-//! network, and the token never travels. A process that has credentials can prove on which node it is and see
-//! whether its peer belongs to the same cluster ([`Identity`]); it cannot make others, so workers get
+//! authority and signs a certificate for itself ([`Credentials::issue`]); no request goes over the network,
+//! and the token is never sent. A process with credentials can prove on which node it is and check whether
+//! its peer belongs to the same cluster ([`Identity`]). It cannot make credentials for others, so workers get
 //! credentials and not the token.
 //!
-//! Nothing here reads a clock: certificates do not end, and what ends their trust is the next token. Nothing
-//! here opens a connection.
+//! Nothing here reads a clock: certificates do not expire; only the next token ends the trust in them.
+//! Nothing here opens a connection.
 
 mod authority;
 mod name;
@@ -42,8 +42,7 @@ pub struct Credentials {
     pub certificate: Vec<u8>,
     /// Its key (PKCS#8, DER): a secret of the node.
     pub key: Vec<u8>,
-    /// The authorities whose certificates are believed (DER): the cluster's, and while the token is changed
-    /// two.
+    /// The authorities whose certificates are accepted (DER): the cluster's; two while the token is changed.
     pub roots: Vec<Vec<u8>>,
 }
 
@@ -52,18 +51,18 @@ pub struct Credentials {
 pub enum Bearer {
     /// A node or one of its processes.
     Node,
-    /// The node that leads the cluster: it also proves that, to those who know its address only. Its workers
-    /// get credentials of a [`Bearer::Node`].
+    /// The head node: its certificate proves also that it is the head, to peers that know only its address.
+    /// Its workers get credentials of a [`Bearer::Node`].
     Head,
 }
 
 impl Credentials {
-    /// Makes credentials for `node`, signed by `authority`, whose bearer believes certificates of all
+    /// Makes credentials for `node`, signed by `authority`. Their bearer accepts certificates of all
     /// `trusted`.
     ///
     /// To change the token of a running cluster, all nodes first trust both authorities and present a
-    /// certificate of the old one; then they present one of the new; then they trust the new one alone. No
-    /// two steps refuse each other.
+    /// certificate of the old one; then they present one of the new; then they trust the new one alone. Nodes
+    /// that are one step apart accept each other.
     #[must_use]
     pub fn issue(node: NodeId, bearer: Bearer, authority: &Authority, trusted: &[&Authority]) -> Self {
         let mut names = vec![name::node_name(node), format!("*.{}", name::node_name(node))];
@@ -82,7 +81,7 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// Credentials, ready for connections in both directions. All copies are renewed at once.
+/// Credentials, ready for connections in both directions. A renewal reaches all copies at once.
 #[derive(Clone, Debug)]
 pub struct Identity {
     node: NodeId,
@@ -96,7 +95,7 @@ struct Ready {
     server: Arc<ServerConfig>,
 }
 
-/// Credentials that cannot be used. Whoever made them is at fault, not the peer.
+/// Credentials that cannot be used. Their maker is at fault, not the peer.
 #[derive(Debug, thiserror::Error)]
 #[error("the credentials of node {node:016x} cannot be used: {reason}")]
 pub struct BadCredentials {
@@ -114,8 +113,8 @@ impl Identity {
         Ok(Self { node: credentials.node, ready })
     }
 
-    /// Takes other credentials of the same node: connections that are made from now on, by whoever has a copy
-    /// of this, prove and believe what those say. Those that are there go on.
+    /// Replaces the credentials by others of the same node. New connections of all copies present and accept
+    /// what these contain; existing connections go on.
     ///
     /// # Errors
     /// [`BadCredentials`] as for [`Identity::new`]; nothing has changed then.
@@ -140,13 +139,13 @@ impl Identity {
         Ok(Ready { cluster, client: Arc::new(client), server: Arc::new(server) })
     }
 
-    /// The node.
+    /// The node of these credentials.
     #[must_use]
     pub fn node(&self) -> NodeId {
         self.node
     }
 
-    /// The cluster, for people.
+    /// The cluster's fingerprint, for people.
     #[must_use]
     pub fn cluster(&self) -> Fingerprint {
         self.ready.read().cluster.clone()
@@ -180,8 +179,8 @@ static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| {
     })
 });
 
-/// Stands for the clock where the library wants one: certificates do not end, so a machine whose clock is
-/// wrong takes part like any other.
+/// Replaces the clock where the library asks for one: certificates do not expire, so a machine with a wrong
+/// clock takes part like any other.
 #[derive(Debug)]
 struct NoClock;
 
@@ -218,7 +217,7 @@ fn configure(
         .with_protocol_versions(versions)?
         .with_client_cert_verifier(Arc::new(trust::Clients::new(verifier, cluster.clone())))
         .with_single_cert(chain(), key())?;
-    // Every connection proves everything again: a session of an earlier token must not be taken up under the
+    // Every connection proves everything again: a session of an earlier token must not be resumed under the
     // next.
     client.resumption = Resumption::disabled();
     server.session_storage = Arc::new(NoServerSessionStorage {});
@@ -235,7 +234,7 @@ pub(crate) mod testing {
 
     use super::*;
 
-    /// The authority of the cluster whose token is this byte, over and over.
+    /// The authority of a cluster whose token is this byte, repeated.
     pub(crate) fn authority(byte: u8) -> Authority {
         let digits = format!("{byte:02x}").repeat(32);
         Authority::new(&Token::parse(&format!("sooner-token-1-{digits}")).expect("a token"))

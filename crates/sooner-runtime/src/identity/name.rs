@@ -1,24 +1,24 @@
-//! The names in certificates and in the first message of a connection: which node, and whom on it.
+//! The names in certificates and in the first message of a connection: a node, and a destination on it.
 //!
-//! `n-<node>.sooner` is a node, `<whom>.n-<node>.sooner` somebody on it, `control.sooner` the head, for those
-//! who know its address only. Numbers are 16 hexadecimal digits, small letters; there is one way to write a
-//! name, and every other is refused.
+//! `n-<node>.sooner` is a node, `<whom>.n-<node>.sooner` a destination on it, `control.sooner` the head, for
+//! peers that know only its address. Numbers are 16 hexadecimal digits, small letters. Each name has one
+//! spelling; every other is refused.
 
 use rustls::pki_types::ServerName;
 use sooner_wire::{NodeId, WorkerId};
 
-/// The head, whichever node that is.
+/// The head, on whichever node it is.
 pub(super) const HEAD_NAME: &str = "control.sooner";
 const DIGITS: usize = 16;
 
-/// For whom on a node a connection is.
+/// The destination of a connection on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Destination {
     /// A worker or driver, dialled by another.
     Worker {
-        /// Who is dialled.
+        /// The process that is dialled.
         to: WorkerId,
-        /// Who dials, as it says itself: believed only when its certificate agrees.
+        /// The process that dials, as it claims: accepted only when its certificate agrees.
         from: WorkerId,
     },
     /// The node's own loop.
@@ -27,24 +27,24 @@ pub enum Destination {
     Control,
     /// The health service.
     Health,
-    /// The thread that moves values.
+    /// The thread that transfers values.
     Data,
-    /// The same, where whoever dials has the values: it cannot be dialled itself.
+    /// The same thread, where the dialler holds the values: it cannot be dialled itself.
     Values,
 }
 
-/// A name that leads to nobody here.
+/// A name that has no destination on this node.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameFault {
     /// The name is no name of sooner.
     #[error("the name {0:?} is not one of sooner's")]
     Foreign(String),
-    /// Another node was expected at this address: one that was here before, as a rule.
+    /// Another node was expected at this address, usually one that was here before.
     #[error("the connection is for node {wanted:016x}, this is node {here:016x}")]
     OtherNode {
-        /// Whom the peer expects.
+        /// The node that the peer expects.
         wanted: u64,
-        /// Who is here.
+        /// This node.
         here: u64,
     },
     /// The head was expected at this address.
@@ -64,7 +64,7 @@ pub(super) fn node_of_name(name: &str) -> Option<NodeId> {
 }
 
 impl Destination {
-    /// What to say to reach this destination on `node`.
+    /// The name with which to dial this destination on `node`.
     #[must_use]
     pub fn server_name(self, node: NodeId) -> ServerName<'static> {
         let node = node_name(node);
@@ -79,16 +79,16 @@ impl Destination {
         ServerName::try_from(name).expect("letters, digits and dashes")
     }
 
-    /// What to say to reach the control service of a cluster of which only an address is known.
+    /// The name with which to dial the control service of a cluster of which only an address is known.
     #[must_use]
     pub fn head_name() -> ServerName<'static> {
         ServerName::try_from(HEAD_NAME).expect("letters")
     }
 
-    /// Reads the name that a peer said to node `here`, which `is_head` or not.
+    /// Parses the name that a peer sent to node `here`; `is_head`: it is the head.
     ///
     /// # Errors
-    /// [`NameFault`] when it does not lead to anybody here.
+    /// [`NameFault`] when it has no destination on this node.
     pub fn parse(name: &str, here: NodeId, is_head: bool) -> Result<Self, NameFault> {
         if name == HEAD_NAME {
             return if is_head { Ok(Destination::Control) } else { Err(NameFault::NotTheHead(here.0)) };

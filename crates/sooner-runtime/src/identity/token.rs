@@ -1,7 +1,7 @@
 //! The cluster's one secret: 256 random bits in a file that only its user can read.
 //!
-//! It is never printed by accident (no `Display`, and `Debug` says nothing of it), never put on a command
-//! line, never sent.
+//! It is never printed by accident (no `Display`, and `Debug` hides it), never put on a command line, never
+//! sent.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -16,13 +16,13 @@ use crate::owned::Directory;
 use crate::private::user;
 
 const BYTES: usize = 32;
-/// That of a cluster, and while it is changed the other one.
+/// The tokens of a cluster: one, or two while it is being changed.
 const TOKENS_MAX: usize = 2;
-/// Tells people, and programs that look for leaked secrets, what they have before them.
+/// Shows people, and programs that look for leaked secrets, that this is a token.
 const PREFIX: &str = "sooner-token-1-";
-/// Its file's name in a directory of a head.
+/// The name of its file in a head's directory.
 const NAME: &str = "token";
-/// A file of this length at most is read (bytes).
+/// The most bytes read of a token file.
 const FILE_BYTES_MAX: u64 = 4096;
 
 /// See the module.
@@ -32,10 +32,10 @@ pub struct Token([u8; BYTES]);
 /// Why there is no token.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
-    /// A second cluster would take the place of the first.
+    /// The file exists: a second cluster would replace the first.
     #[error("the token file {0} exists already: use it, or remove it if no cluster needs it any more")]
     Exists(PathBuf),
-    /// Nobody made it, or it lies elsewhere.
+    /// The file was never made, or is elsewhere.
     #[error("there is no token file {0}: copy it from the head of the cluster (mode 0600)")]
     Missing(PathBuf),
     /// Others could have read or written it.
@@ -49,7 +49,7 @@ pub enum TokenError {
         /// Its permissions.
         mode: u32,
     },
-    /// Whoever owns it could change it.
+    /// Another user owns the file and could change it.
     #[error(
         "the token file {path} belongs to {}, not to you: name a file of yours with mode 0600, or put the token into \
          SOONER_TOKEN. If it is yours by right, have it given to you (chown)",
@@ -64,24 +64,24 @@ pub enum TokenError {
     /// A directory, a pipe, a link where none belongs, or the like.
     #[error("the token file {0} is not a file")]
     NotAFile(PathBuf),
-    /// Somebody does a step of changing it.
+    /// Another command is changing the token.
     #[error(
         "the token is being changed already, by a command that runs: say `sooner token` when that has ended"
     )]
     Changing,
-    /// What is in it is no token.
+    /// The file does not contain a token.
     #[error(
         "{0} does not contain a token: sooner-token-1- and 64 hexadecimal digits on a line, or two such lines while the token is changed"
     )]
     Malformed(String),
-    /// The system said no.
+    /// The system refused.
     #[error("the token file {path} cannot be {what}: {error}")]
     Io {
         /// The file.
         path: PathBuf,
         /// What was tried.
         what: &'static str,
-        /// The system's word.
+        /// The system's error.
         error: io::Error,
     },
 }
@@ -90,7 +90,7 @@ impl Token {
     /// A new token.
     ///
     /// # Errors
-    /// The system's word when it has no random numbers.
+    /// The system's error when it has no random numbers.
     pub fn generate() -> io::Result<Self> {
         let mut bytes = [0; BYTES];
         let mut filled = 0;
@@ -113,7 +113,7 @@ impl Token {
         })?;
         let written = writeln!(file, "{}", self.reveal()).and_then(|()| file.sync_all());
         written.map_err(|error| {
-            // Half a token would only be in the way of the next try.
+            // Half a token would be in the way of the next attempt.
             let _ = directory.remove(NAME);
             TokenError::Io { path, what: "written", error }
         })
@@ -122,13 +122,13 @@ impl Token {
     /// Reads a token file: the token with which its reader proves who it is.
     ///
     /// # Errors
-    /// [`TokenError`], also when others than the user could have read or changed it.
+    /// [`TokenError`], also when other users could have read or changed it.
     pub fn read(path: &Path) -> Result<Self, TokenError> {
         Ok(Self::read_all(path)?.remove(0))
     }
 
-    /// Reads a token file: the first line is the token with which its reader proves who it is; another one,
-    /// while the token is changed, is believed, too.
+    /// Reads a token file. The first line is the token with which its reader proves who it is. While the
+    /// token is changed, a second line is accepted, too.
     ///
     /// # Errors
     /// As [`Token::read`].
@@ -136,7 +136,7 @@ impl Token {
         Self::read_from(&open(path, false)?, path)
     }
 
-    /// Reads the token file of a head's directory, in which no link belongs.
+    /// Reads the token file of a head's directory; a link in its place is refused.
     ///
     /// # Errors
     /// As [`Token::read`].
@@ -154,16 +154,16 @@ impl Token {
         Self::read_from(&file, &path)
     }
 
-    /// Reads the tokens in a file that is to be changed, and keeps others from changing it until what is
-    /// given besides is dropped.
+    /// Reads the tokens in a file that is to be changed, and keeps others from changing it until the returned
+    /// file is dropped.
     ///
     /// # Errors
-    /// [`TokenError::Changing`] when somebody else does; as [`Token::read`].
+    /// [`TokenError::Changing`] when another process is changing it; as [`Token::read`].
     pub fn hold(path: &Path) -> Result<(Vec<Self>, File), TokenError> {
         loop {
             let file = open(path, true)?;
             lock(&file, path)?;
-            // The one before may have put another file into its place between our opening and our lock.
+            // The process before may have replaced the file between our opening and our lock.
             let is_there = std::fs::metadata(path)
                 .is_ok_and(|there| file.metadata().is_ok_and(|ours| ours.ino() == there.ino()));
             if is_there {
@@ -172,8 +172,8 @@ impl Token {
         }
     }
 
-    /// Puts tokens into the place of what is in a file, whole or not at all. Gives the new file, which is
-    /// held as [`Token::hold`] does.
+    /// Replaces the tokens in a file, whole or not at all. Returns the new file, locked as by
+    /// [`Token::hold`].
     ///
     /// # Errors
     /// [`TokenError::Io`].
@@ -184,7 +184,7 @@ impl Token {
             let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished)?;
             file.write_all(text.as_bytes())?;
             file.sync_all()?;
-            // Before it can be found.
+            // Locked before it can be found.
             flock(&file, FlockOperation::NonBlockingLockExclusive)?;
             std::fs::rename(&unfinished, path)?;
             Ok(file)
@@ -240,12 +240,12 @@ impl fmt::Debug for Token {
     }
 }
 
-/// Opens a token file that somebody named; to be locked, too, if it is to be `changed`.
+/// Opens a token file whose path was given; to be locked, too, if it is to be `changed`.
 fn open(path: &Path, changed: bool) -> Result<File, TokenError> {
-    // Opened without waiting: a pipe in the token's place must not hold up a daemon.
+    // Opened without blocking: a pipe in the token's place must not hold up a daemon.
     let flags = i32::try_from(OFlags::NONBLOCK.bits()).expect("flags of open");
     let open = |write: bool| OpenOptions::new().read(true).write(write).custom_flags(flags).open(path);
-    // Some file systems of networks lock only what may be written.
+    // Some network file systems lock only files that are open for writing.
     let opened = if changed { open(true).or_else(|_| open(false)) } else { open(false) };
     let file = opened.map_err(|error| {
         let about = std::fs::metadata(path).ok();
@@ -255,8 +255,8 @@ fn open(path: &Path, changed: bool) -> Result<File, TokenError> {
     Ok(file)
 }
 
-/// Why a token file cannot be opened; what is there is known as far as it can be seen: whether it is a file,
-/// and whose.
+/// Why a token file cannot be opened. `there` is what is known of the entry: whether it is a file, and its
+/// owner.
 fn unreadable(path: &Path, error: io::Error, there: Option<(bool, u32)>) -> TokenError {
     let path = path.to_owned();
     let own = rustix::process::geteuid().as_raw();
@@ -277,7 +277,7 @@ fn lock(file: &File, path: &Path) -> Result<(), TokenError> {
     })
 }
 
-/// Of the file that is open, not of the path: that may lead elsewhere a moment later.
+/// Checks the open file, not the path, which may lead elsewhere a moment later.
 fn check(file: &File, path: &Path) -> Result<(), TokenError> {
     let path = path.to_owned();
     let metadata = match file.metadata() {

@@ -1,5 +1,5 @@
-//! Which certificates are believed. The library decides; this only finds the words when it says no, and the
-//! node in a certificate when it says yes.
+//! Which certificates are accepted. The library decides; this module only words its refusals, and reads the
+//! node from an accepted certificate.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub fn node_of(certificate: &CertificateDer<'_>) -> Option<NodeId> {
     nodes.next().is_none().then_some(node)
 }
 
-/// The cluster that a certificate says it is of. Nobody has proved that.
+/// The cluster that a certificate claims to be of; this is not proved.
 pub(super) fn claimed_cluster(certificate: &CertificateDer<'_>) -> Option<Fingerprint> {
     let certificate = webpki::EndEntityCert::try_from(certificate).ok()?;
     let issuer = certificate.issuer();
@@ -39,7 +39,7 @@ pub(super) fn claimed_cluster(certificate: &CertificateDer<'_>) -> Option<Finger
 pub struct OtherCluster {
     /// This cluster.
     pub ours: Fingerprint,
-    /// The cluster that the certificate says it is of; `None` if it says nothing that sooner understands.
+    /// The cluster that the certificate claims; `None` if sooner cannot read it.
     pub theirs: Option<Fingerprint>,
 }
 
@@ -75,7 +75,7 @@ fn explain(error: Error, certificate: &CertificateDer<'_>, ours: &Fingerprint) -
     }
 }
 
-/// What a process that dials believes.
+/// Checks of a process that dials.
 #[derive(Debug)]
 pub(super) struct Servers {
     verifier: Arc<WebPkiServerVerifier>,
@@ -125,7 +125,7 @@ impl ServerCertVerifier for Servers {
     }
 }
 
-/// What a process that was dialled believes.
+/// Checks of a process that was dialled.
 #[derive(Debug)]
 pub(super) struct Clients {
     verifier: Arc<dyn ClientCertVerifier>,
