@@ -196,7 +196,7 @@ fn start(mut node: NodeOptions, is_head: bool, membership: &Membership) -> Resul
 fn name_by_address(resources: &mut ResourceSet, address: IpAddr) {
     let local = resources.only(LOCAL_NODE);
     let amount = local.amount(LOCAL_NODE);
-    // The amount subtracted is all there is.
+    // Cannot fail: the amount is all there is.
     let _ = resources.subtract(&local);
     resources.add_one(&format!("node:{address}"), amount);
 }

@@ -84,8 +84,7 @@ pub enum End {
 struct Limited {
     group: Group,
     limit: Option<u64>,
-    /// How many processes the kernel had ended in the group, and how many requests it had refused, when the
-    /// limit was set.
+    /// Kills and refused requests that the kernel had counted in the group when the limit was set.
     counted: (u64, u64),
 }
 

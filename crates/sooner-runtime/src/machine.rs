@@ -119,8 +119,7 @@ impl Machine {
         self.places().into_iter().reduce(|a, b| if b.0.is_fuller_than(&a.0) { b } else { a })
     }
 
-    /// The place with the fewest bytes left: most likely it had run out before the memory that is left now
-    /// was freed.
+    /// The place with the fewest bytes left: most likely it had run out before those were freed.
     #[must_use]
     pub fn tightest(&self) -> Option<(Level, String)> {
         self.places().into_iter().min_by_key(|(level, _)| level.total.saturating_sub(level.used))

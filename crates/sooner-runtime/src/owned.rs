@@ -2,10 +2,9 @@
 //! and its locks.
 //!
 //! What is read there decides what code runs as this user. So a directory is opened once and its files are
-//! reached through that descriptor, even if another directory has its name by then ([`crate::private`]
-//! defines which directories count). A file counts if what was opened is a regular file, belongs to this
-//! user, and no other user may write to it. No link is followed, and no open waits: the name may be that of a
-//! pipe.
+//! reached through that descriptor, whatever has its name by then ([`crate::private`] defines which
+//! directories count). A file counts if what was opened is a regular file of this user to which no other user
+//! may write. No link is followed, and no open waits: the name may be that of a pipe.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -60,10 +59,9 @@ impl Directory {
 
     /// Opens a directory whose path anyone may have chosen, and makes it and its parents if they are missing.
     ///
-    /// The parents are checked, too: a user who may replace an entry of one of them decides which directory
-    /// this is. Each step goes from the directory that the step before opened, so the path cannot change
-    /// meanwhile. The walk begins at `trusted`, a directory that belongs to this user alone, if that is
-    /// above.
+    /// The parents are checked, too: a user who may replace an entry in one of them decides which directory
+    /// this is. Each step goes from the directory opened by the one before, so the path cannot change
+    /// meanwhile. The walk begins at `trusted`, a directory of this user alone, if that is above.
     ///
     /// # Errors
     /// A [`Fault`] inside of an `io::Error`; otherwise the system's error.

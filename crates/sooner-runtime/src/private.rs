@@ -171,8 +171,7 @@ fn fault_of(path: &Path, about: &rustix::fs::Stat, is_last: bool) -> Option<Stri
     (!is_ours).then(|| format!("group {} may write to {}", about.st_gid, path.display()))
 }
 
-/// Whether the file has an access list: then the group bits of its mode limit that list, and are not the
-/// group's rights.
+/// Whether a file has an access list: then the group bits of its mode are the mask of that list.
 fn has_access_list(path: &Path) -> bool {
     let length = rustix::fs::lgetxattr_query(path, "system.posix_acl_access");
     !matches!(length, Err(Errno::NODATA | Errno::OPNOTSUPP))

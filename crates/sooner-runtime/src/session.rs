@@ -1,6 +1,5 @@
-//! A node's directory, mode 0700, locked while the node's process lives. It is
-//! `<base>/sooner-<uid>/session-<pid>-<node>` if a driver hosts the node, `node-<pid>-<node>` if
-//! `sooner start` started it.
+//! A node's directory: `<base>/sooner-<uid>/session-<pid>-<node>` if a driver hosts the node,
+//! `node-<pid>-<node>` if `sooner start` did; mode 0700, locked while the node's process lives.
 //!
 //! The lock's file names the process that holds it: `<pid> <start time>`, as in `/proc/<pid>/stat`. A later
 //! start sees by the lock that a directory is stale: the kernel releases it when the process ends, in
@@ -83,8 +82,7 @@ impl SessionDirectory {
         }
     }
 
-    /// Whether the directory is still there: it may have been removed, and then no command finds the node any
-    /// more.
+    /// Whether the directory is still there: once it was removed, no command finds the node any more.
     #[must_use]
     pub fn is_there(path: &Path) -> bool {
         !matches!(fs::symlink_metadata(path.join("lock")), Err(error) if error.kind() == io::ErrorKind::NotFound)

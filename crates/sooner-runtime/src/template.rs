@@ -68,8 +68,7 @@ impl Template {
     pub fn new(socket: OwnedFd) -> rustix::io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &socket, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
-        // The end of the socket is not enough: a process that a driver forked may hold copies of its other
-        // end.
+        // The socket's end is not enough: processes that a driver forked may hold copies of it.
         let node = rustix::net::sockopt::socket_peercred(&socket)
             .and_then(|peer| rustix::process::pidfd_open(peer.pid, PidfdFlags::empty()))
             .ok();
@@ -216,8 +215,7 @@ impl Template {
         self.end_children();
     }
 
-    /// Kills the workers: the node's process, which otherwise would, is dead. Each worker leads its own
-    /// process group.
+    /// Kills the workers: the node's process, which would do it, is dead. Each leads a process group.
     fn end_children(&mut self) {
         for child in self.children.values() {
             let _ = rustix::process::kill_process_group(child.pid, Signal::KILL);

@@ -16,8 +16,7 @@ const RESERVE_MAX: u64 = 64;
 /// Where control groups are mounted.
 const GROUPS: &str = "/sys/fs/cgroup";
 
-/// Limits on the memory of a process: the field of `/proc/self/statm` with its use, and the text for
-/// messages.
+/// Limits on a process's memory: its field in `/proc/self/statm`, and the text for messages.
 const MEMORY: [(Resource, usize, &str, &str); 2] = [
     (Resource::As, 0, "may use {} bytes of address space", "-v"),
     (Resource::Data, 5, "may use {} bytes for data", "-d"),

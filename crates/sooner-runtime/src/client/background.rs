@@ -131,8 +131,7 @@ fn run(client: &Client) {
         client.step(|core, out| core.return_queued(out));
         let mut is_quiet = false;
         while !client.is_closed() && client.wanted.load(Ordering::Acquire) == 0 {
-            // Before the flush: a thread that adds a message after it sees that this thread must be woken for
-            // it.
+            // Before the flush: a thread that adds a message later sees that it must wake this thread.
             state.sleeps.store(is_quiet, Ordering::SeqCst);
             let has_sent = client.flush_now();
             let deadline = client.shared.lock().looks_next().map(|at| at.since(crate::clock::now()));

@@ -154,8 +154,7 @@ fn events_bytes(welcome: &Welcome) -> usize {
     usize::try_from(welcome.events_bytes.unwrap_or(0)).unwrap_or(usize::MAX)
 }
 
-/// What a process needs for a client. Taken before the greeting, because the node gives work to a process
-/// that has greeted it.
+/// What a process needs for a client. Taken before the greeting: a greeted node gives it work.
 struct Own {
     epoll: Arc<OwnedFd>,
     wake: OwnedFd,

@@ -264,8 +264,7 @@ impl Client {
 
     fn perform(&self, shared: &mut Shared, actions: &mut Actions) {
         if self.end_reason().is_some() {
-            // Tasks that fail without the node must not report that as a result: to others this process is
-            // dead.
+            // Tasks that fail without the node must not report a result: to others this process is dead.
             actions.retain(|action| !matches!(action, Action::Send { .. } | Action::Push { .. }));
         }
         for action in actions.drain(..) {

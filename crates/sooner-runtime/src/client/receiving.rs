@@ -1,5 +1,4 @@
-//! What happens with what was read: each message goes to its receiver, and lines that end or begin are
-//! recorded.
+//! What happens with what was read: messages go to their receivers, ends and new lines are recorded.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

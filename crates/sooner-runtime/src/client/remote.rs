@@ -174,8 +174,7 @@ impl Remotes {
         let Some(line) = self.lines.get_mut(&worker) else { return };
         line.is_dirty = false;
         if let Some(ending) = line.ended.as_mut().filter(|ending| ending.is_for_ever) {
-            // The node will not report the process dead. Each new request to it fails again for want of a
-            // route.
+            // The node will not report the process dead: each new request to it fails again as unreachable.
             ending.is_told = false;
             self.note_due(time);
         }
@@ -396,8 +395,7 @@ impl Remotes {
         let retained = line.wire.retained() as u64;
         self.retained = self.retained - line.retained + retained;
         line.retained = retained;
-        // The line has room again when half of what it may retain is acknowledged: not with each
-        // acknowledgement.
+        // The line has room again when half of its limit is acknowledged: not with each acknowledgement.
         let is_full =
             line.wire.is_full(self.retained) || (line.is_full && retained > LINK_BUFFER_BYTES_MAX as u64 / 2);
         if is_full != line.is_full {

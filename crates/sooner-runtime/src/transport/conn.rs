@@ -152,8 +152,7 @@ impl Conn {
         self.ended.as_ref()
     }
 
-    /// Updates the events to wait for: an encrypted connection may have to write in order to read, and vice
-    /// versa.
+    /// Updates the events to wait for: TLS may have to write in order to read, and vice versa.
     fn watch(&mut self, epoll: &OwnedFd) {
         let interest = self.stream.interest(self.outlet.waiting() > 0);
         if interest != self.interest {

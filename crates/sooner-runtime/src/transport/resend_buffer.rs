@@ -103,8 +103,7 @@ impl ResendBuffer {
     /// Bytes before this position are acknowledged and no longer needed.
     pub fn release(&mut self, position: u64) {
         self.released = self.offset(position).max(self.released);
-        // A peer may acknowledge bytes that were not sent on this connection: they need not be sent there any
-        // more.
+        // Bytes acknowledged before they were sent on this connection need not be sent there any more.
         self.cursor = self.cursor.max(self.released);
         if self.released == self.bytes.len() {
             self.base += self.released as u64;

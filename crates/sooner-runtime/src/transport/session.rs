@@ -1,11 +1,10 @@
 //! One end of a session between processes of different nodes: `sooner_protocol::session::Link` with bytes and
 //! sockets.
 //!
-//! Frames are appended to the retained bytes and leave over whichever connection the session uses; the layers
-//! above do not see how often it was cut. The reading half is a separate value ([`Reader`]), because in a
+//! Frames are appended to the retained bytes and leave over the session's current connection; the layers
+//! above do not see how often it was cut. The reading half is a value of its own ([`Reader`]), because in a
 //! client another thread may hold it; it does the handshake, without the owner's locks. Nothing here waits,
-//! makes connections or decides that a process is dead: [`Session::take_news`] lists what the owner has to
-//! do.
+//! connects or decides that a process is dead: [`Session::take_news`] lists what the owner has to do.
 //!
 //! A connection is identified by the token that its owner gave it, under which its events come.
 

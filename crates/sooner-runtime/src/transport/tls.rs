@@ -121,8 +121,7 @@ impl TlsStream {
     }
 
     fn new(socket: OwnedFd, machine: Machine, identity: &Identity) -> Self {
-        // A short message must not wait for the acknowledgement of the one before. Fails on sockets that are
-        // not TCP.
+        // A short message must not wait for the acknowledgement of the one before. Fails if not on TCP.
         let _ = rustix::net::sockopt::set_tcp_nodelay(&socket, true);
         super::dial::notice_silence(&socket);
         let _ = rustix::io::ioctl_fionbio(&socket, true);
@@ -383,9 +382,9 @@ impl State {
 
     fn on_error(&mut self, error: rustls::Error) {
         self.failure = Some(TlsFailure::of(error, &self.first, self.peer.is_some(), &self.cluster));
-        // The library has one more message for the peer, an alert. What the peer sent is ignored from now on,
-        // and the library must not be asked for more than it has to send: its state is about bytes that it
-        // does not get.
+        // The library has one more thing to say, to the peer. What the peer said is not looked at any more:
+        // the library must not be asked for more than it has to say, its notes are about bytes that it does
+        // not get.
         let mut sink = Sink { out: &mut [], filled: 0, spilled: &mut Vec::new() };
         let source = &mut { NOTHING };
         loop {
@@ -498,8 +497,7 @@ fn step<Data>(
             }
             return (discard, encrypted.map(|()| Step::Idle));
         }
-        // The connection is closed, or waits for the peer; data before the handshake is neither asked for nor
-        // accepted.
+        // Closed, or waiting for the peer; data before the handshake is neither requested nor accepted.
         _ => Step::Idle,
     };
     (discard, Ok(step))
