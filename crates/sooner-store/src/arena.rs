@@ -1,4 +1,4 @@
-//! Which part of a node's shared memory is in use: a best-fit allocator over byte ranges.
+//! Which parts of a node's shared memory are in use: a best-fit allocator over byte ranges.
 //!
 //! Among equally good gaps the lowest is taken, so that a program which frees and creates values of one size
 //! gets the same warm pages again. Freed neighbours are joined at once.
@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Blocks are multiples of this (bytes): a page, so that no two values share one.
+/// Blocks are multiples of this (bytes): a page, so that no two values share a page.
 const GRAIN: u64 = 4096;
 
 /// See the module.
@@ -66,7 +66,7 @@ impl Arena {
         Some(offset)
     }
 
-    /// Gives a block back. False when there is none at this offset.
+    /// Gives a block back. False if no block begins at this offset.
     pub fn free(&mut self, offset: u64) -> bool {
         let Some(length) = self.blocks.remove(&offset) else { return false };
         self.used -= length;
@@ -85,19 +85,19 @@ impl Arena {
         true
     }
 
-    /// Whether so many bytes at this offset are within the block that begins there.
+    /// Whether `bytes` bytes from this offset on are within the block that begins there.
     #[must_use]
     pub fn holds(&self, offset: u64, bytes: u64) -> bool {
         self.blocks.get(&offset).is_some_and(|length| bytes <= *length)
     }
 
-    /// Bytes of the block at this offset; none if there is none.
+    /// Bytes of the block at this offset; 0 if none begins there.
     #[must_use]
     pub fn length(&self, offset: u64) -> u64 {
         self.blocks.get(&offset).copied().unwrap_or(0)
     }
 
-    /// Length of the gap that begins at this offset; none if there is none.
+    /// Length of the gap that begins at this offset; 0 if none begins there.
     #[must_use]
     pub fn gap_at(&self, offset: u64) -> u64 {
         self.gaps.get(&offset).copied().unwrap_or(0)

@@ -1,5 +1,5 @@
-//! Blocks that a process keeps after freeing them, to create the next value in warm pages without asking the
-//! node.
+//! Blocks that a process keeps after freeing them, so that it can create the next value in warm pages without
+//! asking the node.
 //!
 //! Bounded by [`BLOCK_CACHE_BYTES`]; the oldest blocks go first. A block serves a value that needs at least
 //! half of it, so that at most half of the cached memory is wasted by reuse.
@@ -24,7 +24,7 @@ impl BlockCache {
         Self { limit: BLOCK_CACHE_BYTES.min(store_bytes / 16), ..Self::default() }
     }
 
-    /// The first of these sizes, as far as blocks of them are a small part of what is kept.
+    /// The longest prefix of these sizes whose blocks fit into half of the cache.
     #[must_use]
     pub fn within<'a>(&self, sizes: &'a [u64]) -> &'a [u64] {
         let mut left = self.limit / 2;
@@ -41,7 +41,7 @@ impl BlockCache {
         Some(block)
     }
 
-    /// Keeps a block. Gives the blocks that must go back to the node instead.
+    /// Keeps a block. Returns blocks that must go back to the node in exchange.
     pub fn put(&mut self, offset: u64, size: u64) -> Vec<u64> {
         self.blocks.push_back((offset, size));
         self.bytes += size;
@@ -60,7 +60,7 @@ impl BlockCache {
         self.blocks.iter().any(|(kept, _)| *kept == offset)
     }
 
-    /// Empties the cache.
+    /// Empties the cache; returns its blocks.
     pub fn clear(&mut self) -> Vec<u64> {
         self.bytes = 0;
         self.blocks.drain(..).map(|(offset, _)| offset).collect()

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 /// Values below this size (bytes) are copied by one thread: starting another costs about 30 us.
 const PARALLEL_BYTES: usize = 8 << 20;
 
-/// Threads that copy: to find out takes the reading of several files.
+/// How many threads copy. Determined once, because that reads several files.
 static THREADS: LazyLock<usize> =
     LazyLock::new(|| std::thread::available_parallelism().map_or(1, usize::from).min(4));
 

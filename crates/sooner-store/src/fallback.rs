@@ -1,9 +1,9 @@
-//! Memory in a file: for a value that is larger than the store, and for what is wanted while all of the store
-//! is in use and nothing of it can go to disk.
+//! Memory in a file: for a value that is larger than the store, and for values that come while all of the
+//! store is in use and none of it can go to disk.
 //!
-//! The file has no name and lies behind the memory of a node ([`crate::Mapping`]), in the first of the spill
-//! directories. The kernel brings its pages to the disk and back as it sees fit. So it is slower than the
-//! store and takes no memory that the machine cannot have back; it is the last resort before an error.
+//! The file has no name. It lies behind the memory of a node ([`crate::Mapping`]), in the first of the spill
+//! directories. The kernel moves its pages to the disk and back as it sees fit. So it is slower than the
+//! store and takes no memory that the machine cannot reclaim; it is the last resort before an error.
 //!
 //! The disk's bytes of a block are reserved when it is allocated and given back when it is freed. Invariant
 //! F1: every byte of every block is reserved, so that no process meets SIGBUS for want of a disk. It never
@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use crate::Arena;
 use crate::spill::{Directory, SpillError};
 
-/// No file is longer (bytes): what a process can map is bounded.
+/// The longest file (bytes): a process can map only so much.
 const FILE_BYTES_MAX: u64 = 1 << 42;
 const PAGE_BYTES: u64 = 4096;
 
@@ -32,8 +32,8 @@ pub struct FallbackFile {
 }
 
 impl FallbackFile {
-    /// Makes the file, as long as there is room on its disk, or as `max_bytes` says. `None` if its file
-    /// system cannot reserve bytes and give them back, or has no room.
+    /// Makes the file, as long as the room on its disk, or `max_bytes`. `None` if the file system cannot
+    /// reserve bytes and give them back, or has no room.
     ///
     /// # Errors
     /// [`SpillError`] when no file can be made there.
@@ -64,7 +64,7 @@ impl FallbackFile {
 
 const PUNCH: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
 
-/// Which parts of the file are whose, at offsets behind the memory.
+/// Which parts of the file are in use, at offsets behind the memory.
 #[derive(Debug)]
 pub struct Fallback {
     file: FallbackFile,
@@ -73,17 +73,17 @@ pub struct Fallback {
 }
 
 impl Fallback {
-    /// The file begins behind so many bytes of memory.
+    /// The file begins behind `start` bytes of memory.
     #[must_use]
     pub fn new(file: FallbackFile, start: u64) -> Self {
         let arena = Arena::new(start, file.bytes);
         Self { file, arena, start }
     }
 
-    /// Takes a block, all of whose bytes the disk has.
+    /// Takes a block and reserves all its bytes on the disk.
     ///
     /// # Errors
-    /// [`SpillError`] when it has not.
+    /// [`SpillError`] when they cannot be reserved.
     pub fn allocate(&mut self, bytes: u64) -> Result<u64, SpillError> {
         let rounded = Arena::rounded(bytes);
         let path = self.file.directory.path();
@@ -99,13 +99,13 @@ impl Fallback {
         Ok(offset)
     }
 
-    /// Gives a block back. False when there is none at this offset.
+    /// Gives a block back. False if no block begins at this offset.
     pub fn free(&mut self, offset: u64) -> bool {
         let length = self.arena.length(offset);
         if !self.arena.free(offset) {
             return false;
         }
-        // What cannot be given back now is reserved for the next block there.
+        // Bytes that cannot be given back now stay reserved for the next block there.
         let _ = fallocate(&self.file.file, PUNCH, offset - self.start, length);
         true
     }
@@ -116,7 +116,7 @@ impl Fallback {
         &self.arena
     }
 
-    /// Whether an offset is here.
+    /// Whether an offset is in the file.
     #[must_use]
     pub fn has(&self, offset: u64) -> bool {
         offset >= self.start

@@ -1,12 +1,12 @@
-//! The memory of another node of this machine, to be read only.
+//! Read-only access to the memory of another node on this machine.
 //!
-//! A value goes from one node to another here by one copy, without a socket between. The other node lends the
-//! bytes: it keeps them until it hears that they were taken. One that gives up waiting, because this process
-//! stood still for too long, says so in a cell of its memory before it changes anything. So what was copied
-//! counts only if the cell says afterwards what it said before, and a node that is gone changes nothing any
+//! A value goes from one node to another with one copy and without a socket. The other node, the lender,
+//! keeps the bytes until it learns that they were copied. A lender that gives up waiting, because this
+//! process stood still for too long, clears a cell of its memory before it changes the bytes. So the copy
+//! counts only if the cell has the same content after it as before; and a dead lender changes nothing any
 //! more.
 //!
-//! Nothing of the other node's is ever written, and nothing of it is read as anything but bytes.
+//! Nothing of the lender's memory is ever written, and it is only read as plain bytes.
 
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
@@ -20,16 +20,16 @@ use sooner_wire::limits::LENDING_CELLS;
 use crate::mapping::LENDING_AT;
 use crate::{Mapping, copy, huge};
 
-/// How the memory of a node is found by others of its machine.
+/// How other nodes of the machine find the memory of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Whereabouts {
-    /// A process that has it open.
+    /// A process that has the memory open.
     pub process: u32,
-    /// The number of its descriptor there.
+    /// The number of the descriptor in that process.
     pub descriptor: u32,
-    /// What it is recognised by.
+    /// The inode, by which the memory is recognised.
     pub inode: u64,
-    /// How much it is (bytes).
+    /// The size of the memory (bytes).
     pub bytes: u64,
 }
 
@@ -46,7 +46,7 @@ unsafe impl Send for ForeignMemory {}
 unsafe impl Sync for ForeignMemory {}
 
 impl Mapping {
-    /// How others find this memory, as long as its descriptor is open.
+    /// How other nodes find this memory, for as long as its descriptor is open.
     #[must_use]
     pub fn whereabouts(&self) -> Option<Whereabouts> {
         use std::os::fd::AsRawFd;
@@ -63,17 +63,17 @@ impl Mapping {
 }
 
 impl ForeignMemory {
-    /// Maps it.
+    /// Maps the memory.
     ///
     /// # Errors
-    /// The kernel's word; [`Errno::STALE`] if there is something else than what was told. The kernel opens it
-    /// to the same user only.
+    /// The kernel's error; [`Errno::STALE`] if something else is there than `at` describes. The kernel opens
+    /// it only for the same user.
     pub fn open(at: &Whereabouts) -> Result<Self, Errno> {
         let path = format!("/proc/{}/fd/{}", at.process, at.descriptor);
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let descriptor: OwnedFd = rustix::fs::open(path, flags, Mode::empty())?;
         let found = rustix::fs::fstat(&descriptor)?;
-        // What cannot shrink can be read without looking.
+        // Memory that cannot shrink can be read without further checks.
         let is_sealed =
             rustix::fs::fcntl_get_seals(&descriptor).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
         let is_it = found.st_ino == at.inode && u64::try_from(found.st_size) == Ok(at.bytes);
@@ -85,8 +85,8 @@ impl ForeignMemory {
         Ok(Self { start, length })
     }
 
-    /// Copies bytes to the whole of `to`. False if they are not within the memory, or were not lent any more
-    /// when the copy was made: then what is in `to` means nothing.
+    /// Copies bytes to the whole of `to`. False if they are not within the memory, or were no longer lent
+    /// when the copy was made: then the content of `to` is meaningless.
     #[must_use]
     pub fn read(&self, offset: u64, to: &mut [u8], cell: u32, lender: u64) -> bool {
         let end = offset.checked_add(to.len() as u64);

@@ -1,13 +1,13 @@
 //! Huge pages for a node's shared memory.
 //!
-//! A page of 2 MiB instead of 512 of 4 KiB: reserving, touching and giving back a large value take a fraction
-//! of the time, and whoever jumps about in one misses fewer translations of addresses. Kernels give shared
+//! With a page of 2 MiB instead of 512 of 4 KiB, reserving, touching and giving back a large value take a
+//! fraction of the time, and random access in it misses fewer address translations. Kernels give shared
 //! memory no huge pages by default (`/sys/kernel/mm/transparent_hugepage/shmem_enabled`), but make them of
-//! pages that are there when a process asks for it (`MADV_COLLAPSE`, Linux 6.1). So one page of each is
-//! reserved first, and the kernel adds the rest.
+//! pages that are there when a process asks for it (`MADV_COLLAPSE`, Linux 6.1). So one small page of each
+//! huge page is reserved first, and the kernel adds the rest.
 //!
-//! It never waits for huge pages: where the kernel has none, pages stay small, and it is left alone for a
-//! while.
+//! It never waits for huge pages: if the kernel has none, pages stay small, and the kernel is not asked again
+//! for a while.
 
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
@@ -15,16 +15,16 @@ use std::ptr::NonNull;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// Bytes of a huge page. Where they are larger the kernel refuses, and pages stay small.
+/// Bytes of a huge page. On machines with larger ones the kernel refuses, and pages stay small.
 pub const HUGE_BYTES: u64 = 2 << 20;
 
-/// After a refusal so many bytes are reserved in small pages: looking for huge ones takes the kernel time.
+/// How many bytes are reserved in small pages after a refusal: the kernel takes time to look for huge pages.
 const PAUSE_BYTES: u64 = 1 << 30;
 
-/// Maps all of a file where a huge page of it is one of memory: both begin at multiples of its size.
+/// Maps all of a file so that its huge pages are aligned in memory: both begin at multiples of their size.
 ///
 /// # Errors
-/// The kernel's word.
+/// The kernel's error.
 pub fn map(descriptor: impl AsFd, length: usize, protection: ProtFlags) -> Result<NonNull<u8>, Errno> {
     let huge = HUGE_BYTES as usize;
     let whole = length.checked_next_multiple_of(rustix::param::page_size());
@@ -51,10 +51,10 @@ pub fn map(descriptor: impl AsFd, length: usize, protection: ProtFlags) -> Resul
     NonNull::new(mapped.cast()).ok_or(Errno::FAULT)
 }
 
-/// Has the kernel make huge pages of a range of shared memory. Every one of them has to have a page there.
+/// Asks the kernel to make huge pages of a range of shared memory. Each must have at least one page there.
 ///
 /// # Errors
-/// The kernel's word; some of them may be huge then.
+/// The kernel's error; some of the pages may be huge then.
 ///
 /// # Safety
 /// The range is mapped.
@@ -66,20 +66,20 @@ pub unsafe fn collapse(start: *mut u8, length: usize) -> Result<(), Errno> {
     }
 }
 
-/// Whether it is worth while to ask for huge pages.
+/// Whether to ask the kernel for huge pages.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub enum Willing {
-    /// Nothing speaks against it.
+    /// Nothing speaks against asking.
     #[default]
     Yes,
-    /// There were none: not before so many bytes were reserved.
+    /// There were none: ask again after so many bytes were reserved.
     After(u64),
-    /// The kernel does not know them, or may not give us any.
+    /// The kernel does not support them, or may not give them to this process.
     Never,
 }
 
 impl Willing {
-    /// Whether to ask for huge pages for so many bytes.
+    /// Whether to ask for huge pages, when `bytes` are to be reserved.
     pub fn wants(&mut self, bytes: u64) -> bool {
         *self = match *self {
             Self::After(left) if left > bytes => Self::After(left - bytes),

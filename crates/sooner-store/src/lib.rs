@@ -1,11 +1,11 @@
-//! Where bytes lie: one node's shared-memory objects.
+//! The bytes of objects: one node's shared memory, and the files for what it has no room for.
 //!
-//! [`Mapping`] is the memory of a node as one process sees it, [`Arena`] decides which part is whose and
-//! [`Room`] that its pages are there (both in the node only), [`copy`] moves large values with several
-//! threads, [`Progress`] says how much of a value is there that is written part by part, [`ForeignMemory`]
-//! reads that of another node on this machine, [`BlockCache`] keeps blocks for reuse while their pages are
-//! warm, [`spill`] has the files for what has no room in memory, and [`FallbackFile`] is memory in a file.
-//! This room never sends a message and does not know what an object is.
+//! [`Mapping`] is the memory of a node as one process sees it. In the node only, [`Arena`] decides which part
+//! belongs to which block, and [`Room`] makes sure that the pages of blocks are there. [`copy`] moves large
+//! values with several threads, [`Progress`] records how much of a value is written, [`ForeignMemory`] reads
+//! the memory of another node on this machine, [`BlockCache`] keeps blocks for reuse while their pages are
+//! warm, [`spill`] has the files for objects without room in memory, and [`FallbackFile`] is memory in a
+//! file. This room never sends a message and does not know what an object is.
 
 mod arena;
 mod cache;

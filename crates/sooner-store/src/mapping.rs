@@ -1,17 +1,17 @@
 //! A node's shared memory, mapped into this process. The only place of the engine that hands out raw memory.
 //!
-//! The memory is a memfd: it has no name to leak or guess and is gone with its last holder. It is sealed
-//! against shrinking, so that no reader can meet SIGBUS by truncation. Every process of the node maps all of
-//! it; who may read or write which part follows from the protocol: a block is written by its creator before
-//! anyone hears of it and never after.
+//! The memory is a memfd: it has no name that could leak or be guessed, and is freed with its last holder. It
+//! is sealed against shrinking, so that no reader can meet SIGBUS by truncation. Every process of the node
+//! maps all of it. The protocol determines which process may read or write which part: a block is written by
+//! its creator before any other process learns of it, and never after.
 //!
-//! The first bytes are progress cells: one per process, in which it notes the task it began last. After a
-//! crash the node reads there which tasks were not begun, and while it lives what it runs ([`Begun`]). Behind
-//! them are lending cells, in which other nodes of this machine read whether what they are lent is still as
-//! it was ([`crate::ForeignMemory`]).
+//! The first bytes are progress cells, one per process, in which it records the task it began last. From
+//! these the node reads after a crash which tasks were not begun, and before that what each process runs
+//! ([`Begun`]). Behind them are lending cells, in which other nodes of this machine see whether the bytes
+//! lent to them are still unchanged ([`crate::ForeignMemory`]).
 //!
-//! Behind the memory there may be a file without a name ([`crate::FallbackFile`]): offsets go on there, so
-//! that a value in it is a value like any other for whoever reads it. No block lies in both.
+//! Behind the memory there may be a file without a name ([`crate::FallbackFile`]). Its offsets follow those
+//! of the memory, so that readers need not distinguish its values. No block lies in both.
 
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
@@ -28,26 +28,26 @@ use sooner_wire::{FunctionId, Started, TaskId, WorkerId};
 
 use crate::huge;
 
-/// Bytes of a task's name in a progress cell; the rest of a longer one is left out.
+/// Bytes of a task's name in a progress cell; longer names are cut.
 const CELL_NAME_BYTES: usize = 96;
-/// Bits before the length of the name: the task is executed again, and it is one of an actor.
+/// Bits below the length of the name: whether the task is retried, and whether it belongs to an actor.
 const ABOUT_BITS: u32 = 2;
-/// Words of one progress cell: owner and number of a task, its function, what is to be known of it, and its
-/// name.
+/// Words of one progress cell: owner and number of a task, its function, its flags and the length of its
+/// name, and the name.
 const CELL_WORDS: usize = 4 + CELL_NAME_BYTES / 8;
 /// Bytes of one progress cell.
 const CELL_BYTES: usize = CELL_WORDS * 8;
-/// Where the lending cells begin, each of eight bytes.
+/// The offset of the lending cells, of eight bytes each.
 pub(crate) const LENDING_AT: usize = PROGRESS_CELLS * CELL_BYTES;
 
-/// What a process says of the task that it began last.
+/// What the progress cell of a process tells of the task that it began last.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Begun {
     /// The task.
     pub task: TaskId,
-    /// What it calls; zero for calls of actors.
+    /// The function it calls; zero for calls of actors.
     pub function: FunctionId,
-    /// It is executed again if its node stops it because memory ran out.
+    /// The task is retried if its node stops it because memory ran out.
     pub is_retriable: bool,
     /// The beginning of its name.
     pub name: String,
@@ -78,24 +78,24 @@ pub enum MappingError {
 #[derive(Debug)]
 pub struct Mapping {
     memory: Region,
-    /// The file behind it.
+    /// The file behind the memory.
     fallback: Option<Region>,
 }
 
 /// Memory behind one descriptor, mapped twice.
 #[derive(Debug)]
 struct Region {
-    /// For creating values, and the cells.
+    /// For creating values, and for the cells.
     start: NonNull<u8>,
-    /// For reading them: write-protected, so that no reader can change a value for the others.
+    /// For reading values: write-protected, so that no reader can change a value for other processes.
     readable: NonNull<u8>,
     length: usize,
-    /// For passing it on and for private copies; `None` when the session is over.
+    /// For passing on and for private copies; `None` when the session is over.
     descriptor: Mutex<Option<Arc<OwnedFd>>>,
 }
 
 /// A value's bytes as memory of this process alone: pages are copied when they are first written to. The
-/// block must not be freed meanwhile, because pages that were not written to are still those of the block.
+/// block must not be freed meanwhile, because pages not yet written to are still those of the block.
 #[derive(Debug)]
 pub struct PrivateCopy {
     start: NonNull<u8>,
@@ -144,7 +144,7 @@ impl Region {
         Ok(Self { start, readable, length, descriptor: Mutex::new(Some(Arc::new(descriptor))) })
     }
 
-    /// From an offset on, which is inside.
+    /// The address of an offset, which must be inside.
     fn at(&self, offset: usize) -> *mut u8 {
         debug_assert!(offset <= self.length);
         // SAFETY: inside the mapping.
@@ -192,7 +192,7 @@ impl Mapping {
         Ok(Self { memory: Region::map(descriptor, total)?, fallback: None })
     }
 
-    /// With so many bytes of this file behind the memory.
+    /// Adds `bytes` bytes of this file behind the memory.
     ///
     /// # Errors
     /// [`MappingError`] when the kernel refuses.
@@ -206,13 +206,13 @@ impl Mapping {
         self.memory.descriptor.lock().clone()
     }
 
-    /// That of the file behind the memory, if there is one, until it is closed.
+    /// The descriptor of the file behind the memory, if there is one, until it is closed.
     #[must_use]
     pub fn fallback_descriptor(&self) -> Option<Arc<OwnedFd>> {
         self.fallback.as_ref()?.descriptor.lock().clone()
     }
 
-    /// Closes the descriptors; what is mapped stays.
+    /// Closes the descriptors; the memory stays mapped.
     pub fn close_descriptor(&self) {
         self.memory.descriptor.lock().take();
         if let Some(fallback) = &self.fallback {
@@ -220,7 +220,7 @@ impl Mapping {
         }
     }
 
-    /// The bytes of a sealed value, for this process to change. Nothing is copied before it is written to.
+    /// The bytes of a sealed value, for this process to change. Pages are copied when written to.
     ///
     /// # Errors
     /// [`MappingError`] when the kernel refuses.
@@ -250,7 +250,7 @@ impl Mapping {
         Ok(PrivateCopy { start, mapped, skip })
     }
 
-    /// The bytes of a sealed value, to be changed by the only one who knows it.
+    /// The bytes of a sealed value, to be changed by the only process that knows it.
     ///
     /// # Panics
     /// When the range is outside the memory.
@@ -260,10 +260,10 @@ impl Mapping {
         region.at(offset)
     }
 
-    /// Asks for huge pages for a range. Something of each of them has to be there.
+    /// Asks for huge pages for a range. Each must have at least one page there.
     ///
     /// # Errors
-    /// The kernel's word: it has none, or gives none to shared memory.
+    /// The kernel's error: it has no huge pages, or gives none to shared memory.
     ///
     /// # Panics
     /// When the range is outside the memory.
@@ -311,7 +311,7 @@ impl Mapping {
         unsafe { std::slice::from_raw_parts_mut(region.at(offset), length) }
     }
 
-    /// Where a range is: in which memory, and from which byte of it on.
+    /// The location of a range: the region, the offset in it, and the length.
     fn range(&self, offset: u64, length: u64) -> (&Region, usize, usize) {
         let end = offset.checked_add(length).expect("block range fits u64");
         let memory = self.total_bytes();
@@ -333,8 +333,7 @@ impl Mapping {
         unsafe { &*self.memory.at(at).cast() }
     }
 
-    /// Notes that a task begins: a few stores to this process's own lines of memory, and no call of the
-    /// system.
+    /// Records that a task begins: a few stores to this process's own cache lines, and no system call.
     #[inline]
     pub fn note_task(&self, cell: u32, spec: &TaskSpec) {
         let [_, _, function, about, name @ ..] = self.cell(cell);
@@ -352,7 +351,7 @@ impl Mapping {
         self.note_started(cell, spec.task);
     }
 
-    /// What the process of a cell runs, or ran last; `None` also when it begins another at this moment.
+    /// The task that a cell's process runs, or ran last; `None` also if another begins right now.
     #[must_use]
     pub fn begun(&self, cell: u32) -> Option<Begun> {
         let task = self.last_task(cell)?;
@@ -375,7 +374,7 @@ impl Mapping {
         number.store(task.number, Ordering::Release);
     }
 
-    /// What a process that has ended began last, if anything.
+    /// The task that a dead process began last, if any.
     #[must_use]
     pub fn last_started(&self, cell: u32) -> Option<Started> {
         let task = self.last_task(cell)?;
@@ -395,8 +394,8 @@ impl Mapping {
         unsafe { &*self.memory.at(at).cast::<AtomicU64>() }
     }
 
-    /// Begins to lend under a number that was never used before, not zero: gives the cell that says so, if
-    /// one is free.
+    /// Begins to lend under `lender`, a number that was never used before and is not zero. Returns the cell
+    /// that records this, if one is free.
     #[must_use]
     pub fn begin_lending(&self, lender: u64) -> Option<u32> {
         (0..LENDING_CELLS as u32).find(|cell| {
@@ -405,10 +404,10 @@ impl Mapping {
         })
     }
 
-    /// What was lent under the number of this cell may change from now on.
+    /// Ends lending: what was lent under the number of this cell may change from now on.
     pub fn end_lending(&self, cell: u32) {
-        // Whoever reads a later byte must also see that this was said: nothing that follows may be seen
-        // before it.
+        // A reader that sees a later byte must also see this store: no later write may become visible before
+        // it.
         self.lending_cell(cell).store(0, Ordering::SeqCst);
         std::sync::atomic::fence(Ordering::SeqCst);
     }

@@ -1,7 +1,7 @@
-//! Which pages of a node's shared memory are there: reserved from the machine, and not given back since.
+//! Which pages of a node's shared memory are resident: reserved from the machine, and not given back since.
 //!
-//! Pages stay when a block is freed, so that the next value is written to warm ones. It only keeps the books:
-//! what reserves and gives back is [`crate::Room`]. It never touches memory.
+//! Pages stay when a block is freed, so that the next value is written to warm ones. This is only the table:
+//! [`crate::Room`] reserves and gives back. It never touches memory.
 //!
 //! Invariant PG1: ranges do not overlap and do not touch, and their lengths sum up to the bytes that are
 //! counted.
@@ -11,19 +11,19 @@ use std::collections::BTreeMap;
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Pages {
-    /// Beginnings and ends.
+    /// The end of each resident range, by its beginning.
     ranges: BTreeMap<u64, u64>,
     bytes: u64,
 }
 
 impl Pages {
-    /// Bytes that are there.
+    /// Bytes that are resident.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The parts of a range that are there, in order.
+    /// The resident parts of a range, in order.
     #[must_use]
     pub fn present(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
         let before = self.ranges.range(..start).next_back().filter(|(_, until)| **until > start);
@@ -35,7 +35,7 @@ impl Pages {
             .collect()
     }
 
-    /// The parts of a range that are not there, in order.
+    /// The parts of a range that are not resident, in order.
     #[must_use]
     pub fn missing(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
         let mut missing = Vec::new();
@@ -52,7 +52,7 @@ impl Pages {
         missing
     }
 
-    /// All of a range is there from now on.
+    /// Records that all of a range is resident.
     pub fn add(&mut self, start: u64, end: u64) {
         self.bytes += self.missing(start, end).iter().map(|(from, until)| until - from).sum::<u64>();
         let (mut start, mut end) = (start, end);
@@ -70,7 +70,7 @@ impl Pages {
         self.ranges.insert(start, end);
     }
 
-    /// Nothing of a range is there from now on.
+    /// Records that nothing of a range is resident.
     pub fn remove(&mut self, start: u64, end: u64) {
         for (from, until) in self.present(start, end) {
             let (first, last) = self

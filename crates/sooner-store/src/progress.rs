@@ -1,9 +1,9 @@
-//! A value that is written part by part, by somebody who may have to stop at any time, and read meanwhile.
+//! A value that is written part by part, by a writer who may have to stop at any time, and read meanwhile.
 //!
-//! Bytes below the mark are there and never change; the mark never goes back. Parts may come in any order:
-//! the mark counts those that follow each other from the beginning. After [`Progress::close`] not a byte is
-//! written any more, so that the block can be freed at once: whoever closes waits for one copy of one part at
-//! most, never for a socket.
+//! All bytes below the mark are written and never change; the mark never goes back. Parts may come in any
+//! order: the mark is the end of the gapless run from the beginning. After [`Progress::close`] no byte is
+//! written any more, so the block can be freed at once. `close` waits for at most one copy of one part, never
+//! for a socket.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,14 +26,14 @@ pub struct Progress {
 #[derive(Debug, Default)]
 struct State {
     is_closed: bool,
-    /// Parts behind the mark: where each begins and ends. They neither overlap nor touch.
+    /// Parts beyond the mark: where each begins and ends. They neither overlap nor touch.
     ahead: BTreeMap<u64, u64>,
 }
 
 impl Progress {
-    /// Of a value of so many bytes in a block, the first `mark` of which are there.
+    /// A value of `length` bytes in a block, the first `mark` of which are written.
     ///
-    /// Nobody else may write to the block until [`Self::close`], nor read it beyond what is there.
+    /// No one else may write to the block until [`Self::close`], nor read it beyond what is written.
     ///
     /// # Panics
     /// When the value is not within the memory, or the mark not within the value.
@@ -44,15 +44,15 @@ impl Progress {
         Self { mapping, block, length, mark: mark.into(), state: Mutex::default() }
     }
 
-    /// Bytes from the beginning that are there.
+    /// How many bytes from the beginning on are written.
     #[must_use]
     pub fn mark(&self) -> u64 {
         self.mark.load(Ordering::Acquire)
     }
 
-    /// Where the bytes end that are there from `at` on without a gap, also behind the mark; `at` if there are
-    /// none. Like those below the mark they never change, but only until [`Self::close`]: what lies behind it
-    /// may be written again by another.
+    /// The end of the gapless run of written bytes from `at` on, also beyond the mark; `at` if there is none.
+    /// Like bytes below the mark they never change, but only until [`Self::close`]: after that another writer
+    /// may write those beyond the mark again.
     #[must_use]
     pub fn reached_from(&self, at: u64) -> u64 {
         let mark = self.mark();
@@ -64,19 +64,19 @@ impl Progress {
         part.filter(|end| *end > at).unwrap_or(at)
     }
 
-    /// Whether the whole value is there.
+    /// Whether the whole value is written.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.mark() == self.length
     }
 
-    /// Whether nothing is written any more. If so, what [`Self::mark`] says afterwards is the last word.
+    /// Whether writing has ended. If so, [`Self::mark`] no longer changes.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.state.lock().is_closed
     }
 
-    /// Writes a part. False if it was closed, or the part is not within the value or is there already.
+    /// Writes a part. False if writing has ended, or the part is not within the value or is written already.
     #[must_use]
     pub fn write(&self, at: u64, bytes: &[u8]) -> bool {
         self.write_with(at, bytes.len() as u64, |to| {
@@ -85,8 +85,8 @@ impl Progress {
         })
     }
 
-    /// Has a part written. It does not count if `fill` says that it is not what it should be; otherwise as
-    /// [`Self::write`].
+    /// Writes a part through `fill`. The part does not count if `fill` returns false, because the bytes are
+    /// not what they should be; otherwise as [`Self::write`].
     #[must_use]
     pub fn write_with(&self, at: u64, length: u64, fill: impl FnOnce(&mut [u8]) -> bool) -> bool {
         let Some(end) = at.checked_add(length).filter(|end| *end <= self.length) else { return false };
@@ -116,7 +116,7 @@ impl Progress {
 }
 
 impl State {
-    /// Notes a part, as one with those that it touches.
+    /// Records a part, joined with the parts that it touches.
     fn join(&mut self, begin: u64, mut end: u64) {
         if let Some(next) = self.ahead.remove(&end) {
             end = next;

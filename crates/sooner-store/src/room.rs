@@ -1,26 +1,26 @@
-//! The memory of a node's store: who has which block, and which pages are there for it.
+//! The memory of a node's store: which blocks are in use, and which of their pages are there.
 //!
-//! The limit counts here and nowhere else: a block is taken from it, in whole pages, when it is allocated,
-//! and given back when it is freed. Pages are reserved from the machine when the block they belong to is
-//! allocated, after a look at how much the machine has left: the kernel kills processes when it runs out,
-//! also for `fallocate`, so that its answer would come too late. Whoever is refused here gets an error; who
-//! has a block never meets SIGBUS. The kernel takes 0.1 to 0.4 s for a GiB, so that the pages of a large
-//! block are reserved in several rounds ([`STORE_RESERVE_BYTES`]), between which whoever wants it asks again.
+//! Only this module counts the store's limit: a block takes whole pages of it when allocated, and returns
+//! them when freed. Its pages are reserved from the machine when it is allocated, after a look at how much
+//! the machine has left: when memory runs out the kernel kills processes, also for `fallocate`, so its answer
+//! would come too late. Without enough memory the allocation fails; the holder of a block never meets SIGBUS.
+//! The kernel takes 0.1 to 0.4 s for a GiB, so the pages of a large block are reserved in several rounds
+//! ([`STORE_RESERVE_BYTES`]), and the caller asks again for each.
 //!
-//! Large blocks have huge pages where the kernel gives them ([`crate::huge`]), which takes a third of that
-//! time; so the rest of a block's last huge page is reserved with it.
+//! Large blocks have huge pages if the kernel gives them ([`crate::huge`]), which takes a third of that time;
+//! so the rest of a block's last huge page is reserved with it.
 //!
-//! Pages of freed blocks stay, because warm ones are several times as fast as fresh ones. What has not been
-//! in use for [`STORE_IDLE_NANOS`] goes back to the machine, but for [`STORE_WARM_BYTES`], and all of it at
-//! once when the machine is short of memory: a part at a time ([`STORE_RELEASE_BYTES`]), so that the node's
-//! loop is not held up.
+//! Pages of freed blocks stay, because warm ones are several times as fast as fresh ones. Pages that were not
+//! in use for [`STORE_IDLE_NANOS`] go back to the machine, except [`STORE_WARM_BYTES`], and all of them at
+//! once when the machine is short of memory: part by part ([`STORE_RELEASE_BYTES`]), so that the node's loop
+//! is not held up.
 //!
-//! Behind the memory there may be a file ([`FallbackFile`]), for what there is no room for; what is in it
-//! does not count here.
+//! Behind the memory there may be a file ([`FallbackFile`]), for values for which the memory has no room;
+//! blocks in the file do not count here.
 //!
-//! Between the two there may be spare memory, which takes pages only while a value is in it: for values that
-//! are read back while the disk is full, when nothing can make room for them. It is for one value of any
-//! size, or several that have a quarter of the capacity.
+//! Between the two there may be spare memory, which takes pages only while it holds a value: for values that
+//! are read back while the disk is full and nothing can make room for them. It takes one value of any size,
+//! or several that together have at most a quarter of the capacity.
 //!
 //! Invariant RM1: every page of every block is there. It never looks into a block.
 
@@ -39,30 +39,30 @@ use crate::pages::Pages;
 use crate::spill::SpillError;
 use crate::{Arena, FallbackFile, Mapping};
 
-/// The least that is reserved (bytes).
+/// The unit of reservation (bytes).
 const PAGE_BYTES: u64 = 4096;
-/// Several values in spare memory have such a part of the capacity together.
+/// Several values in spare memory may together have one part in so many of the capacity.
 const SPARE_PART: u64 = 4;
 
-/// Says how many bytes the machine, or the control group, could still give.
+/// Returns how many bytes the machine, or the control group, could still give.
 pub type Available = Box<dyn Fn() -> u64 + Send>;
 
-/// Why there is no block.
+/// Why no block was allocated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoBlock {
     /// No gap is large enough.
     NoGap,
-    /// The machine has no memory for its pages. It had so much left (bytes).
+    /// The machine has no memory for the pages. It had so much left (bytes).
     Shortage(u64),
-    /// Some of its pages are there now: the next [`Room::allocate`] for as much goes on from there.
+    /// Some of the pages are there now: the next [`Room::allocate`] of the same size continues from there.
     Reserving,
 }
 
-/// How many pages of a range are there after a round.
+/// How many pages of a range are there after one round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Populated {
     All,
-    /// As many as one round may add.
+    /// As many as one round may add, but not all.
     Part,
     /// The machine refused.
     Refused,
@@ -74,9 +74,9 @@ pub struct Room {
     pages: Pages,
     mapping: Arc<Mapping>,
     available: Available,
-    /// The most that was in use in this period and in the one before it.
+    /// The most bytes that were in use in this period and in the one before it.
     peaks: [u64; 2],
-    /// When this period ends (nanoseconds), if it is to be looked at.
+    /// When this period ends (nanoseconds); `None` if no end is set.
     ends: Option<u64>,
     huge: Willing,
     fallback: Option<Fallback>,
@@ -107,14 +107,14 @@ impl Room {
         }
     }
 
-    /// With a file behind the memory, which the mapping has, too.
+    /// Adds a file behind the memory, which the mapping must have, too.
     #[must_use]
     pub fn with_fallback(self, file: Option<FallbackFile>) -> Self {
         let start = self.mapping.total_bytes();
         Self { fallback: file.map(|file| Fallback::new(file, start)), ..self }
     }
 
-    /// With spare memory, as far as the mapping goes on behind the capacity.
+    /// Adds spare memory: the part of the mapping beyond the capacity.
     #[must_use]
     pub fn with_spare(self) -> Self {
         let start = (Mapping::header_bytes() + self.capacity()).next_multiple_of(PAGE_BYTES);
@@ -122,8 +122,8 @@ impl Room {
         Self { spare: (bytes > 0).then(|| Arena::new(start, bytes)), ..self }
     }
 
-    /// Takes a block of the spare memory. `None` if there is none, too much of it is in use, or the machine
-    /// has no memory.
+    /// Takes a block of the spare memory. `None` if there is no spare memory, too much of it is in use, or
+    /// the machine has no memory.
     pub fn allocate_spare(&mut self, bytes: u64) -> Option<u64> {
         let capacity = self.capacity();
         let rounded = Arena::rounded(bytes);
@@ -158,10 +158,10 @@ impl Room {
         self.spare.is_some() && offset >= start && offset < self.mapping.total_bytes()
     }
 
-    /// Takes a block with all its pages.
+    /// Takes a block and makes all its pages resident.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Why no block was allocated.
     pub fn allocate(&mut self, bytes: u64) -> Result<u64, NoBlock> {
         let offset = self.arena.allocate(bytes).ok_or(NoBlock::NoGap)?;
         let reserved = self.reserve(offset, offset + Arena::rounded(bytes));
@@ -179,7 +179,7 @@ impl Room {
     /// Takes a block in the file. `None` if there is no file.
     ///
     /// # Errors
-    /// Why the disk does not have it.
+    /// Why the disk cannot reserve the block.
     pub fn allocate_in_file(&mut self, bytes: u64) -> Option<Result<u64, SpillError>> {
         Some(self.fallback.as_mut()?.allocate(bytes))
     }
@@ -190,7 +190,7 @@ impl Room {
         self.fallback.as_ref().is_some_and(|fallback| fallback.has(offset))
     }
 
-    /// The bytes that a block has in memory: none, if it is in the file.
+    /// How many bytes of a block are in memory: 0 if it is in the file.
     #[must_use]
     pub fn length_in_memory(&self, offset: u64) -> u64 {
         if self.is_in_file(offset) { 0 } else { self.length(offset) }
@@ -202,7 +202,7 @@ impl Room {
         self.fallback.as_ref().map_or(0, |fallback| fallback.arena().used())
     }
 
-    /// Gives a block back. False when there is none at this offset.
+    /// Gives a block back. False if no block begins at this offset.
     pub fn free(&mut self, offset: u64) -> bool {
         if self.is_spare(offset) {
             return self.free_spare(offset);
@@ -213,7 +213,7 @@ impl Room {
         }
     }
 
-    /// Where a block would be.
+    /// The arena to which an offset belongs.
     fn arena_of(&self, offset: u64) -> &Arena {
         match (&self.fallback, &self.spare) {
             (Some(fallback), _) if fallback.has(offset) => fallback.arena(),
@@ -246,7 +246,7 @@ impl Room {
         self.arena.capacity()
     }
 
-    /// Bytes whose pages are there.
+    /// Bytes whose pages are resident.
     #[must_use]
     pub fn resident(&self) -> u64 {
         self.pages.bytes()
@@ -262,7 +262,7 @@ impl Room {
         Some(*self.ends.get_or_insert(now.saturating_add(STORE_IDLE_NANOS)))
     }
 
-    /// Gives back to the machine what it is time for.
+    /// Returns idle pages to the machine if this period has ended.
     pub fn attend(&mut self, now: u64) {
         if self.ends.is_none_or(|ends| now < ends) {
             return;
@@ -272,7 +272,7 @@ impl Room {
         let too_much = self.pages.bytes().saturating_sub(kept);
         self.release(too_much.min(STORE_RELEASE_BYTES));
         if too_much > STORE_RELEASE_BYTES {
-            // The rest goes in the next rounds of the loop, between which others have their turn.
+            // The rest follows in the next rounds of the loop, between which other work has its turn.
             self.ends = Some(now);
         } else {
             self.peaks = [self.arena.used(), self.peaks[0]];
@@ -280,7 +280,7 @@ impl Room {
         }
     }
 
-    /// Has all pages of a range there, or says why they are not.
+    /// Makes all pages of a range resident, or returns why they are not.
     fn reserve(&mut self, start: u64, end: u64) -> Result<(), NoBlock> {
         if self.pages.missing(start, end).is_empty() {
             return Ok(());
@@ -295,7 +295,7 @@ impl Room {
             return Ok(());
         }
         if !self.fits(start, end, available) {
-            // What is given back now, the machine has for the next attempt.
+            // Pages that are returned now are available to the machine for the next attempt.
             let gives_back = self.release(STORE_RESERVE_BYTES) > 0;
             return Err(if gives_back { NoBlock::Reserving } else { NoBlock::Shortage(available) });
         }
@@ -314,15 +314,15 @@ impl Room {
         missing.saturating_add(STORE_SPARE_BYTES) <= available
     }
 
-    /// What is reserved behind a range, if it is free: small values are many, and a look at the machine reads
-    /// several files; and the rest of the last huge page of a large one.
+    /// How much to reserve behind a range, if that is free. For small values: more, because they are many and
+    /// each look at the machine reads several files. For a large one: the rest of its last huge page.
     fn ahead(&self, start: u64, end: u64) -> u64 {
         let for_others = (start + STORE_EXTENT_BYTES).saturating_sub(end);
         let whole = if end - start < HUGE_BYTES { 0 } else { end.next_multiple_of(HUGE_BYTES) - end };
         for_others.max(whole).min(self.arena.gap_at(end))
     }
 
-    /// Has pages of a range there, as many as one round may.
+    /// Makes pages of a range resident, as many as one round may.
     fn populate(&mut self, start: u64, end: u64) -> Populated {
         let mut left = STORE_RESERVE_BYTES;
         for (from, until) in self.pages.missing(start, end) {
@@ -331,7 +331,7 @@ impl Room {
                 if left == 0 {
                     return Populated::Part;
                 }
-                // A part at a time: a signal makes the kernel begin anew with the call.
+                // In parts: after a signal the kernel begins the call anew.
                 let length = up_to_huge_pages(at, STORE_RELEASE_BYTES.min(until - at).min(left));
                 if !self.make_huge(at, length) && self.fallocate(FallocateFlags::empty(), at, length).is_err()
                 {
@@ -346,13 +346,13 @@ impl Room {
         Populated::All
     }
 
-    /// Has huge pages for a range there of which nothing is. False if there are none.
+    /// Makes huge pages for a range of which no page is resident. False if there are none.
     fn make_huge(&mut self, start: u64, length: u64) -> bool {
         if !is_of_huge_pages(start, length) || !self.huge.wants(length) {
             return false;
         }
         for page in (start..start + length).step_by(HUGE_BYTES as usize) {
-            // Reserved and not just touched: without memory this is an answer, and no signal.
+            // Reserved, not just touched: without memory this returns an error instead of raising a signal.
             if self.fallocate(FallocateFlags::empty(), page, PAGE_BYTES).is_err() {
                 return false;
             }
@@ -361,8 +361,8 @@ impl Room {
         answer.inspect_err(|error| self.huge.refused(*error)).is_ok()
     }
 
-    /// Gives pages of gaps back, at most so many bytes: the last ones first, because blocks are taken from
-    /// the front. How many it were.
+    /// Returns at most `bytes` of the pages of gaps, the last ones first, because blocks are taken from the
+    /// front. Returns how many bytes that was.
     fn release(&mut self, bytes: u64) -> u64 {
         let mut left = bytes;
         let gaps: Vec<(u64, u64)> = self.arena.gaps().rev().collect();
@@ -398,8 +398,8 @@ impl Room {
     }
 }
 
-/// Of a range that begins there: what lies before its first whole huge page, or all its whole ones; or all,
-/// if it has none.
+/// The first part of a range: the part before its first whole huge page, or all its whole huge pages; or the
+/// whole range, if it has none.
 fn up_to_huge_pages(start: u64, length: u64) -> u64 {
     let first = start.next_multiple_of(HUGE_BYTES);
     let last = (start + length) / HUGE_BYTES * HUGE_BYTES;

@@ -1,24 +1,24 @@
-//! Memory for bytes between a file and what has no page of its own: headers, the last page of an object,
+//! Buffers between a file and bytes that do not fill pages of their own: headers, the last page of an object,
 //! ranges that begin anywhere.
 //!
-//! Direct I/O takes whole pages only. Buffers are kept, because touching fresh memory costs more than copying
-//! through it; as many as are useful at a time, however many threads there have been.
+//! Direct I/O takes whole pages only. Buffers are kept for reuse, because touching fresh memory costs more
+//! than copying through it; not more than are useful at a time, however many threads there were.
 
 use parking_lot::Mutex;
 
 use super::format::BLOCK_BYTES;
 
-/// What is written or read by one call (bytes): enough that the disk is busy with several requests, little
+/// How much one call writes or reads (bytes): enough to keep the disk busy with several requests, little
 /// beside an object.
 pub const PIECE_BYTES: usize = 4 << 20;
 
-/// Buffers that are kept for the next one who needs one: those of as many threads as a disk is kept busy by.
+/// How many buffers are kept: one for each of as many threads as keep a disk busy.
 const KEPT_MAX: usize = 4;
 
 /// Bytes of a buffer: a piece and the header before it.
 const BUFFER_BYTES: usize = PIECE_BYTES + BLOCK_BYTES as usize;
 
-/// Memory that begins with a page.
+/// Memory that begins at a page boundary.
 #[derive(Debug)]
 pub struct Buffer {
     memory: Vec<u8>,
@@ -28,18 +28,18 @@ pub struct Buffer {
 impl Buffer {
     fn new() -> Self {
         let memory = vec![0; BUFFER_BYTES + BLOCK_BYTES as usize];
-        // The memory of a vector that is not changed in length stays where it is.
+        // The memory of a vector stays where it is while its length does not change.
         let start = memory.as_ptr().align_offset(BLOCK_BYTES as usize);
         Self { memory, start }
     }
 
-    /// All of it.
+    /// The whole buffer.
     pub fn bytes(&mut self) -> &mut [u8] {
         &mut self.memory[self.start..self.start + BUFFER_BYTES]
     }
 }
 
-/// Whether direct I/O takes this memory as it is.
+/// Whether direct I/O can take this memory as it is.
 pub fn is_aligned(bytes: &[u8]) -> bool {
     let block = BLOCK_BYTES as usize;
     bytes.as_ptr().align_offset(block) == 0 && bytes.len().is_multiple_of(block)
@@ -52,7 +52,7 @@ pub struct Buffers {
 }
 
 impl Buffers {
-    /// Lends a buffer to `work`. What is in it is left from others.
+    /// Lends a buffer to `work`, with old content.
     pub fn with<T>(&self, work: impl FnOnce(&mut [u8]) -> T) -> T {
         let kept = self.kept.lock().pop();
         let mut buffer = kept.unwrap_or_else(Buffer::new);

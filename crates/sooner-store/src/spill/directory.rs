@@ -1,8 +1,8 @@
-//! A directory for spill files: makes files without a name in it.
+//! A directory for spill files: makes files without a name.
 //!
-//! Where the file system cannot do that (`O_TMPFILE`), a file has a name for a moment, between being made and
-//! being unlinked. What a process killed in that moment left, an empty file, the next one that uses the
-//! directory removes.
+//! If the file system cannot do that (`O_TMPFILE`), a file has a name for a moment, between being made and
+//! being unlinked. A process that is killed in that moment leaves an empty file, which the next process that
+//! uses the directory removes.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -14,12 +14,12 @@ use super::buffer::Buffers;
 use super::error::{CREATE, SpillError};
 use super::format::BLOCK_BYTES;
 
-/// What stays free on a file system for other programs: one part in so many of it, and no more than so many
-/// bytes.
+/// How much of a file system stays free for other programs: one part in `KEPT_PART` of it, at most
+/// `KEPT_BYTES_MAX` bytes.
 const KEPT_PART: u64 = 20;
 const KEPT_BYTES_MAX: u64 = 1 << 30;
 
-/// How the names begin that files have for a moment.
+/// The prefix of the names that files have for a moment.
 const PREFIX: &str = ".sooner-spill-";
 
 /// See the module.
@@ -28,19 +28,19 @@ pub struct Directory {
     path: PathBuf,
     /// Whether files are made without a name.
     is_nameless: bool,
-    /// Whether bytes pass the page cache by.
+    /// Whether bytes bypass the page cache.
     is_direct: bool,
 }
 
 impl Directory {
-    /// Looks at a directory: which ways of making and writing files it has.
+    /// Opens a directory, and finds out how files can be made and written in it.
     ///
     /// # Errors
-    /// [`SpillError`] if not even a block can be written there.
+    /// [`SpillError`] if not even one block can be written there.
     pub fn open(path: &Path) -> Result<Self, SpillError> {
         let buffers = &Buffers::default();
         let error = |source| SpillError::of(source, path, "look at what is", 0);
-        // Whatever directory the process changes to later.
+        // An absolute path, in case the process changes its directory later.
         let whole = std::path::absolute(path).map_err(|_| error(Errno::NOENT))?;
         let stat = rustix::fs::stat(&whole).map_err(error)?;
         if !rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir() {
@@ -59,7 +59,7 @@ impl Directory {
         for (is_nameless, is_direct) in [(true, true), (true, false), (false, true), (false, false)] {
             match self.try_way(is_nameless, is_direct, buffers) {
                 Ok(()) => return Ok((is_nameless, is_direct)),
-                // Not this way: EISDIR comes from kernels, EINVAL from file systems that do not know it.
+                // This way fails: EISDIR comes from kernels, EINVAL from file systems that do not know it.
                 Err(source @ (Errno::INVAL | Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT)) => {
                     last = source
                 }
@@ -74,7 +74,7 @@ impl Directory {
         buffers.with(|bytes| rustix::io::pwrite(&file, &bytes[..BLOCK_BYTES as usize], 0)).map(|_| ())
     }
 
-    /// Makes a file that nobody else can find.
+    /// Makes a file that no other process can find.
     ///
     /// # Errors
     /// [`SpillError`].
@@ -83,7 +83,7 @@ impl Directory {
         made.map_err(|source| SpillError::of(source, &self.path, CREATE, 0))
     }
 
-    /// The same for one that is mapped: through the page cache.
+    /// Like [`Self::create`], for a file to be mapped: it goes through the page cache.
     ///
     /// # Errors
     /// [`SpillError`].
@@ -105,25 +105,25 @@ impl Directory {
         let name = self.path.join(format!("{PREFIX}{:016x}", u64::from_le_bytes(random)));
         let file = rustix::fs::open(&name, flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW, mode)?;
         match rustix::fs::unlink(&name) {
-            // Somebody took it for left behind.
+            // Another process took the file for one that was left behind.
             Ok(()) | Err(Errno::NOENT) => Ok(file),
             Err(source) => Err(source),
         }
     }
 
-    /// Looks whether so many bytes may be written to a file here: a disk that is full harms every program
-    /// that uses it. How many more may be (bytes).
+    /// Checks that `bytes` may be written to a file here: a full disk harms every program that uses it.
+    /// Returns how many more may be written (bytes).
     ///
     /// # Errors
     /// [`SpillError::NearlyFull`].
     pub fn check_room(&self, file: &OwnedFd, bytes: u64) -> Result<u64, SpillError> {
-        // What does not say how large it is says so when it is full.
+        // A file system that does not report its size reports an error when it is full.
         let Some((free, kept)) = free_and_kept(file) else { return Ok(u64::MAX) };
         self.check_left(free, kept, bytes)
     }
 
-    /// The same for what another file is rewritten to. It may take half of what stays free, for as long as
-    /// both are there: otherwise a disk that is full of what is dead would stay so.
+    /// Like [`Self::check_room`], for the target of a rewrite. It may take half of what stays free while both
+    /// files exist: otherwise a disk full of dead objects would stay full.
     ///
     /// # Errors
     /// [`SpillError::NearlyFull`].
@@ -141,22 +141,22 @@ impl Directory {
         })
     }
 
-    /// How much may be written to a file here (bytes), if nobody else writes.
+    /// How much may be written to a file here (bytes), if no other program writes.
     pub fn room(&self, file: &OwnedFd) -> u64 {
         free_and_kept(file).map_or(u64::MAX, |(free, kept)| free.saturating_sub(kept))
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether bytes pass the page cache by: then only whole blocks of aligned memory are written and read.
+    /// Whether bytes bypass the page cache: then only whole blocks of aligned memory are written and read.
     pub fn is_direct(&self) -> bool {
         self.is_direct
     }
 
-    /// As on a file system that can neither make files without a name nor pass the page cache by.
+    /// Behaves like a file system that can neither make files without a name nor bypass the page cache.
     #[cfg(test)]
     pub fn make_plain(&mut self) {
         self.is_nameless = false;
@@ -164,19 +164,19 @@ impl Directory {
     }
 }
 
-/// What is left on a file's file system (bytes), and what of it stays free. `None` if it does not say.
+/// How much is free on a file's file system (bytes), and how much of it must stay so. `None` if not reported.
 fn free_and_kept(file: &OwnedFd) -> Option<(u64, u64)> {
     let stat = rustix::fs::fstatvfs(file).ok().filter(|stat| stat.f_blocks > 0)?;
     let all = stat.f_blocks.saturating_mul(stat.f_frsize);
     Some((stat.f_bavail.saturating_mul(stat.f_frsize), (all / KEPT_PART).min(KEPT_BYTES_MAX)))
 }
 
-/// Removes what was left. Of a living process it can only be a file that it is about to unlink itself.
+/// Removes files that were left. A living process loses only a file that it is about to unlink itself.
 fn remove_left(directory: &Path) {
     let Ok(entries) = std::fs::read_dir(directory) else { return };
     for entry in entries.flatten() {
         if entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes()) {
-            // What cannot be removed is empty and harms nobody.
+            // A file that cannot be removed is empty and does no harm.
             let _ = std::fs::remove_file(entry.path());
         }
     }

@@ -1,4 +1,4 @@
-//! What can go wrong with spill files, told to the person whose disk it is.
+//! Errors of spill files, worded for the person whose disk it is.
 
 use std::path::{Path, PathBuf};
 
@@ -6,8 +6,8 @@ use rustix::io::Errno;
 
 use super::SpillPlace;
 
-/// Why bytes could not be spilled or brought back. Nothing of it is fatal: an object that was not written is
-/// still in memory, and one that cannot be read is made again where its task is known.
+/// Why bytes could not be spilled or read back. No error is fatal: an object that was not written is still in
+/// memory, and one that cannot be read is made again if its lineage is known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SpillError {
     /// The file system has no room (`ENOSPC`), or the user has used up a quota (`EDQUOT`).
@@ -16,27 +16,27 @@ pub enum SpillError {
              Free some space there, or name directories on larger disks with spill_directories"
     )]
     Full {
-        /// Where.
+        /// The directory.
         directory: PathBuf,
         /// How many bytes were to be written there.
         bytes: u64,
-        /// The kernel's word.
+        /// The kernel's error.
         source: Errno,
     },
-    /// What is left on the file system stays free for other programs.
+    /// The bytes left on the file system must stay free for other programs.
     #[error(
         "the spill directory {directory} has no room for {bytes} bytes: of the {free} bytes left there {kept} stay free for other \
              programs. The object was not spilled. Free some space there, or name directories on larger disks with \
              spill_directories"
     )]
     NearlyFull {
-        /// Where.
+        /// The directory.
         directory: PathBuf,
         /// How many bytes were to be written there.
         bytes: u64,
-        /// What is left (bytes).
+        /// Bytes that are free.
         free: u64,
-        /// What stays free (bytes).
+        /// Bytes that must stay free.
         kept: u64,
     },
     /// The bytes on the disk are not those that were written.
@@ -44,11 +44,11 @@ pub enum SpillError {
              Expected the bytes that were written. The disk or its driver loses data: look at the kernel's log, or name another disk \
              with spill_directories", .place.length, .place.offset, .place.file)]
     Corrupt {
-        /// Where.
+        /// The directory.
         directory: PathBuf,
-        /// Which object.
+        /// The place of the object.
         place: SpillPlace,
-        /// What is there instead.
+        /// What is wrong there.
         damage: Damage,
     },
     /// The directory, or the disk below it, was removed.
@@ -57,9 +57,9 @@ pub enum SpillError {
              Create it (it is used again as soon as it is there), or name another one with spill_directories"
     )]
     Gone {
-        /// Where.
+        /// The directory.
         directory: PathBuf,
-        /// The kernel's word.
+        /// The kernel's error.
         source: Errno,
     },
     /// It is not a directory, or no file may be made there.
@@ -68,9 +68,9 @@ pub enum SpillError {
              on a file system that is not read-only. Change its permissions, or name another one with spill_directories"
     )]
     Refused {
-        /// Where.
+        /// The directory.
         directory: PathBuf,
-        /// The kernel's word.
+        /// The kernel's error.
         source: Errno,
     },
     /// The process (`EMFILE`) or the machine (`ENFILE`) has no file descriptors left.
@@ -80,16 +80,16 @@ pub enum SpillError {
         sooner_wire::limits::SPILL_FILES_MAX
     )]
     Descriptors {
-        /// Where.
+        /// The directory.
         directory: PathBuf,
-        /// The kernel's word.
+        /// The kernel's error.
         source: Errno,
     },
     /// The file was deleted, or never written.
     #[error("spill file {} is not there, in which an object of {} bytes was expected: it was deleted, or nothing was ever \
              written to it. This is a defect of sooner", .place.file, .place.length)]
     NoFile {
-        /// What was asked for.
+        /// The place of the object.
         place: SpillPlace,
     },
     /// Bytes were asked for, or given, that the object does not have.
@@ -102,28 +102,28 @@ pub enum SpillError {
         /// How many.
         bytes: u64,
     },
-    /// Another word of the kernel, such as that of a failing disk.
+    /// Another error of the kernel, such as that of a failing disk.
     #[error(
         "cannot {doing} in the spill directory {directory}: {source}. Look at the kernel's log for the disk's state, or name another \
              one with spill_directories"
     )]
     Other {
-        /// Where.
+        /// The directory.
         directory: PathBuf,
         /// What was tried.
         doing: &'static str,
-        /// The kernel's word.
+        /// The kernel's error.
         source: Errno,
     },
-    /// The session ends, so that nobody wants it.
+    /// The session ends, so the result is no longer wanted.
     #[error("nothing is spilled or read back any more: the session ends")]
     Ending,
-    /// There has to be one directory at least.
+    /// No directory was named; at least one is needed.
     #[error("no spill directory was named. Expected one at least in spill_directories")]
     NoDirectory,
 }
 
-/// What is there instead of a spilled object.
+/// What is wrong with a spilled object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
     /// The file ends before the object.
@@ -134,13 +134,13 @@ pub enum Damage {
         /// Bytes expected.
         expected: u64,
     },
-    /// It does not begin as a record does.
+    /// No record begins there.
     #[error("no record begins there")]
     NoHeader,
-    /// It begins as a record of another version.
+    /// The record is of another version of the format.
     #[error("the record has version {found} of the format, not {expected}")]
     Version {
-        /// What it has.
+        /// The version of the record.
         found: u32,
         /// What this sooner writes.
         expected: u32,
@@ -148,19 +148,19 @@ pub enum Damage {
     /// The header's checksum is wrong.
     #[error("the checksum of its header is wrong")]
     Header,
-    /// The header is whole, but of something else.
+    /// The header is intact, but that of another object or place.
     #[error("the record there is that of another object or place")]
     OtherObject,
     /// A chunk's checksum is wrong.
     #[error("the checksum of chunk {number} is wrong")]
     Chunk {
-        /// Which, from 0.
+        /// The number of the chunk, from 0.
         number: u64,
     },
 }
 
 impl SpillError {
-    /// The error that a system call's is, in this directory.
+    /// The error for that of a system call in this directory.
     pub(crate) fn of(source: Errno, directory: &Path, doing: &'static str, bytes: u64) -> Self {
         let directory = directory.to_owned();
         match source {
@@ -169,7 +169,7 @@ impl SpillError {
             Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NOTDIR | Errno::LOOP => {
                 Self::Refused { directory, source }
             }
-            // File systems that make no files (/proc) say the same as a directory that is not there.
+            // File systems on which no files can be made (/proc) give the same error as a missing directory.
             Errno::NOENT if directory.is_dir() => Self::Refused { directory, source: Errno::OPNOTSUPP },
             Errno::OPNOTSUPP if doing == CREATE => Self::Refused { directory, source },
             Errno::NOENT | Errno::STALE | Errno::NODEV | Errno::NXIO => Self::Gone { directory, source },
@@ -178,5 +178,5 @@ impl SpillError {
     }
 }
 
-/// What making a file is called in errors.
+/// The word for making a file in errors.
 pub(super) const CREATE: &str = "create a file";

@@ -1,4 +1,4 @@
-//! One open spill file: whole writes and reads, and what the kernel's answers mean.
+//! One open spill file: complete writes and reads, and the meaning of the kernel's answers.
 
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
@@ -12,7 +12,7 @@ use super::directory::Directory;
 use super::format::BLOCK_BYTES;
 use super::{Damage, SpillError, SpillPlace, SpillPulse};
 
-/// A file with the directory that it is in.
+/// A file and its directory.
 #[derive(Debug)]
 pub struct File<'a> {
     pub descriptor: Arc<OwnedFd>,
@@ -21,12 +21,12 @@ pub struct File<'a> {
 }
 
 impl File<'_> {
-    /// Whether this memory can be written from, or read into, as it is.
+    /// Whether this memory can be written or read into as it is, without a buffer.
     pub fn takes(&self, memory: &[u8]) -> bool {
         !self.directory.is_direct() || memory.is_empty() || is_aligned(memory)
     }
 
-    /// Looks whether so many bytes may be added to it.
+    /// Checks that `bytes` may be added to the file.
     ///
     /// # Errors
     /// [`SpillError::NearlyFull`].
@@ -34,7 +34,7 @@ impl File<'_> {
         self.directory.check_room(&self.descriptor, bytes)
     }
 
-    /// The same for what another file is rewritten to, which gives more back than that takes.
+    /// Like [`Self::check_room`], for the target of a rewrite, which frees more than it takes.
     ///
     /// # Errors
     /// [`SpillError::NearlyFull`].
@@ -42,7 +42,7 @@ impl File<'_> {
         self.directory.check_room_to_move(&self.descriptor, bytes)
     }
 
-    /// Writes all of it.
+    /// Writes all of `bytes`.
     ///
     /// # Errors
     /// [`SpillError`]; some of it may have been written.
@@ -62,7 +62,7 @@ impl File<'_> {
             let answer = rustix::io::pwritev(&self.descriptor, pieces, offset);
             self.pulse.beat();
             match answer {
-                // A kernel that writes nothing and says nothing would be asked for ever.
+                // Without this, a kernel that writes nothing and reports no error would be asked for ever.
                 Ok(0) => return Err(self.error(Errno::IO, "write a file", bytes)),
                 Ok(count) => {
                     offset += count as u64;
@@ -91,7 +91,7 @@ impl File<'_> {
                 Err(Errno::INTR) => continue,
                 Err(source) => return Err(self.error(source, "read a file", 0)),
             }
-            // Only the end of the file cuts a block, and direct I/O would refuse to go on from there.
+            // Only the end of the file ends a read within a block; direct I/O could not go on from there.
             if !read.is_multiple_of(BLOCK_BYTES as usize) {
                 break;
             }
@@ -99,10 +99,10 @@ impl File<'_> {
         Ok(read)
     }
 
-    /// Reads all of it, of this object.
+    /// Reads the whole of `into`, for the object at `place`.
     ///
     /// # Errors
-    /// [`SpillError::Corrupt`] if the file ends before.
+    /// [`SpillError::Corrupt`] if the file ends before that.
     pub fn read_all(&self, into: &mut [u8], offset: u64, place: SpillPlace) -> Result<(), SpillError> {
         let found = self.read(into, offset)?;
         if found == into.len() {
@@ -112,7 +112,7 @@ impl File<'_> {
         Err(self.damaged(place, damage))
     }
 
-    /// Where bytes go through the page cache: has them written, and their pages given back.
+    /// If bytes go through the page cache: writes them to the disk, and gives their pages back.
     ///
     /// # Errors
     /// [`SpillError`]: some file systems notice here that they have no room.
@@ -121,18 +121,18 @@ impl File<'_> {
             return Ok(());
         }
         if is_written {
-            // Pages that are not on the disk yet are not given back.
+            // The kernel does not give back pages that are not on the disk yet.
             let answer = rustix::fs::fdatasync(&self.descriptor);
             self.pulse.beat();
             answer.map_err(|source| self.error(source, "write a file", bytes))?;
         }
-        // Advice: a file system that does not take it keeps its pages.
+        // Only advice: a file system that ignores it keeps its pages.
         let _ =
             rustix::fs::fadvise(&self.descriptor, offset, std::num::NonZeroU64::new(bytes), Advice::DontNeed);
         Ok(())
     }
 
-    /// What the object there is not.
+    /// The error that the object at `place` is damaged.
     pub fn damaged(&self, place: SpillPlace, damage: Damage) -> SpillError {
         SpillError::Corrupt { directory: self.directory.path().to_owned(), place, damage }
     }

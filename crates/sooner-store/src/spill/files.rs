@@ -1,9 +1,9 @@
 //! The spill files of one node: writes, reads and moves objects at places that [`super::SpillSpace`] gives
 //! out.
 //!
-//! Any number of threads may use it at once. Nothing is written where something is alive, and what is written
-//! is read only after `write` has returned: both is the caller's part. A lock is held for looking a file up
-//! and, per file, for making it; never while bytes are written or read.
+//! Any number of threads may use it at once. The caller makes sure that no object is written over a live one,
+//! and that an object is read only after `write` has returned. A lock is held while a file is looked up and,
+//! per file, while it is made; never while bytes are written or read.
 
 use std::collections::BTreeMap;
 use std::io::IoSlice;
@@ -25,14 +25,13 @@ const CHUNK: usize = CHUNK_BYTES as usize;
 const BLOCK: usize = BLOCK_BYTES as usize;
 const _: () = assert!(PIECE_BYTES.is_multiple_of(CHUNK) && CHUNK.is_multiple_of(BLOCK));
 
-/// Where bytes go through the page cache they are brought to the disk after so many, so that few pages wait
-/// for it.
+/// With the page cache, bytes are written to the disk after so many, so that few pages wait for it.
 const CACHED_BYTES: usize = 32 << 20;
 
-/// What is written together from where it lies (bytes): one call keeps the disk busy without a gap.
+/// Objects are written together up to this size (bytes): one call keeps the disk busy without a gap.
 const TOGETHER_BYTES: usize = 16 << 20;
 
-/// Pieces of memory that the kernel takes by one call (`IOV_MAX` is 1024); an object has three at most.
+/// Most pieces of memory in one call (`IOV_MAX` of the kernel is 1024); an object has three at most.
 const PIECES_MAX: usize = 1000;
 const _: () =
     assert!(PIECES_MAX / 3 * 2 * BLOCK <= PIECE_BYTES, "headers and last blocks have room in a buffer");
@@ -40,15 +39,15 @@ const _: () =
 /// An object to be written.
 #[derive(Debug, Clone, Copy)]
 pub struct SpillObject<'a> {
-    /// Where to.
+    /// Where to write it.
     pub place: SpillPlace,
-    /// Which.
+    /// Its id.
     pub id: &'a [u8; OBJECT_ID_BYTES],
-    /// What it is.
+    /// Its bytes.
     pub bytes: &'a [u8],
 }
 
-/// A file that somebody has begun to make; its descriptor when it is made.
+/// A file that a thread has begun to make; its descriptor once it is made.
 type Slot = Arc<Mutex<Option<Arc<OwnedFd>>>>;
 
 /// See the module. Dropping it ends all its files.
@@ -58,15 +57,15 @@ pub struct SpillFiles {
     files: Mutex<BTreeMap<u64, Slot>>,
     buffers: Buffers,
     pulse: Arc<SpillPulse>,
-    /// What was left to write when somebody last looked (bytes).
+    /// How much could still be written at the last check (bytes).
     room: AtomicU64,
 }
 
 impl SpillFiles {
-    /// Looks whether files can be made in these directories, and how. They have to be there.
+    /// Checks whether and how files can be made in these directories, which must exist.
     ///
     /// # Errors
-    /// [`SpillError`] with the first directory of which that is not so.
+    /// [`SpillError`] with the first directory that cannot be used.
     pub fn open(directories: &[PathBuf]) -> Result<Self, SpillError> {
         if directories.is_empty() {
             return Err(SpillError::NoDirectory);
@@ -83,14 +82,14 @@ impl SpillFiles {
         })
     }
 
-    /// For those who wait for a thread that uses these files: whether the disk answers, and the word that it
-    /// need not do more.
+    /// For threads that wait for one that uses these files: it shows whether the disk answers, and lets them
+    /// end its work.
     #[must_use]
     pub fn pulse(&self) -> Arc<SpillPulse> {
         self.pulse.clone()
     }
 
-    /// How much more could be written (bytes) to the directory that was last written to, when it was.
+    /// How much more could be written (bytes) to the last directory that was checked, at that time.
     #[must_use]
     pub fn room(&self) -> u64 {
         self.room.load(Ordering::Relaxed)
@@ -105,7 +104,7 @@ impl SpillFiles {
     /// Writes an object to its place.
     ///
     /// # Errors
-    /// [`SpillError`]: nothing is there then that can be relied on.
+    /// [`SpillError`]: the content of the place is undefined then.
     pub fn write(
         &self,
         place: SpillPlace,
@@ -115,11 +114,11 @@ impl SpillFiles {
         self.write_batch(&[SpillObject { place, id, bytes }])
     }
 
-    /// Writes several objects. Those whose places adjoin, in this order, are written together: small objects
+    /// Writes several objects. Those at adjoining places, in this order, are written together: small objects
     /// take a fraction of the time that they take one by one.
     ///
     /// # Errors
-    /// [`SpillError`]: none of them can be relied on then.
+    /// [`SpillError`]: none of them counts as written then.
     pub fn write_batch(&self, objects: &[SpillObject<'_>]) -> Result<(), SpillError> {
         for SpillObject { place, bytes, .. } in objects {
             check_range(*place, 0, bytes.len(), bytes.len() as u64 == place.length)?;
@@ -141,7 +140,7 @@ impl SpillFiles {
         Ok(())
     }
 
-    /// Writes adjoining objects by one call, from where they lie.
+    /// Writes adjoining objects with one call, without copying them.
     fn write_together(&self, file: &File<'_>, objects: &[SpillObject<'_>]) -> Result<(), SpillError> {
         self.buffers.with(|buffer| {
             let mut pieces = Vec::with_capacity(objects.len() * 3);
@@ -164,7 +163,7 @@ impl SpillFiles {
         })
     }
 
-    /// Writes one that is large, or lies where direct I/O does not take it.
+    /// Writes an object that is large, or that direct I/O cannot take as it lies.
     fn write_alone(&self, file: &File<'_>, object: &SpillObject<'_>) -> Result<(), SpillError> {
         let SpillObject { place, id, bytes } = *object;
         let body = place.offset + header_bytes(place.length);
@@ -182,8 +181,8 @@ impl SpillFiles {
         file.let_go(place.offset, place.disk_bytes(), true)
     }
 
-    /// Reads `into.len()` bytes of the object from its byte `from` on. Each chunk that has some of them is
-    /// verified whole.
+    /// Reads `into.len()` bytes of the object from its byte `from` on. Each chunk that contains some of them
+    /// is verified as a whole.
     ///
     /// # Errors
     /// [`SpillError`]: what is in `into` then means nothing.
@@ -205,10 +204,10 @@ impl SpillFiles {
         file.let_go(place.offset, place.disk_bytes(), false)
     }
 
-    /// Copies an object to another place, verified on its way. Both places are good afterwards.
+    /// Copies an object to another place, verified on the way. Both places are valid afterwards.
     ///
     /// # Errors
-    /// [`SpillError`]: nothing is at the new place then that could be read.
+    /// [`SpillError`]: the new place has no readable object then.
     pub fn copy(
         &self,
         from: SpillPlace,
@@ -244,15 +243,15 @@ impl SpillFiles {
         target.let_go(to.offset, to.disk_bytes(), true)
     }
 
-    /// The file is not needed any more. Its bytes go back to the file system when nobody reads it any more.
-    /// One that nothing was written to is passed over.
+    /// Deletes a file. The file system gets its bytes back when the last reader is done. A file that was
+    /// never written to is ignored.
     pub fn delete(&self, file: u64) {
-        // The last one to close it does the file system's work; not under the lock.
+        // The last thread to close the file does the file system's work, so this is not done under the lock.
         let slot = self.files.lock().remove(&file);
         drop(slot);
     }
 
-    /// Where a file lies, for those who report on it.
+    /// The directory of a file, for reports.
     #[must_use]
     pub fn directory(&self, file: u64) -> &std::path::Path {
         self.directory_of(file).path()
@@ -265,7 +264,7 @@ impl SpillFiles {
     fn file_to_write(&self, place: SpillPlace) -> Result<File<'_>, SpillError> {
         let directory = self.directory_of(place.file);
         let slot = self.files.lock().entry(place.file).or_default().clone();
-        // Two threads that write the first objects of a file make it once.
+        // Two threads that write the first objects of a file must make it once.
         let mut slot = slot.lock();
         if let Some(descriptor) = &*slot {
             return Ok(File { descriptor: descriptor.clone(), directory, pulse: &self.pulse });
@@ -281,7 +280,7 @@ impl SpillFiles {
         Ok(File { descriptor, directory: self.directory_of(place.file), pulse: &self.pulse })
     }
 
-    /// Writes bytes of an object, as they lie in memory where that is possible.
+    /// Writes bytes of an object, without a buffer where possible.
     fn write_piece(&self, file: &File<'_>, piece: &[u8], at: u64) -> Result<(), SpillError> {
         let (whole, tail) = piece.split_at(piece.len() - piece.len() % BLOCK);
         if file.takes(whole) {
@@ -301,7 +300,7 @@ impl SpillFiles {
         })
     }
 
-    /// The header comes last: an object of which not all was written has none.
+    /// The header is written last: an incomplete object has none.
     fn write_header(
         &self,
         file: &File<'_>,
@@ -329,7 +328,7 @@ impl SpillFiles {
         })
     }
 
-    /// Header and object come with one read.
+    /// Reads header and object with one call.
     fn read_small(
         &self,
         file: &File<'_>,
@@ -372,7 +371,7 @@ impl SpillFiles {
                 done += whole;
                 continue;
             }
-            // One chunk if the range begins inside it: what follows may go straight.
+            // One chunk if the range begins inside it: the chunks after it may be read without a buffer.
             let begin = at - skip as u64;
             let wanted = if skip > 0 || whole == 0 { CHUNK } else { whole.min(PIECE_BYTES) };
             let length = (place.length - begin).min(wanted as u64) as usize;
@@ -387,7 +386,7 @@ impl SpillFiles {
         Ok(())
     }
 
-    /// Reads whole chunks from the object's byte `begin` on to the start of a buffer.
+    /// Reads whole chunks from the object's byte `begin` on, to the start of a buffer.
     fn read_piece<'a>(
         &self,
         file: &File<'_>,
@@ -408,7 +407,7 @@ impl SpillFiles {
 }
 
 impl Drop for SpillFiles {
-    /// Giving the room of many large files back takes its time: each counts as an answer of the disk.
+    /// Freeing many large files takes time, so each one counts as an answer of the disk.
     fn drop(&mut self) {
         while let Some((_, slot)) = self.files.get_mut().pop_first() {
             drop(slot);
@@ -417,8 +416,8 @@ impl Drop for SpillFiles {
     }
 }
 
-/// Reads whole chunks from the object's byte `begin` on to where they are wanted: piece by piece, two at a
-/// time, because disks are faster with more than one question.
+/// Reads whole chunks from the object's byte `begin` on, directly into `into`: piece by piece, two at a time,
+/// because disks are faster with more than one request.
 fn read_straight(
     file: &File<'_>,
     place: SpillPlace,
@@ -443,7 +442,7 @@ fn read_straight(
         return work();
     }
     std::thread::scope(|scope| {
-        // If there can be no thread, this one does it all.
+        // If no thread can be started, this one reads all pieces.
         let other = std::thread::Builder::new().name("sooner-spill-2".into()).spawn_scoped(scope, work);
         let mine = work();
         let others = other.map_or(Ok(()), |other| other.join().expect("reading does not panic"));
@@ -451,8 +450,8 @@ fn read_straight(
     })
 }
 
-/// How many of them, from the first on, adjoin and are written together; none if the first one is too large,
-/// or not where direct I/O takes it.
+/// How many objects, from the first on, adjoin and are written together; 0 if the first one is too large, or
+/// direct I/O cannot take it as it lies.
 fn count_together(file: &File<'_>, objects: &[SpillObject<'_>]) -> usize {
     let (mut bytes, mut next) = (0, objects[0].place);
     let count = objects.iter().take(PIECES_MAX / 3).take_while(|object| {
@@ -476,7 +475,7 @@ fn check_range(place: SpillPlace, from: u64, bytes: usize, is_within: bool) -> R
     Err(SpillError::OutOfRange { place, from, bytes: bytes as u64 })
 }
 
-/// Copies, and fills up with zeros: what else was in the buffer is not for the disk.
+/// Copies, and fills up with zeros, so that no other content of the buffer reaches the disk.
 fn fill(into: &mut [u8], from: &[u8]) {
     into[..from.len()].copy_from_slice(from);
     into[from.len()..].fill(0);

@@ -1,4 +1,4 @@
-//! The form of a record: how its header is made and read. No I/O. The table is in the module above.
+//! The format of a record: making and parsing its header. No I/O. The table is in the module above.
 //!
 //! Invariant: a header is read only for one object at one place, of which the reader knows the length.
 //! Whatever the bytes are, reading them takes no more memory than that length accounts for.
@@ -7,26 +7,26 @@ use sooner_wire::id::OBJECT_ID_BYTES;
 
 use super::{Damage, SpillPlace};
 
-/// Records and what is read of them begin and end at multiples of this (bytes): what direct I/O asks for.
+/// Records, and the ranges read of them, are aligned to this (bytes), as direct I/O requires.
 pub const BLOCK_BYTES: u64 = 4096;
 
-/// What one checksum covers (bytes): a range costs at most two chunks more than it has bytes.
+/// How much one checksum covers (bytes): reading a range costs at most two chunks more than its length.
 pub const CHUNK_BYTES: u64 = 1 << 20;
 
 const MAGIC: &[u8; 8] = b"soonSPIL";
 const VERSION: u32 = 1;
-/// Bytes before the checksums of chunks.
+/// Bytes of the header before the checksums of chunks.
 const FIXED: usize = 64;
 /// Bytes of one checksum.
 const SUM: usize = 4;
 
-/// Checksums of an object's chunks, as its record has them.
+/// The checksums of an object's chunks, as in its record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpillHeader {
     sums: Vec<u32>,
 }
 
-/// Bytes of the header of an object.
+/// Bytes of the header of an object of this length.
 #[must_use]
 pub fn header_bytes(length: u64) -> u64 {
     (FIXED as u64 + length.div_ceil(CHUNK_BYTES) * SUM as u64 + SUM as u64).next_multiple_of(BLOCK_BYTES)
@@ -45,7 +45,7 @@ pub fn checksum(bytes: &[u8]) -> u32 {
     crc32fast::hash(bytes)
 }
 
-/// Checksums of so many bytes that begin with a chunk.
+/// Checksums of the chunks in `bytes`, which begin with a chunk.
 pub fn checksums(bytes: &[u8]) -> impl Iterator<Item = u32> {
     bytes.chunks(CHUNK_BYTES as usize).map(checksum)
 }
@@ -57,7 +57,7 @@ impl SpillHeader {
         Self { sums }
     }
 
-    /// Writes it to all of `into`.
+    /// Writes the header to the whole of `into`.
     ///
     /// # Panics
     /// When `into` is not as long as the header of such an object, or there is not one checksum for each
@@ -83,7 +83,7 @@ impl SpillHeader {
         into[end..].copy_from_slice(&own.to_le_bytes());
     }
 
-    /// Reads the header at the start of `bytes`, which is to be that of this object at this place.
+    /// Parses the header at the start of `bytes`, which must be that of this object at this place.
     ///
     /// # Errors
     /// [`Damage`]: what is there instead.
@@ -101,7 +101,7 @@ impl SpillHeader {
         if number(bytes, end) != checksum(&bytes[..end]) {
             return Err(Damage::Header);
         }
-        // Whoever made a header with a good checksum may have meant another object, or another place.
+        // A header with a good checksum may still be that of another object, or of another place.
         let mut expected = vec![0; bytes.len()];
         let sums = bytes[FIXED..end].chunks_exact(SUM).take(place.length.div_ceil(CHUNK_BYTES) as usize);
         let header = Self { sums: sums.map(|sum| number(sum, 0)).collect() };
@@ -109,10 +109,10 @@ impl SpillHeader {
         if bytes != expected { Err(Damage::OtherObject) } else { Ok(header) }
     }
 
-    /// Checks bytes that begin with a chunk of this number, and end with a chunk or with the object.
+    /// Checks bytes that begin with the chunk numbered `first`, and end with a chunk or with the object.
     ///
     /// # Errors
-    /// [`Damage::Chunk`] with the first one that is not what was written.
+    /// [`Damage::Chunk`] with the first chunk that is not as it was written.
     pub fn verify(&self, first: usize, bytes: &[u8]) -> Result<(), Damage> {
         for (chunk, sum) in (first..).zip(checksums(bytes)) {
             if self.sums.get(chunk) != Some(&sum) {

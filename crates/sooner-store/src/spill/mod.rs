@@ -1,13 +1,13 @@
-//! Spill files: where the bytes of objects are that have no room in shared memory.
+//! Spill files: they hold objects for which there is no room in shared memory.
 //!
-//! [`SpillSpace`] does the bookkeeping (which files there are, what is alive in them, which are to be deleted
-//! or rewritten) and touches no file; [`SpillFiles`] writes, reads, moves and deletes, and decides nothing. A
-//! [`SpillPlace`] is all that the two share. [`SpillHeader`] is what is read of a record before its bytes are
-//! believed.
+//! [`SpillSpace`] keeps the tables (which files there are, which objects in them are alive, which files to
+//! delete or rewrite) and touches no file. [`SpillFiles`] writes, reads, moves and deletes, and decides
+//! nothing. The two share only [`SpillPlace`]. [`SpillHeader`] is read and checked before the bytes of a
+//! record are used.
 //!
 //! **A file.** Objects are fused: a file is a sequence of records, each at a multiple of [`BLOCK_BYTES`], so
-//! that they go to the disk and come back without the page cache, which would take the memory that spilling
-//! has just freed. A record is written once and never changed; its checksums say whether all of it is there.
+//! that they bypass the page cache in both directions, which would take the memory that spilling has just
+//! freed. A record is written once and never changed; its checksums show whether it is complete.
 //!
 //! | at (bytes) | length | what |
 //! |---|---|---|
@@ -23,16 +23,16 @@
 //! | end of header - 4 | 4 | CRC-32 of the header before it |
 //! | end of header | | the object, then zeros up to a multiple of 4096 |
 //!
-//! Numbers are little endian. The header says what it is the header of and where it belongs, so what was
-//! written to a wrong place, or is left of something older, is not taken for the object. Each chunk has a
+//! Numbers are little endian. The header names the object and the place it belongs to, so that a record
+//! written to a wrong place, or left of an older object, is not taken for the object. Each chunk has a
 //! checksum of its own: a range is verified without reading the rest.
 //!
 //! **A file has no name.** It is unlinked before anything is written to it (`O_TMPFILE`), and lives as long
-//! as its descriptor: nothing is left when the process ends, however it ends, nobody else finds or changes
-//! it, and removing the directory does no harm to it. There is a descriptor for each file, so [`SpillSpace`]
-//! bounds their number: files grow with what is spilled.
+//! as its descriptor. So nothing is left when the process ends, in whatever way; no other process finds or
+//! changes it; and removing the directory does not harm it. Each file takes a descriptor, so [`SpillSpace`]
+//! bounds their number: files grow with the amount that is spilled.
 //!
-//! This room never decides which object is spilled, and no byte leaves it that did not pass its checksum. See
+//! This room never decides which object is spilled, and returns no byte that did not pass its checksum. See
 //! ADR 0039.
 
 mod buffer;
@@ -51,25 +51,25 @@ pub use format::{BLOCK_BYTES, CHUNK_BYTES, SpillHeader, record_bytes};
 pub use pulse::SpillPulse;
 pub use space::{SpillFull, SpillLimits, SpillRewrite, SpillSpace};
 
-/// Where a spilled object is.
+/// The place of a spilled object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SpillPlace {
     /// Number of the file. It lies in the directory with this number modulo the number of directories.
     pub file: u64,
-    /// Where its record begins (bytes), a multiple of [`BLOCK_BYTES`].
+    /// Where its record begins in the file (bytes), a multiple of [`BLOCK_BYTES`].
     pub offset: u64,
     /// Length of the object (bytes), without its header.
     pub length: u64,
 }
 
 impl SpillPlace {
-    /// What it takes on the disk (bytes), header included.
+    /// Bytes that its record takes on the disk, header included.
     #[must_use]
     pub fn disk_bytes(&self) -> u64 {
         record_bytes(self.length)
     }
 
-    /// What its header takes of that (bytes).
+    /// Bytes of its header.
     #[must_use]
     pub fn header_bytes(&self) -> u64 {
         format::header_bytes(self.length)

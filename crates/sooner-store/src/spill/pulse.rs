@@ -1,8 +1,8 @@
-//! What those who wait for a thread at spill files know of it, and it of them: whether the disk answers, and
-//! whether anything is still wanted.
+//! What a spill thread and those who wait for it know of each other: whether the disk answers, and whether
+//! anything is still wanted.
 //!
-//! A disk that hangs holds up the thread that uses it and nobody else. So nobody asks that thread: it counts
-//! each answer of the disk, and looks before each question whether it is still to be asked. Neither side ever
+//! A disk that hangs holds up only the thread that uses it. So no other thread calls into that one: it counts
+//! each answer of the disk, and checks before each request whether that is still wanted. Neither side ever
 //! waits here.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,23 +17,23 @@ pub struct SpillPulse {
 }
 
 impl SpillPulse {
-    /// Nothing is written or read any more, but for what the disk was asked for already.
+    /// Stops all writing and reading, but for requests that the disk already has.
     pub fn end(&self) {
         self.is_ending.store(true, Ordering::Release);
     }
 
-    /// How often the disk has answered. If that stays the same while something is to be done, the disk hangs.
+    /// How often the disk has answered. If this does not change while there is work, the disk hangs.
     #[must_use]
     pub fn beats(&self) -> u64 {
         self.beats.load(Ordering::Acquire)
     }
 
-    /// The disk has answered.
+    /// Counts an answer of the disk.
     pub fn beat(&self) {
         self.beats.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Looks whether the disk is to be asked for more.
+    /// Checks that the disk may be asked for more.
     ///
     /// # Errors
     /// [`SpillError::Ending`].

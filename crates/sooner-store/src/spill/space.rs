@@ -1,13 +1,13 @@
-//! Which spill files there are, and what is alive in them. No I/O, no clock: [`super::SpillFiles`] does what
-//! is decided here.
+//! Which spill files there are, and which objects in them are alive. No I/O, no clock: [`super::SpillFiles`]
+//! carries out what is decided here.
 //!
-//! Each directory has one open file, to whose end objects are added in turn until it has its size; then it is
-//! closed. A file in which everything is dead is deleted, one that is mostly dead is rewritten: what is alive
-//! in it moves to an open file, one file at a time. Both give the disk back what dead objects took.
+//! Each directory has one open file. Objects are appended to the open files in turn; a file that has reached
+//! its size is closed. A file without live objects is deleted. A file that is mostly dead is rewritten: its
+//! live objects move to an open file, one file at a time. Both return the room of dead objects to the disk.
 //!
-//! Every file costs a descriptor, so their number is bounded twice: a file may have a fixed part of all that
-//! is spilled ([`GROWN_PART`]), so that their number grows with the logarithm of it, and where the most there
-//! may be are there, open files just grow.
+//! Every file takes a descriptor, so their number is bounded twice. A file may take a fixed part of all that
+//! is spilled ([`GROWN_PART`]), so the number of files grows with the logarithm of that. And when `files_max`
+//! files exist, open files grow beyond that.
 //!
 //! Invariants (checked by the property test):
 //! - SP1: records of one file do not overlap, and what was placed is where it was placed until it is
@@ -24,15 +24,15 @@ use sooner_wire::limits::{SPILL_FILE_BYTES, SPILL_FILES_MAX, SPILL_OBJECT_BYTES_
 
 use super::SpillPlace;
 
-/// A file may take one part in so many of `files_max` of all that is spilled: with 512 files at most, a 64th.
+/// A file may take this many parts in `files_max` of all that is spilled: with 512 files at most, a 64th.
 const GROWN_PART: u64 = 8;
 
-/// What may be dead on a busy disk (bytes), beside as much as is alive: moving values costs those who wait
-/// for theirs.
+/// How many bytes may be dead while there is other work, if fewer are alive: rewriting delays those who wait
+/// for their values.
 const DEAD_BYTES: u64 = 1 << 30;
 
-/// With `max_spill_bytes` a file takes at most one part in so many of it, that what is kept free for
-/// rewriting is small.
+/// With `max_spill_bytes`, a file takes at most one part in so many of it, so that little must be kept free
+/// for rewriting.
 const CAPPED_PART: u64 = 32;
 
 /// What a user has set.
@@ -40,11 +40,11 @@ const CAPPED_PART: u64 = 32;
 pub struct SpillLimits {
     /// Size (bytes) up to which objects are fused into one file.
     pub fuse_bytes: u64,
-    /// What may be on the disk (bytes), dead or alive.
+    /// The most bytes on the disk, dead or alive.
     pub max_spill_bytes: Option<u64>,
     /// How many directories there are.
     pub directories: usize,
-    /// How many files there may be.
+    /// The most files.
     pub files_max: usize,
 }
 
@@ -59,30 +59,30 @@ impl Default for SpillLimits {
     }
 }
 
-/// No room: `max_spill_bytes` would be passed, or no object is that large.
+/// No room: `max_spill_bytes` would be exceeded, or the object is larger than objects may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "no room to spill {asked} bytes: {used} bytes are spilled, {kept} more are kept free for rewriting files, and {max} may be. \
          Raise max_spill_bytes, or hold fewer objects"
 )]
 pub struct SpillFull {
-    /// What the object would take (bytes), header included.
+    /// Bytes that the object would take, header included.
     pub asked: u64,
-    /// What is on the disk (bytes).
+    /// Bytes on the disk.
     pub used: u64,
-    /// What is kept free (bytes), so that files can be rewritten.
+    /// Bytes that are kept free so that files can be rewritten.
     pub kept: u64,
-    /// What may be on the disk (bytes).
+    /// The most bytes on the disk.
     pub max: u64,
 }
 
 /// A file to be rewritten: each of these objects gets another place ([`SpillSpace::place_moved`]), is written
-/// there, and is then released here. With the last one the file goes.
+/// there, and is then released here. The file is deleted after the last one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpillRewrite {
-    /// Its number.
+    /// The number of the file.
     pub file: u64,
-    /// What is alive in it, in the order of the disk.
+    /// Its live objects, in the order of the disk.
     pub alive: Vec<SpillPlace>,
 }
 
@@ -90,11 +90,11 @@ pub struct SpillRewrite {
 struct File {
     /// Where the next record begins.
     end: u64,
-    /// What its objects take, headers included.
+    /// Bytes of its live objects, headers included.
     live: u64,
-    /// Length of each object that is alive, by the offset of its record.
+    /// The length of each live object, by the offset of its record.
     objects: BTreeMap<u64, u64>,
-    /// What was alive in it when rewriting it was given up: it is not tried again before that has changed.
+    /// `live` when rewriting the file was given up: it is not tried again before that has changed.
     given_up_at: Option<u64>,
 }
 
@@ -110,23 +110,23 @@ pub struct SpillSpace {
     /// The directory whose turn it is.
     turn: usize,
     used: u64,
-    /// What else counts towards `max_spill_bytes`.
+    /// Other bytes that count towards `max_spill_bytes`.
     others: u64,
-    /// What the disks have room for (bytes).
+    /// How much room the disks have (bytes).
     disk_room: u64,
     live: u64,
     /// The file that is being rewritten.
     rewriting: Option<u64>,
-    /// Whether an object was refused, or could not be written, since one was last placed: then files are
-    /// rewritten that are not mostly dead.
+    /// Whether an object was refused, or could not be written, since the last one was placed: then also files
+    /// are rewritten that are not mostly dead.
     is_short: bool,
 }
 
 impl SpillSpace {
-    /// Nothing is spilled yet.
+    /// A space in which nothing is spilled yet.
     ///
     /// # Panics
-    /// Without a directory or a file for each.
+    /// Without a directory, or with fewer files than directories.
     #[must_use]
     pub fn new(limits: SpillLimits) -> Self {
         assert!(
@@ -148,18 +148,18 @@ impl SpillSpace {
         }
     }
 
-    /// So many bytes beside these files count towards `max_spill_bytes` from now on.
+    /// Sets how many bytes beside these files count towards `max_spill_bytes`.
     pub fn set_others(&mut self, bytes: u64) {
         self.others = bytes;
     }
 
-    /// So many bytes could be written when somebody last looked.
+    /// Sets how many bytes could be written at the last check of the disk.
     pub fn set_disk_room(&mut self, bytes: u64) {
         self.disk_room = bytes;
     }
 
-    /// A place for an object of so many bytes, in the directory whose turn it is. It counts as alive from now
-    /// on: if it cannot be written, say so with [`Self::failed`].
+    /// A place for an object of `bytes` bytes, in the directory whose turn it is. The object counts as alive
+    /// from now on; if it cannot be written, report that with [`Self::failed`].
     ///
     /// # Errors
     /// [`SpillFull`] beyond `max_spill_bytes`. Rewriting may make room: see [`Self::to_rewrite`].
@@ -169,11 +169,11 @@ impl SpillSpace {
         placed
     }
 
-    /// A further place for an object that is to leave `old`, which stays as it is until it is released. It
-    /// may take what is kept free for that.
+    /// A second place for an object that leaves `old`, which stays valid until it is released. It may use
+    /// what is kept free for rewriting.
     ///
     /// # Errors
-    /// [`SpillFull`]: give the rewriting up ([`Self::give_up`]).
+    /// [`SpillFull`]: give up the rewriting ([`Self::give_up`]).
     pub fn place_moved(&mut self, old: SpillPlace) -> Result<SpillPlace, SpillFull> {
         self.place_below(old.length, 0)
     }
@@ -216,13 +216,13 @@ impl SpillSpace {
         number
     }
 
-    /// Whether there may be one file more: each directory without an open file will want one.
+    /// Whether one more file may be made: each directory without an open file will need one.
     fn has_spare_file(&self) -> bool {
         let wanting = self.open.iter().filter(|open| open.is_none()).count();
         self.files.len() + wanting < self.limits.files_max
     }
 
-    /// Size that a file is closed at.
+    /// The size at which a file is closed.
     fn fused_bytes(&self) -> u64 {
         let grown = self.used / self.limits.files_max as u64 * GROWN_PART;
         self.fuse_bytes().max(grown)
@@ -230,20 +230,20 @@ impl SpillSpace {
 
     fn fuse_bytes(&self) -> u64 {
         let capped = self.limits.max_spill_bytes.map_or(u64::MAX, |max| max / CAPPED_PART);
-        // On a small disk there has to be room for what is alive in a file that is rewritten, too.
+        // Also a small disk must have room for the live objects of a file that is rewritten.
         let disk = self.disk_room.saturating_add(self.used) / CAPPED_PART;
         self.limits.fuse_bytes.min(capped).min(disk)
     }
 
-    /// What is kept free of `max_spill_bytes`: what can be alive in a file that is rewritten.
+    /// How much of `max_spill_bytes` is kept free: as much as can be alive in a file that is rewritten.
     fn kept(&self) -> u64 {
         let Some(max) = self.limits.max_spill_bytes else { return 0 };
         self.fuse_bytes().max(max / self.limits.files_max as u64 * GROWN_PART)
     }
 
-    /// The object there is gone, or has moved. Returns the file if nobody needs it any more: delete it.
+    /// The object there is dead, or has moved. Returns its file if no live object is left: delete it.
     ///
-    /// A place that is not in use is passed over.
+    /// A place that is not in use is ignored.
     #[must_use = "a file that is not deleted takes disk and descriptor for ever"]
     pub fn release(&mut self, place: SpillPlace) -> Option<u64> {
         let file = self.files.get_mut(&place.file)?;
@@ -265,20 +265,20 @@ impl SpillSpace {
         Some(place.file)
     }
 
-    /// The object could not be written there. As [`Self::release`]; the next one of this directory begins
-    /// another file, and the one placed next lies in the next directory.
+    /// The object could not be written. Like [`Self::release`]; besides, the directory's next object begins
+    /// another file, and the object placed next goes to the next directory.
     #[must_use = "a file that is not deleted takes disk and descriptor for ever"]
     pub fn failed(&mut self, place: SpillPlace) -> Option<u64> {
         if self.has_spare_file() {
             self.close(place.file);
         }
-        // Perhaps the disk is full.
+        // The disk may be full.
         self.is_short = true;
         self.release(place)
     }
 
-    /// What is placed next begins other files, for those who write files whole. They have no descriptors, so
-    /// the bound on the number of files (SP3) does not hold for them.
+    /// Makes the next objects begin new files, for callers that write whole files. Such files take no
+    /// descriptors, so the bound on the number of files (SP3) does not hold for them.
     pub fn close_open(&mut self) {
         self.open.fill(None);
     }
@@ -290,11 +290,11 @@ impl SpillSpace {
         }
     }
 
-    /// The file from which most is to be had by rewriting it: closed, and half of it dead; less if there was
-    /// no room for the object that was placed last. While there is other work (not `is_idle`), only if more
-    /// is dead on the disk than alive, and than a GiB; or than there is room for, since what fills the disk
-    /// is to make way before it is full. Nothing while another one is being rewritten, which is the case
-    /// until all of it has been released or it is given up.
+    /// The closed file with the most dead bytes, if at least half of it is dead; less is enough if there was
+    /// no room for the last object. While there is other work (not `is_idle`), a file is returned only if
+    /// more bytes are dead on the disk than are alive and than a GiB, or more than there is room for: dead
+    /// bytes must go before the disk is full. `None` while another file is being rewritten, that is, until
+    /// all its objects were released or it was given up.
     #[must_use]
     pub fn to_rewrite(&mut self, is_idle: bool) -> Option<SpillRewrite> {
         let borne = self.live.max(DEAD_BYTES).min(self.disk_room).min(self.room());
@@ -309,7 +309,7 @@ impl SpillSpace {
         Some(SpillRewrite { file: number, alive })
     }
 
-    /// Whether there would be something to rewrite if there were no other work.
+    /// Whether a file could be rewritten if there were no other work.
     #[must_use]
     pub fn has_to_rewrite(&self) -> bool {
         self.most_dead().is_some()
@@ -331,13 +331,13 @@ impl SpillSpace {
         candidates.max_by_key(|(_, file)| file.end - file.live).map(|(number, _)| *number)
     }
 
-    /// What `max_spill_bytes` leaves (bytes).
+    /// How many bytes `max_spill_bytes` still allows.
     fn room(&self) -> u64 {
         self.limits.max_spill_bytes.map_or(u64::MAX, |max| max.saturating_sub(self.used + self.others))
     }
 
-    /// The file is not rewritten after all: nothing could be written, or read. What has moved has moved. It
-    /// is offered again when more of it is dead.
+    /// Gives up rewriting a file, because objects could not be written or read. Objects that have moved stay
+    /// moved. The file is offered again when more of it is dead.
     pub fn give_up(&mut self, file: u64) {
         if self.rewriting == Some(file) {
             self.rewriting = None;
@@ -347,7 +347,7 @@ impl SpillSpace {
         }
     }
 
-    /// In which directory a file lies.
+    /// The directory of a file.
     #[must_use]
     pub fn directory(&self, file: u64) -> usize {
         (file % self.limits.directories as u64) as usize
@@ -359,7 +359,7 @@ impl SpillSpace {
         self.used
     }
 
-    /// Bytes on the disk of objects that are alive, headers included.
+    /// Bytes of live objects on the disk, headers included.
     #[must_use]
     pub fn live(&self) -> u64 {
         self.live
