@@ -1,27 +1,27 @@
-//! Bytes of a value as they arrive, in pieces of any length: checked against the checksums of its chunks, and
-//! put where they are wanted.
+//! Bytes of a value as they arrive, in pieces of any length: they are checked against the checksums of the
+//! value's chunks, and copied to their destination.
 //!
-//! What arrives are whole chunks. Those at both ends may have bytes that nobody wants: they are checked, too,
-//! and dropped. What is in the memory means nothing before [`Arriving::end`] has said so.
+//! Whole chunks arrive. The chunks at both ends may contain bytes that were not asked for: they are checked,
+//! too, and dropped. The destination is meaningless before [`Arriving::end`] has succeeded.
 
 use sooner_store::spill::{CHUNK_BYTES, Damage, SpillHeader};
 
 /// See the module.
 pub struct Arriving<'a> {
     header: &'a SpillHeader,
-    /// Where in the value the next byte belongs.
+    /// The offset in the value of the next byte.
     at: u64,
-    /// Where in the value what is expected ends: at the end of a chunk or of the value.
+    /// The offset in the value at which the expected bytes end: the end of a chunk or of the value.
     end: u64,
-    /// The first byte of the value that is wanted.
+    /// The first byte of the value that was asked for.
     first: u64,
     into: &'a mut [u8],
     hasher: crc32fast::Hasher,
 }
 
 impl<'a> Arriving<'a> {
-    /// The bytes of the value from `begin`, where a chunk begins, to `end`. From its byte `first` on they go
-    /// to `into`.
+    /// Expects the bytes of the value from `begin`, where a chunk begins, to `end`. Those from its byte
+    /// `first` on go to `into`.
     pub fn new(header: &'a SpillHeader, begin: u64, end: u64, first: u64, into: &'a mut [u8]) -> Self {
         debug_assert!(begin.is_multiple_of(CHUNK_BYTES) && begin <= first, "chunks are read whole");
         Self { header, at: begin, end, first, into, hasher: crc32fast::Hasher::new() }
@@ -30,7 +30,7 @@ impl<'a> Arriving<'a> {
     /// Takes the next bytes.
     ///
     /// # Errors
-    /// [`Damage`]: a chunk is not what was written, or there are more bytes than there should be.
+    /// [`Damage`]: a chunk is not as it was written, or more bytes came than expected.
     pub fn take(&mut self, mut bytes: &[u8]) -> Result<(), Damage> {
         if bytes.len() as u64 > self.end - self.at {
             return Err(Damage::Cut { found: self.at + bytes.len() as u64, expected: self.end });
@@ -50,10 +50,10 @@ impl<'a> Arriving<'a> {
         Ok(())
     }
 
-    /// Nothing comes any more.
+    /// All bytes have come.
     ///
     /// # Errors
-    /// [`Damage`] if something is missing.
+    /// [`Damage`] if bytes are missing.
     pub fn end(self) -> Result<(), Damage> {
         if self.at == self.end { Ok(()) } else { Err(Damage::Cut { found: self.at, expected: self.end }) }
     }

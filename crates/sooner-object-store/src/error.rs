@@ -1,7 +1,7 @@
-//! What can go wrong with an object store, told to the person who named it.
+//! Errors of an object store, worded for the person who named it.
 //!
-//! Of what a server says, its code and its sentence are passed on. Its whole answer is not: it may repeat
-//! what was signed.
+//! Of a server's answer only its code and its sentence are passed on. The rest is not: it may repeat what was
+//! signed.
 
 use sooner_store::spill::{Damage, SpillPlace};
 
@@ -10,49 +10,49 @@ use crate::objects::{LIST, WRITE};
 /// How much of an answer is shown (bytes).
 const SHOWN_BYTES: usize = 400;
 
-/// Why bytes could not be put into an object store or got from it. Nothing of it is fatal: a value that was
-/// not written is still in memory, and one that cannot be read is made again where its task is known.
+/// Why bytes could not be written to an object store or read from it. No error is fatal: a value that was not
+/// written is still in memory, and one that cannot be read is made again if its lineage is known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// It is no URL of an object store.
+    /// The text is not a URL of an object store.
     #[error(
         "{found} is no URL of an object store: {reason}. Expected s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX"
     )]
     BadUrl {
-        /// What was given, as far as it can be shown.
+        /// The text, as far as it can be shown.
         found: String,
         /// What is wrong with it.
         reason: String,
     },
-    /// What the environment says of it does not do.
+    /// The settings in the environment cannot be used.
     #[error("the object store {url} cannot be used as the environment says: {reason}")]
     Settings {
-        /// Which.
+        /// The URL.
         url: String,
         /// What is wrong, and what to do.
         reason: String,
     },
-    /// Nobody answers.
+    /// The server does not answer.
     #[error(
         "the object store {url} does not answer: {reason}. Expected a server that can be reached from this machine. Look at the network, \
              at the endpoint (for S3: AWS_ENDPOINT_URL, AWS_REGION) and at the server"
     )]
     Unreachable {
-        /// Which.
+        /// The URL.
         url: String,
         /// What was tried, and what happened.
         reason: String,
     },
-    /// It does not let us.
+    /// The store refuses the credentials.
     #[error(
         "the object store {url} refuses these credentials: {reason}. Expected credentials that may write, read, list and delete there. \
              Look at the environment (for S3: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_REGION), and at \
              what they are allowed to do"
     )]
     Refused {
-        /// Which.
+        /// The URL.
         url: String,
-        /// What it says.
+        /// The store's reason.
         reason: String,
     },
     /// There is no such bucket.
@@ -61,33 +61,33 @@ pub enum StoreError {
              another one; the region and the endpoint must be its own"
     )]
     NoBucket {
-        /// Which.
+        /// The URL.
         url: String,
-        /// What it says.
+        /// The store's reason.
         reason: String,
     },
-    /// Another answer than the one that was expected.
+    /// An unexpected answer.
     #[error(
         "cannot {doing} in the object store {url}: {reason}. Expected an answer as S3, Google Cloud Storage and Azure give it. Look at the \
              server, and at its log"
     )]
     Failed {
-        /// Which.
+        /// The URL.
         url: String,
         /// What was tried.
         doing: &'static str,
-        /// What it says.
+        /// The store's reason.
         reason: String,
     },
-    /// What was written is not there any more.
+    /// An object that was written is no longer there.
     #[error(
         "an object of this session is gone from the object store {url}: {reason}. Expected that nobody deletes below the prefix while sooner \
              runs. Look for rules of the bucket that let objects expire, and for others who delete there"
     )]
     Gone {
-        /// Which.
+        /// The URL.
         url: String,
-        /// What it says.
+        /// The store's reason.
         reason: String,
     },
     /// The bytes there are not those that were written.
@@ -96,11 +96,11 @@ pub enum StoreError {
              that were written. The store, or somebody who writes there, changes data", .place.length, .place.offset, .place.file
     )]
     Corrupt {
-        /// Which.
+        /// The URL.
         url: String,
-        /// Where.
+        /// The place of the value.
         place: SpillPlace,
-        /// What is there instead.
+        /// What is wrong there.
         damage: Damage,
     },
     /// Bytes were asked for, or given, that the value does not have.
@@ -114,28 +114,27 @@ pub enum StoreError {
         /// How many.
         bytes: u64,
     },
-    /// The session ends, so that nobody wants it.
+    /// The session ends, so the result is no longer wanted.
     #[error("nothing is written to the object store or read from it any more: the session ends")]
     Ending,
-    /// There can be no executor for the requests.
+    /// The executor for the requests cannot be made.
     #[error(
         "cannot prepare requests to the object store {url}: {reason}. Raise the limit on descriptors (ulimit -n)"
     )]
     NoExecutor {
-        /// Which.
+        /// The URL.
         url: String,
-        /// The kernel's word.
+        /// The kernel's error.
         reason: String,
     },
 }
 
 impl StoreError {
-    /// What the library's error is to whoever named the store.
+    /// The error for one of the library, for the person who named the store.
     pub(crate) fn of(url: &str, doing: &'static str, error: &object_store::Error) -> Self {
         let (url, reason) = (url.to_owned(), brief(&error.to_string()));
         match error {
-            // Nothing else can be missing where something is written or listed; some stores do not say what
-            // is.
+            // When writing or listing, only the bucket can be missing; some stores do not tell what is.
             object_store::Error::NotFound { .. }
                 if [WRITE, LIST].contains(&doing) || reason.contains("NoSuchBucket") =>
             {
@@ -151,8 +150,8 @@ impl StoreError {
     }
 }
 
-/// Whether no answer came at all. The library does not give its error type away, but that of the connection
-/// is below it.
+/// Whether no answer came at all. The library does not expose its error type, but the connection's error is
+/// below it.
 fn is_about_connection(error: &object_store::Error) -> bool {
     let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = next {
@@ -164,7 +163,7 @@ fn is_about_connection(error: &object_store::Error) -> bool {
     false
 }
 
-/// Code and sentence of an answer in XML; otherwise how the text begins.
+/// Code and sentence of an answer in XML; otherwise the beginning of the text.
 fn brief(text: &str) -> String {
     let part = |name: &str| {
         let (_, rest) = text.split_once(&format!("<{name}>"))?;
@@ -173,7 +172,7 @@ fn brief(text: &str) -> String {
     let said = match (part("Code"), part("Message")) {
         (Some(code), Some(message)) => format!("{code}: {message}"),
         (Some(code), None) => code.to_owned(),
-        // An answer that is a page, or that breaks off, is not shown.
+        // An answer that is a page, or is cut off, is not shown.
         _ => text.split('<').next().unwrap_or_default().trim().to_owned(),
     };
     let said: String = said.split_whitespace().collect::<Vec<_>>().join(" ");

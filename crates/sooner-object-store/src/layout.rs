@@ -1,24 +1,24 @@
-//! How a file lies in objects: which, and which bytes of each. No I/O.
+//! How a file is divided into objects. No I/O.
 //!
-//! A file is a sequence of bytes as on a disk, written once and whole. Its object of number `n` has the bytes
-//! from `n` times [`OBJECT_BYTES`] on; the last one is shorter. So an object needs no upload in parts, of
-//! which a store might keep some that nobody lists when the process dies in between.
+//! A file is a sequence of bytes as on a disk, written once and as a whole. Its object number `n` has the
+//! bytes from `n` times [`OBJECT_BYTES`] on; the last one is shorter. So no object needs an upload in parts,
+//! of which a store might keep some, unlisted, if the process dies in between.
 
 use std::ops::Range;
 
 use bytes::Bytes;
 use object_store::PutPayload;
 
-/// Bytes of an object: long enough that a request costs little beside them, short enough that several are on
-/// their way at a time.
+/// Bytes of an object: long enough that the overhead of a request is small, short enough that several are
+/// transferred at a time.
 pub const OBJECT_BYTES: u64 = 8 << 20;
 
-/// How many objects a file of so many bytes has.
+/// How many objects a file of this length has.
 pub fn objects_of(length: u64) -> u64 {
     length.div_ceil(OBJECT_BYTES)
 }
 
-/// A range of a file: which bytes of which objects, in order.
+/// The bytes of each object that a range of a file covers, in order.
 pub fn parts(range: Range<u64>) -> impl Iterator<Item = (u64, Range<u64>)> {
     let numbers = range.start / OBJECT_BYTES..range.end.div_ceil(OBJECT_BYTES);
     numbers.map(move |number| {
@@ -27,7 +27,7 @@ pub fn parts(range: Range<u64>) -> impl Iterator<Item = (u64, Range<u64>)> {
     })
 }
 
-/// Cuts a file into its objects. Not a byte is copied.
+/// Cuts a file into its objects, without copying a byte.
 pub fn cut(pieces: impl IntoIterator<Item = Bytes>) -> Vec<PutPayload> {
     let mut objects = Vec::new();
     let (mut object, mut room): (Vec<Bytes>, usize) = (Vec::new(), OBJECT_BYTES as usize);

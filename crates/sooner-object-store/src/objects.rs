@@ -1,18 +1,18 @@
 //! The spill files of one session in an object store: writes, reads, copies and deletes them, and removes
-//! what dead sessions left.
+//! those that dead sessions left.
 //!
-//! A file is written whole, by one call, and never changed: its values become there together, or not. Bytes
-//! of values go from shared memory to the socket without a copy of ours. What is read goes from the socket's
-//! buffers straight to where it is wanted, several ranges at a time, and every chunk is checked against the
-//! checksum that it had when it was written. Those checksums are kept here (4 bytes per MiB), so that no
-//! request is needed for them.
+//! A file is written as a whole, by one call, and never changed: either all its values are there, or none.
+//! Bytes of values go from shared memory to the socket without a copy of ours. On reading, they go from the
+//! socket's buffers directly to their destination, several ranges at a time, and every chunk is checked
+//! against the checksum that it had when it was written. The checksums are kept here (4 bytes per MiB), so
+//! that they need no request.
 //!
-//! Objects of files that are not needed any more are deleted when there is time ([`SpillObjects::tend`]),
-//! many by one request. What cannot be deleted is tried again. At the end all that the session has is listed
-//! and deleted ([`SpillObjects::close`]).
+//! Objects of deleted files are deleted when there is time ([`SpillObjects::tend`]), many by one request.
+//! Failed deletions are retried. At the end all objects of the session are listed and deleted
+//! ([`SpillObjects::close`]).
 //!
-//! It touches nothing but what lies below its own prefix, and sessions that are dead as [`crate::session`]
-//! says.
+//! It touches only what lies below its own prefix, and sessions that are dead by the rules of
+//! [`crate::session`].
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -33,55 +33,54 @@ use crate::requests::Requests;
 use crate::session::{self, Identity, RENEW};
 use crate::{StoreError, StoreUrl, layout};
 
-/// Values that wait at the same time are fused into files of so many bytes at most.
+/// Values that wait at the same time are fused into files of at most so many bytes.
 pub const BATCH_BYTES: u64 = 32 << 20;
 
-/// Read at a time (bytes): enough for several requests.
+/// How much is read at a time (bytes): enough for several requests.
 pub const PIECE_BYTES: u64 = 32 << 20;
 
-/// Files of a session, by which their size does not have to grow: none of them costs more than a line in a
-/// table.
+/// The most files of a session: so many that files need not grow, since each costs only a line in a table.
 pub const FILES_MAX: usize = 1 << 20;
 
-/// Objects on their way there at a time.
+/// Objects that are uploaded at a time.
 const PUTS: usize = 4;
 
-/// Ranges on their way here at a time, and how long each is (bytes).
+/// Ranges that are downloaded at a time, and the length of each (bytes).
 const GETS: usize = 8;
 const GET_BYTES: u64 = 4 << 20;
 const _: () = assert!(GET_BYTES.is_multiple_of(CHUNK_BYTES) && GETS as u64 * GET_BYTES == PIECE_BYTES);
 
-/// Objects that are listed and deleted at a time: as many as S3 takes in one request.
+/// Objects that are listed or deleted at a time: as many as S3 takes in one request.
 const DELETES: usize = 1000;
 
-/// So many objects that are not needed any more are deleted even if there is something else to do.
+/// If so many objects wait to be deleted, they are deleted even if there is other work.
 const DELETES_OVERDUE: u64 = 256;
 
-/// What the first questions to the store may take together. The session does not begin before.
+/// Limit for the first requests to the store together. The session begins only after them.
 const START_LIMIT: Duration = Duration::from_secs(8);
-/// A few small requests: the thread does nothing else meanwhile.
+/// Limit for a few small requests, during which the thread does nothing else.
 const SMALL_LIMIT: Duration = Duration::from_secs(10);
-/// A request at the end of the session: shorter than what is taken for a store that hangs.
+/// Limit for a request at the end: shorter than the time after which a store counts as hanging.
 const LAST_LIMIT: Duration = Duration::from_secs(4);
-/// What deleting at the end may take in all. What is left then, the next session deletes.
+/// Limit for deleting at the end. The next session deletes what is left then.
 const END_LIMIT: Duration = Duration::from_secs(50);
-/// What could not be deleted is tried again after so long.
+/// How long to wait before a failed deletion is retried.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// Dead sessions that are looked for at a start.
+/// The most other sessions that are listed at a start.
 const SESSIONS_MAX: usize = 1000;
 
 static ZEROS: [u8; BLOCK_BYTES as usize] = [0; BLOCK_BYTES as usize];
 
 /// A value to be written, and where it lies in shared memory.
 pub struct SpillValue {
-    /// Where to.
+    /// Where to write it.
     pub place: SpillPlace,
-    /// Which.
+    /// Its id.
     pub id: [u8; OBJECT_ID_BYTES],
     /// The memory.
     pub mapping: Arc<Mapping>,
-    /// Where in it. Nobody changes it before it is written.
+    /// Its offset in the memory. It must not change before it is written.
     pub block: u64,
 }
 
@@ -100,19 +99,19 @@ impl AsRef<[u8]> for Shared {
 
 struct File {
     length: u64,
-    /// By where each record begins.
+    /// The header of each record, by the record's offset.
     headers: BTreeMap<u64, SpillHeader>,
 }
 
 struct State {
     files: BTreeMap<u64, File>,
-    /// Files that are not needed any more, and which of their objects are still to be deleted.
+    /// Deleted files, and which of their objects are still to be deleted.
     doomed: VecDeque<(u64, Range<u64>)>,
-    /// Not before then.
+    /// The earliest time of the next deletion.
     deletes_at: Instant,
     /// When the marker is to be written again.
     renews_at: Instant,
-    /// Sessions that nobody has looked at yet.
+    /// Sessions that were not yet looked at.
     others: VecDeque<Path>,
 }
 
@@ -129,7 +128,7 @@ pub struct SpillObjects {
 }
 
 impl SpillObjects {
-    /// Looks whether objects can be written, read, listed and deleted there, and begins a session.
+    /// Checks that objects can be written, read, listed and deleted there, and begins a session.
     ///
     /// # Errors
     /// [`StoreError`], within seconds.
@@ -171,7 +170,7 @@ impl SpillObjects {
                 Ok(this)
             }
             Err(error) => {
-                // Whatever could be written; if nothing could, this fails as well.
+                // Deletes what may have been written; if nothing could be, this fails, too.
                 let keys = vec![session::probe(&this.session), session::marker(&this.session)];
                 let _ = this.requests.run(LAST_LIMIT, this.delete_all(keys));
                 Err(error)
@@ -179,8 +178,7 @@ impl SpillObjects {
         }
     }
 
-    /// Tries all that will be done, and returns the store's clock and what sessions there are beside this
-    /// one.
+    /// Tries all operations that will be needed. Returns the store's clock and the other sessions.
     async fn look_around(&self, all: &Path) -> Result<(i64, VecDeque<Path>), StoreError> {
         let marker = session::marker(&self.session);
         self.write_marker().await?;
@@ -203,16 +201,16 @@ impl SpillObjects {
         Ok((found.last_modified.timestamp(), others.take(SESSIONS_MAX).collect()))
     }
 
-    /// For those who wait for a thread that uses it.
+    /// The pulse, for threads that wait for one that uses this.
     #[must_use]
     pub fn pulse(&self) -> Arc<SpillPulse> {
         self.requests.pulse().clone()
     }
 
-    /// Writes a file: these values, whose places adjoin from its begin on.
+    /// Writes a file with these values, whose places adjoin from its beginning on.
     ///
     /// # Errors
-    /// [`StoreError`]: none of them is there then. The file has to be deleted nevertheless.
+    /// [`StoreError`]: none of the values is there then. The file must be deleted nevertheless.
     pub fn write(&self, values: &[SpillValue]) -> Result<(), StoreError> {
         let values = values.iter().map(|value| {
             let SpillValue { place, id, mapping, block } = value;
@@ -239,7 +237,7 @@ impl SpillObjects {
             file.headers.insert(place.offset, header);
             file.length += place.disk_bytes();
         }
-        // Some of it may be there even if this fails.
+        // Parts of the file may be there even if this fails.
         self.state.borrow_mut().files.insert(number, file);
         let puts = layout::cut(pieces).into_iter().enumerate().map(|(object, payload)| async move {
             let key = session::key(&self.session, number, object as u64);
@@ -261,11 +259,11 @@ impl SpillObjects {
         Ok(sums)
     }
 
-    /// Reads `into.len()` bytes of a value from its byte `from` on. Each chunk that has some of them is
-    /// checked whole.
+    /// Reads `into.len()` bytes of a value from its byte `from` on. Each chunk that contains some of them is
+    /// checked as a whole.
     ///
     /// # Errors
-    /// [`StoreError`]: what is in `into` then means nothing.
+    /// [`StoreError`]: the content of `into` is meaningless then.
     pub fn read(&self, place: SpillPlace, from: u64, into: &mut [u8]) -> Result<(), StoreError> {
         let wanted = from..from.saturating_add(into.len() as u64);
         let state = self.state.borrow();
@@ -277,7 +275,7 @@ impl SpillObjects {
         let mut gets = Vec::new();
         let mut at = wanted.start;
         while at < wanted.end {
-            // Whole chunks; the bytes at both ends that nobody wants are few beside a request.
+            // Whole chunks; the unneeded bytes at both ends are few beside a request.
             let begin = at / CHUNK_BYTES * CHUNK_BYTES;
             let end = (begin + GET_BYTES).min(wanted.end.next_multiple_of(CHUNK_BYTES)).min(place.length);
             let (part, more) = rest.split_at_mut((end.min(wanted.end) - at) as usize);
@@ -311,7 +309,7 @@ impl SpillObjects {
         arriving.end().map_err(damaged)
     }
 
-    /// Writes files of values that are in others, each checked on its way. Both places are good afterwards.
+    /// Writes files of values that are in others, each checked on the way. Both places are valid then.
     ///
     /// # Errors
     /// As [`Self::write`].
@@ -327,8 +325,8 @@ impl SpillObjects {
         Ok(())
     }
 
-    /// The file is not needed any more. Its objects are deleted when there is time. One that nothing was
-    /// written to is passed over.
+    /// Deletes a file. Its objects are deleted when there is time. A file that was never written to is
+    /// ignored.
     pub fn delete(&self, file: u64) {
         let mut state = self.state.borrow_mut();
         if let Some(found) = state.files.remove(&file) {
@@ -336,12 +334,12 @@ impl SpillObjects {
         }
     }
 
-    /// Does what is due beside writing and reading, and returns when there will be more of it. `is_idle`:
-    /// there is nothing else to do.
+    /// Does the work that is due beside writing and reading, and returns the time until there is more.
+    /// `is_idle`: there is no other work.
     pub fn tend(&self, is_idle: bool) -> Duration {
         let now = Instant::now();
         if now >= self.state.borrow().renews_at {
-            // If the store is away, for a while.
+            // For a while, the store may not answer.
             let next = match self.requests.run(SMALL_LIMIT, self.write_marker()) {
                 Ok(()) => RENEW,
                 Err(_) => AGAIN,
@@ -391,20 +389,20 @@ impl SpillObjects {
         }
     }
 
-    /// Looks at one of the other sessions, and deletes some of it if it is dead.
+    /// Looks at one other session, and deletes some of its objects if it is dead.
     fn look_at_another(&self) {
         let Some(other) = self.state.borrow_mut().others.pop_front() else { return };
-        // What cannot be looked at, or deleted, the next session looks at.
+        // If that fails, the next session does it.
         if self.requests.run(SMALL_LIMIT, self.reap(&other)) == Ok(true) {
             self.state.borrow_mut().others.push_front(other);
         }
     }
 
-    /// Deletes objects of a session if it is dead, the marker last. True: there are more.
+    /// Deletes objects of a session if it is dead, the marker last. True if more objects are left.
     async fn reap(&self, other: &Path) -> Result<bool, StoreError> {
         let marker = session::marker(other);
         let (identity, renewed) = match self.store.get(&marker).await {
-            // Whatever that is, it is no marker.
+            // Too large for a marker, so it is none.
             Ok(found) if found.meta.size > session::MARKER_BYTES_MAX => {
                 (None, Some(found.meta.last_modified.timestamp()))
             }
@@ -438,7 +436,7 @@ impl SpillObjects {
         Ok(has_more)
     }
 
-    /// Deletes all that the session has, the marker last. What to say of what is left, if something is.
+    /// Deletes all objects of the session, the marker last. Returns a message if some are left.
     pub fn close(&self) -> Option<String> {
         let begin = Instant::now();
         let marker = session::marker(&self.session);
@@ -473,7 +471,7 @@ impl SpillObjects {
     }
 
     fn prefix_parts(&self) -> usize {
-        // The common one and that of the session come behind what the user has named.
+        // The common part and the session's come behind the prefix that the user has named.
         self.session.parts().count() - 2
     }
 
@@ -485,7 +483,7 @@ impl SpillObjects {
         Ok(())
     }
 
-    /// Deletes objects, many by one request where the store can. Those that are not there are no error.
+    /// Deletes objects, many by one request if the store can. Missing objects are no error.
     async fn delete_all(&self, keys: Vec<Path>) -> Result<(), StoreError> {
         let mut deleted = self.store.delete_stream(stream::iter(keys.into_iter().map(Ok)).boxed());
         while let Some(result) = deleted.next().await {
@@ -502,7 +500,7 @@ impl SpillObjects {
     }
 }
 
-/// What is being tried, for errors.
+/// Operations, as errors name them.
 pub(crate) const WRITE: &str = "write an object";
 const READ: &str = "read an object";
 pub(crate) const LIST: &str = "list objects";

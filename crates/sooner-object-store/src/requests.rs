@@ -1,8 +1,8 @@
 //! Waiting for requests, on the thread that makes them: no longer than a limit, and not beyond the end of the
 //! session.
 //!
-//! The executor has no thread of its own, and does nothing while nobody waits here. Looking names up is the
-//! exception: the system's resolver cannot be stopped, so it has threads that nobody waits for in the end.
+//! The executor has no thread of its own, and does nothing while no one waits here. The exception is name
+//! lookup: the system's resolver cannot be interrupted, so it has threads that are abandoned at the end.
 
 use std::future::Future;
 use std::pin::pin;
@@ -15,15 +15,15 @@ use tokio::time::{Instant, timeout};
 
 use crate::StoreError;
 
-/// How often whoever waits looks whether the session ends.
+/// Time between two checks, while waiting, whether the session ends.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Threads for looking names up.
+/// Threads for name lookup.
 const RESOLVERS_MAX: usize = 2;
 
 /// See the module.
 pub struct Requests {
-    /// Taken at the end.
+    /// Taken when this is dropped.
     runtime: Option<Runtime>,
     pulse: Arc<SpillPulse>,
     url: String,
@@ -41,12 +41,12 @@ impl Requests {
         Ok(Self { runtime: Some(runtime), pulse: Arc::default(), url: url.to_owned() })
     }
 
-    /// For those who wait for this thread.
+    /// The pulse, for threads that wait for this one.
     pub fn pulse(&self) -> &Arc<SpillPulse> {
         &self.pulse
     }
 
-    /// Waits, at most for so long, until the session ends.
+    /// Waits for `work`, at most for `limit`, and not beyond the end of the session.
     ///
     /// # Errors
     /// Those of `work`; [`StoreError::Unreachable`] after the limit, and [`StoreError::Ending`].
@@ -58,7 +58,7 @@ impl Requests {
         self.wait(Some(limit), false, work)
     }
 
-    /// The same for requests without number, each of which has its limit.
+    /// Like [`Self::run`], for any number of requests, each of which has a limit of its own.
     ///
     /// # Errors
     /// As [`Self::run`].
@@ -66,7 +66,7 @@ impl Requests {
         self.wait(None, false, work)
     }
 
-    /// The same as [`Self::run`] when the session has ended.
+    /// Like [`Self::run`], after the end of the session.
     ///
     /// # Errors
     /// As [`Self::run`].

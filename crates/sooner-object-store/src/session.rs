@@ -1,16 +1,16 @@
-//! Who has written below a prefix, and whether they are still there: what the objects of a dead session are
-//! known by.
+//! Which process wrote the objects below a prefix, and whether it still lives: this is how objects of dead
+//! sessions are recognised.
 //!
-//! Each session has a prefix of its own, with a random name, and an object there that says which process of
-//! which machine it is (its marker). It is written before all else, deleted after all else, and written again
-//! every [`RENEW`].
+//! Each session has a prefix of its own, with a random name, and there an object that identifies its process
+//! and machine: the marker. It is written before all other objects, deleted after them, and rewritten every
+//! [`RENEW`].
 //!
-//! **When a session is dead.** On the machine that looks, and among the processes that it sees (the same
-//! boot, the same namespace of process ids): as soon as its process is not there any more, or is another one
-//! with the same number. For all others nobody can say, so not before its marker is [`STALE`] old, by the
-//! store's clock. What has no marker is dead when all of it is as old.
+//! **When a session is dead.** If its process is visible to the process that looks (same machine, same boot,
+//! same pid namespace): as soon as that process has ended, or another process has its pid. In all other cases
+//! this cannot be known, so only when its marker is [`STALE`] old, by the store's clock. A session without a
+//! marker is dead when all its objects are that old.
 //!
-//! This decides and asks the kernel; it makes no request.
+//! This module decides and asks the kernel; it makes no request.
 
 use std::fmt::Write as _;
 use std::os::unix::fs::MetadataExt;
@@ -20,24 +20,24 @@ use object_store::path::Path;
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 
-/// How often a living session writes its marker again.
+/// How often a living session rewrites its marker.
 pub const RENEW: Duration = Duration::from_secs(600);
 
-/// A marker that was not written again for so long is that of a dead session: longer than stores and networks
-/// are usually away.
+/// A session whose marker was not rewritten for so long is dead: it is longer than outages of stores and
+/// networks usually are.
 pub const STALE: Duration = Duration::from_secs(24 * 3600);
 const _: () = assert!(RENEW.as_secs() * 100 < STALE.as_secs());
 
-/// No marker is longer (bytes).
+/// The longest marker (bytes).
 pub const MARKER_BYTES_MAX: u64 = 4096;
 
-/// What all sessions lie below, below the prefix that the user names.
+/// The name below which all sessions lie, below the prefix that the user gives.
 const COMMON: &str = "sooner-spill";
 const MARKER: &str = "session";
 const PROBE: &str = "probe";
 const FIRST_LINE: &str = "a session of sooner, version 1";
 
-/// Below which all sessions lie.
+/// The prefix of all sessions.
 pub fn sessions(prefix: &Path) -> Path {
     prefix.clone().join(COMMON)
 }
@@ -55,17 +55,17 @@ pub fn new_name() -> Result<String, Errno> {
     }))
 }
 
-/// The marker of a session.
+/// The key of a session's marker.
 pub fn marker(session: &Path) -> Path {
     session.clone().join(MARKER)
 }
 
-/// What is written, read and deleted to see whether that can be done.
+/// The key of the object that is written, read and deleted to see whether that is allowed.
 pub fn probe(session: &Path) -> Path {
     session.clone().join(PROBE)
 }
 
-/// An object of a file.
+/// The key of an object of a file.
 pub fn key(session: &Path, file: u64, object: u64) -> Path {
     session.clone().join(format!("{file:08x}-{object:06x}"))
 }
@@ -73,12 +73,12 @@ pub fn key(session: &Path, file: u64, object: u64) -> Path {
 /// A process of a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// Id of the machine's boot; empty where it is not to be had.
+    /// The id of the machine's boot; empty if it cannot be read.
     boot: String,
     /// Its namespace of process ids.
     namespace: u64,
     pid: u32,
-    /// When it began, as the kernel counts.
+    /// When the process began, in the kernel's ticks.
     started: u64,
 }
 
@@ -94,14 +94,14 @@ impl Identity {
         Self { boot: boot.trim().to_owned(), namespace, pid, started }
     }
 
-    /// What stands in the marker.
+    /// The text of the marker.
     #[must_use]
     pub fn encode(&self) -> String {
         let Self { boot, namespace, pid, started } = self;
         format!("{FIRST_LINE}\nboot {boot}\nnamespace {namespace}\npid {pid}\nstarted {started}\n")
     }
 
-    /// Reads a marker. `None`: this sooner does not know what it says.
+    /// Parses a marker. `None` if this version of sooner does not understand it.
     #[must_use]
     pub fn decode(text: &str) -> Option<Self> {
         let mut lines = text.lines();
@@ -116,7 +116,7 @@ impl Identity {
         Some(Self { boot, namespace, pid, started })
     }
 
-    /// Whether the session is dead whose marker was last written so long ago. `self` is who looks.
+    /// Whether a session whose marker is `age` old is dead. `self` is the process that looks.
     #[must_use]
     pub fn finds_dead(&self, session: Option<&Self>, age: Duration) -> bool {
         match session.filter(|session| self.sees(session)) {
@@ -125,20 +125,20 @@ impl Identity {
         }
     }
 
-    /// Whether the other one's number means the same process here as there.
+    /// Whether both pids are in the same namespace of the same boot.
     fn sees(&self, other: &Self) -> bool {
         !self.boot.is_empty()
             && self.namespace != 0
             && (&self.boot, self.namespace) == (&other.boot, other.namespace)
     }
 
-    /// Whether its process is there. When in doubt, it is.
+    /// Whether its process lives. In doubt, it does.
     fn runs(&self) -> bool {
         let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else { return false };
         if test_kill_process(pid) == Err(Errno::SRCH) {
             return false;
         }
-        // Of another user's process this may not be told.
+        // This may not be readable for a process of another user.
         match std::fs::read_to_string(format!("/proc/{}/stat", self.pid)) {
             Ok(text) => started(&text) == Some(self.started),
             Err(_) => true,
@@ -157,15 +157,14 @@ impl Identity {
     }
 }
 
-/// Whether a byte may be one of the id of a boot.
+/// Whether a byte may be part of a boot id.
 fn is_of_boot(byte: u8) -> bool {
     byte.is_ascii_hexdigit() || byte == b'-'
 }
 
-/// When a process began, from its line in /proc. `None` if it has ended and only its parent does not know
-/// yet.
+/// When a process began, from its line in /proc. `None` if it has ended and was not yet reaped by its parent.
 fn started(stat: &str) -> Option<u64> {
-    // The name before may have anything in it.
+    // The name before this may contain anything.
     let (_, rest) = stat.rsplit_once(") ")?;
     let mut fields = rest.split(' ');
     let state = fields.next()?;

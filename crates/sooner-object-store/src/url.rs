@@ -1,7 +1,7 @@
-//! The URL of a place in an object store, and the connection to it.
+//! The URL of a place in an object store, and connecting to it.
 //!
-//! Who may use it stands in the environment, as for other programs: `AWS_*`, `GOOGLE_*`, `AZURE_*`. A URL
-//! that has a secret in it is refused, and not repeated.
+//! Credentials come from the environment, as for other programs: `AWS_*`, `GOOGLE_*`, `AZURE_*`. A URL that
+//! contains a secret is refused, and not repeated.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,16 +15,14 @@ use object_store::{BackoffConfig, ObjectStore, RetryConfig};
 
 use crate::StoreError;
 
-/// A request that has not been answered by then has failed. An object of 8 MiB gets there in this time at 140
-/// kB/s.
+/// A request without an answer fails after this time. It is enough for an object of 8 MiB at 140 kB/s.
 const REQUEST_LIMIT: &str = "60s";
 const CONNECT_LIMIT: &str = "5s";
-/// A connection that was not used for so long is not used again: the server may have closed it while nobody
-/// looked.
+/// A connection that was idle for so long is not used again: the server may have closed it unnoticed.
 const IDLE_LIMIT: &str = "15s";
-/// A request is made so often again, ...
+/// How often a request is retried, ...
 const RETRIES: usize = 4;
-/// ... as long as the first one was not longer ago than this.
+/// ... and for how long after the first attempt.
 const RETRY_LIMIT: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,13 +41,13 @@ pub struct StoreUrl {
 }
 
 impl StoreUrl {
-    /// Whether this is to be a URL, and not a directory.
+    /// Whether the text is meant as a URL, and not as a directory.
     #[must_use]
     pub fn is_meant(text: &str) -> bool {
         text.contains("://")
     }
 
-    /// Reads a URL. Nobody is asked.
+    /// Parses a URL. Makes no request.
     ///
     /// # Errors
     /// [`StoreError::BadUrl`].
@@ -91,13 +89,13 @@ impl StoreUrl {
         Ok(Self { text: text.to_owned(), kind, prefix })
     }
 
-    /// As it was written.
+    /// The URL as it was written.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// What else may be the reason when nobody answers.
+    /// Another possible reason when the server does not answer.
     pub(crate) fn note(&self) -> Option<&'static str> {
         let is_role = self.kind == Kind::S3
             && AmazonS3Builder::from_env().get_config_value(&AmazonS3ConfigKey::AccessKeyId).is_none();
@@ -108,13 +106,13 @@ impl StoreUrl {
         &self.prefix
     }
 
-    /// What can be asked there, with the environment's credentials. Nothing is asked yet.
+    /// A client for the store, with the environment's credentials. Makes no request yet.
     ///
     /// # Errors
     /// [`StoreError::Settings`].
     pub(crate) fn connect(&self) -> Result<Arc<dyn ObjectStore>, StoreError> {
-        // The library for TLS leaves the choice of who encrypts to the process. Somebody may have chosen
-        // before.
+        // The TLS library leaves the choice of the cryptography provider to the process, which may have
+        // chosen one already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let limits = [
             (ClientConfigKey::Timeout, REQUEST_LIMIT),
@@ -155,7 +153,7 @@ impl StoreUrl {
         built.map_err(|error| StoreError::Settings { url: self.text.clone(), reason: error.to_string() })
     }
 
-    /// Where the library would say no more than that a URL is not allowed.
+    /// Refuses an `http://` endpoint that is not allowed: the library would not tell the reason.
     fn check_http(&self, builder: &AmazonS3Builder) -> Result<(), StoreError> {
         let value = |key| builder.get_config_value(&key).unwrap_or_default();
         let s3 = value(AmazonS3ConfigKey::S3Endpoint);
