@@ -111,7 +111,7 @@ impl Directory {
     /// The entry of this name, if there is one.
     ///
     /// # Errors
-    /// The system's word.
+    /// The system's error.
     pub fn look(&self, name: &str) -> io::Result<Option<Stat>> {
         match rustix::fs::statat(&self.opened, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(about) => Ok(Some(about)),
@@ -123,7 +123,7 @@ impl Directory {
     /// Renames a file, replacing any other of that name, and returns when the change is on disk.
     ///
     /// # Errors
-    /// The system's word.
+    /// The system's error.
     pub fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         rustix::fs::renameat(&self.opened, from, &self.opened, to)?;
         Ok(rustix::fs::fsync(&self.opened)?)
@@ -132,7 +132,7 @@ impl Directory {
     /// Removes a file.
     ///
     /// # Errors
-    /// The system's word.
+    /// The system's error.
     pub fn remove(&self, name: &str) -> io::Result<()> {
         Ok(rustix::fs::unlinkat(&self.opened, name, AtFlags::empty())?)
     }

@@ -34,7 +34,7 @@ impl Untrusted {
 /// Opens a directory that belongs to this user alone.
 ///
 /// # Errors
-/// [`Untrusted`] inside of an `io::Error` when it is not; otherwise the system's word.
+/// [`Untrusted`] inside of an `io::Error` when it is not; otherwise the system's error.
 pub fn open_directory(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = match rustix::fs::open(path, flags, Mode::empty()) {

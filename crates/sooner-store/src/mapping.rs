@@ -61,7 +61,7 @@ pub enum MappingError {
     Create {
         /// Size asked for.
         bytes: u64,
-        /// The kernel's word.
+        /// The kernel's error.
         source: rustix::io::Errno,
     },
     /// The kernel refused the mapping.
@@ -69,7 +69,7 @@ pub enum MappingError {
     Map {
         /// Size asked for.
         bytes: u64,
-        /// The kernel's word.
+        /// The kernel's error.
         source: rustix::io::Errno,
     },
 }

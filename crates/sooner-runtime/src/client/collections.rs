@@ -7,7 +7,8 @@
 
 /// Time between two collections (milliseconds): a full one of a large program takes about as long.
 const PAUSE_MS: u64 = 200;
-/// While room is made otherwise: the pause is longer by so many times the duration of the last collection.
+/// While room is made otherwise: the pause is longer by so many times the duration of the last collection,
+/// and by as much again for each useless one.
 const TIMES_RELIEVED: u64 = 20;
 /// While no room is made otherwise: the same, for each of the latest collections that released nothing.
 const TIMES_USELESS: u64 = 5;

@@ -64,7 +64,7 @@ pub(super) enum Look {
 }
 
 /// The lead, held for as long as this value lives. The background thread may rest meanwhile, and is woken
-/// when it is dropped.
+/// when this value is dropped.
 pub(super) struct Led<'a> {
     client: &'a Client,
     /// `None` while this is dropped.

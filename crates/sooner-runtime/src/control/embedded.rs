@@ -180,8 +180,7 @@ fn lock(directory: &Directory) -> Result<File, StoreError> {
     let opening = |error: io::Error| StoreError::Open { path: path.clone(), cause: cause(&error) };
     let mut lock = directory.open_file(LOCK, OFlags::CREATE).map_err(opening)?;
     if let Some(owner) = held::take(&mut lock).map_err(|error| opening(error.into()))? {
-        // The owner empties the file and writes its number right after taking the lock: none may be there
-        // yet.
+        // The owner empties the file and writes its number right after taking the lock: it may be empty.
         let is_known = !owner.trim().is_empty();
         let owner = if is_known { format!(" (process {})", owner.trim()) } else { String::new() };
         return Err(StoreError::InUse { path: directory.path().to_owned(), owner });

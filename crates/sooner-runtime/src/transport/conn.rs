@@ -54,7 +54,7 @@ impl Conn {
     /// A connection whose events come with this token.
     ///
     /// # Errors
-    /// The system's word.
+    /// The system's error.
     pub fn add(stream: Stream, epoll: &OwnedFd, token: u64) -> io::Result<Self> {
         let interest = stream.interest(false);
         epoll::add(epoll, &stream, EventData::new_u64(token), interest)?;
