@@ -37,7 +37,7 @@ number_id!(
     ShapeId, u32
 );
 number_id!(
-    /// Which of an actor's processes: how often another one had taken over from the one before.
+    /// Which process of an actor this is: the number of takeovers before it, zero for the first process.
     Takeover, u32
 );
 number_id!(
@@ -145,7 +145,7 @@ impl WorkerId {
     }
 }
 
-/// A task: who submitted it and its number there.
+/// A task: its owner, and its number among the owner's tasks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default, Encode, Decode)]
 #[cbor(array)]
 pub struct TaskId {
@@ -157,12 +157,12 @@ pub struct TaskId {
     pub number: u64,
 }
 
-/// What a process began last, as far as others can see.
+/// The task that a process began last, as far as other processes can see.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Started {
     /// The task.
     pub task: TaskId,
-    /// It is the constructor of an actor, or a call of one.
+    /// The task is an actor's constructor, or an actor call.
     pub in_actor: bool,
 }
 
@@ -173,13 +173,14 @@ impl TaskId {
         ObjectId { task: self, index }
     }
 
-    /// Stands for whoever reads the items of a streaming task; no object has this id.
+    /// Stands for the reader of a streaming task's items; no object has this id.
     #[must_use]
     pub fn reader(self) -> ObjectId {
         self.object(u32::MAX)
     }
 
-    /// Stands for the state of an actor from a checkpoint, in the process that takes the actor over.
+    /// Stands for an actor's checkpointed state: on the node that keeps it, and in the process that takes the
+    /// actor over.
     #[must_use]
     pub fn state(self) -> ObjectId {
         self.object(u32::MAX - 1)

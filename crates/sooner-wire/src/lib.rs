@@ -1,8 +1,8 @@
-//! What is said between the processes of sooner: ids, messages, frames, versions and limits.
+//! Vocabulary of what sooner's processes send each other: ids, messages, frames, versions and limits.
 //!
 //! This room holds vocabulary only. It never opens a socket, reads a clock or decides anything; every other
-//! room depends on it and it depends on none. The encoding (CBOR with numbered fields, `docs/adr/0001`) is
-//! known here and nowhere else: other crates see [`Message`] and [`frame`].
+//! room depends on it and it depends on none. Only this crate knows the encoding (CBOR with numbered fields,
+//! `docs/adr/0001`): other crates see [`Message`] and [`frame`].
 
 pub mod blob;
 pub mod frame;

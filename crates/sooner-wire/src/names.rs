@@ -1,5 +1,4 @@
-//! Names that people choose: of nodes, labels and resources. What is wrong with one is said in a typed
-//! reason.
+//! Names that people choose: of nodes, labels and resources. Errors are typed reasons.
 //!
 //! The rules are those of host names and of labels as cluster managers know them, so that a name can stand in
 //! a certificate, a command line and a table. Nothing is changed or trimmed here: a name is right or refused.

@@ -1,12 +1,12 @@
-//! Where the values in a message are: as the node sees it that reads the message.
+//! Where the values in a message are, from the point of view of the node that reads the message.
 //!
-//! `Stored` means the memory of the node at hand. A message that leaves for another node is globalised: it
-//! names the node. One that came from another node is localised: what lies here is `Stored` again, if the
-//! sender is the one to say so. Messages inside a node are neither.
+//! `Stored` means the memory of the local node. A message to another node is globalised: its `Stored` values
+//! become `Remote` and name this node. A message from another node is localised: values in local memory
+//! become `Stored` again, if the sender is entitled to say so. Messages inside a node are neither.
 //!
-//! An owner knows where its values are. Anybody else may say it after the owner's death, when the memory is
-//! free and may hold another value: such a value stays `Remote`, also where that is the node at hand, and
-//! whoever needs it asks the node, which knows what is where (`docs/adr/0023-remote-values.md`).
+//! An owner knows where its values are. Another process may name the place after the owner's death, when the
+//! memory is free and may hold another value. Such a value stays `Remote`, even on the local node, and its
+//! readers ask the node, which knows what is where (`docs/adr/0023-remote-values.md`).
 
 use crate::message::{
     ActorsHere, Change, Checkpoint, CreateActor, Item, Message, Outcome, PlaceActor, PlaceRefused, Push,
@@ -15,15 +15,15 @@ use crate::message::{
 use crate::{NodeId, WorkerId};
 
 impl Outcome {
-    /// For another node: a value in the memory of node `me` says so.
+    /// For a message to another node: `Stored` becomes `Remote` with node `me`.
     pub fn globalise(&mut self, me: NodeId) {
         if let Self::Stored(location) = self {
             *self = Self::Remote(Box::new(Remote { node: me, location: *location }));
         }
     }
 
-    /// From another node: a value in the memory of node `me` is here. One that it has spilled is to be
-    /// brought from disk.
+    /// For a message from another node: a value in the memory of node `me` becomes `Stored`. A value that
+    /// `me` has spilled stays `Remote`, and must be brought from disk.
     pub fn localise(&mut self, me: NodeId) {
         if let Self::Remote(remote) = self
             && remote.node == me
@@ -40,10 +40,10 @@ impl Message {
         self.for_each_outcome(&mut |_, outcome| outcome.globalise(me));
     }
 
-    /// The reverse, when the message has come to node `me` from a process at another node: what the sender
-    /// owns, and what is in the memory of this node, is here. In [`Message::CreateActor`], which comes by way
-    /// of others, the sender is the process that creates the actor. The state in [`Message::Restore`] lies in
-    /// a block that its node keeps.
+    /// The reverse, for a message that has come to node `me` from a process on another node: values that the
+    /// sender owns and that lie in this node's memory become `Stored`. For [`Message::CreateActor`], which
+    /// others pass on, the sender is the process that creates the actor. The state in [`Message::Restore`]
+    /// becomes `Stored` whoever owns it: it lies in a block that its node keeps.
     pub fn localise_from(&mut self, sender: WorkerId, me: NodeId) {
         if let Self::Routed(routed) = self {
             return routed.message.localise_from(routed.from, me);

@@ -1,9 +1,10 @@
 //! What the control service writes to disk: the layout of keys, and records (`docs/adr/0021`).
 //!
-//! Keys are text, `<table>/<name>`, in the order of which a table is one range. Numbers in keys are
-//! hexadecimal with all their digits. A record is CBOR with numbered fields, as messages are, and outlives
-//! the process that wrote it: a field is added at the end and is optional, never changed. What cannot be read
-//! so comes with a new [`FORMAT`]. There is no time in any record: no clock is the same after a restart.
+//! Keys are text, `<table>/<name>`, so that a table is one range of the sorted keys. Numbers in keys are
+//! hexadecimal with all their digits. A record is CBOR with numbered fields, like a message, and outlives the
+//! process that wrote it: new fields are optional and go at the end, and existing fields never change. A
+//! change that needs more gets a new [`FORMAT`]. No record holds a time: no clock is the same after a
+//! restart.
 
 use minicbor::{Decode, Encode};
 
@@ -22,42 +23,42 @@ pub const FORMAT: u32 = 2;
 /// The oldest version that can still be read.
 pub const FORMAT_OLDEST: u32 = 1;
 
-/// What the cluster is.
+/// The cluster's identity.
 pub const CLUSTER: &str = "cluster";
-/// Which head there was last.
+/// The latest head.
 pub const HEAD: &str = "head";
-/// Nodes that have joined and are not gone.
+/// Nodes that have joined and have neither died nor left.
 pub const NODES: &str = "nodes/";
-/// Jobs of which an actor is in [`ACTORS`].
+/// Jobs with an actor in [`ACTORS`].
 pub const JOBS: &str = "jobs/";
 /// Names of actors.
 pub const NAMES: &str = "names/";
 /// Actors with a name, and detached ones.
 pub const ACTORS: &str = "actors/";
-/// What a process of such an actor is told, in pieces. It never changes while the actor's record does.
+/// The creation message of each such actor, in pieces. It stays the same when the actor's record changes.
 pub const CREATIONS: &str = "creations/";
 /// Placement groups.
 pub const GROUPS: &str = "groups/";
 
-/// Where a node's record is.
+/// The key of a node's record.
 #[must_use]
 pub fn node_key(node: NodeId) -> String {
     format!("{NODES}{:016x}", node.0)
 }
 
-/// Where the record of a name is. Both parts are escaped, so that no two pairs share a key.
+/// The key of a name's record. Both parts are escaped, so that no two pairs share a key.
 #[must_use]
 pub fn name_key(namespace: &str, name: &str) -> String {
     format!("{NAMES}{}/{}", escape(namespace), escape(name))
 }
 
-/// Where an actor's record is.
+/// The key of an actor's record.
 #[must_use]
 pub fn actor_key(actor: ActorId) -> String {
     format!("{ACTORS}{}", of_actor(actor))
 }
 
-/// Where a piece of what an actor's process is told is. Pieces count from zero.
+/// The key of one piece of an actor's creation message. Pieces count from zero.
 #[must_use]
 pub fn creation_key(actor: ActorId, piece: u32) -> String {
     format!("{CREATIONS}{}/{piece:04x}", of_actor(actor))
@@ -67,13 +68,13 @@ fn of_actor(actor: ActorId) -> String {
     format!("{:016x}-{:016x}", actor.owner.0, actor.number)
 }
 
-/// Where a job's record is.
+/// The key of a job's record.
 #[must_use]
 pub fn job_key(job: WorkerId) -> String {
     format!("{JOBS}{:016x}", job.0)
 }
 
-/// Where a placement group's record is.
+/// The key of a placement group's record.
 #[must_use]
 pub fn group_key(group: GroupId) -> String {
     format!("{GROUPS}{:016x}-{:016x}", group.owner.0, group.number)
@@ -83,7 +84,7 @@ fn escape(text: &str) -> String {
     text.replace('%', "%25").replace('/', "%2f")
 }
 
-/// Bytes that are no record of the kind they should be.
+/// The bytes are not a record of the expected kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a record cannot be read: {0}")]
 pub struct RecordError(String);
@@ -102,7 +103,7 @@ macro_rules! records {
             /// From bytes.
             ///
             /// # Errors
-            /// [`RecordError`] when they are something else.
+            /// [`RecordError`] when the bytes are something else.
             pub fn from_bytes(bytes: &[u8]) -> Result<Self, RecordError> {
                 minicbor::decode(bytes).map_err(|error| RecordError(error.to_string()))
             }
@@ -121,22 +122,22 @@ pub struct ClusterRecord {
     pub cluster: u64,
 }
 
-/// Which head there was last: the next one takes its place.
+/// The latest head: the next one takes its place.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(array)]
 pub struct HeadRecord {
-    /// It was part of that process, and ended with it.
+    /// The node that the head was part of, and ended with.
     #[n(0)]
     pub node: NodeId,
-    /// Where the other nodes look for the next one.
+    /// Where the other nodes look for the next head.
     #[n(1)]
     pub address: String,
-    /// How many heads there were before it; absent in format 1.
+    /// Number of heads before this one; absent in format 1.
     #[n(2)]
     pub incarnation: Option<u32>,
 }
 
-/// A node that has joined. Enough to see whether it lives, and to know it again.
+/// A node that has joined: enough to see whether it lives, and to recognise it.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(array)]
 pub struct NodeRecord {
@@ -151,7 +152,8 @@ pub struct NodeRecord {
     pub address: Option<String>,
 }
 
-/// A job of which an actor has a record: what its workers need, wherever the next process of that actor is.
+/// A job with an actor that has a record: what its workers need, on whichever node that actor's next process
+/// is.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct JobRecord {
@@ -160,12 +162,12 @@ pub struct JobRecord {
     pub job: WorkerId,
     #[n(1)]
     pub config: Box<JobConfig>,
-    /// Its driver is gone.
+    /// Its driver is dead, or has ended.
     #[n(2)]
     pub is_gone: bool,
 }
 
-/// A name that belongs to an actor, from before the actor is created.
+/// An actor's name. Its record exists from before the actor is created.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct NameRecord {
@@ -216,12 +218,12 @@ pub struct ActorRecord {
 pub struct BundleRecord {
     #[n(0)]
     pub bundle: Bundle,
-    /// On which node, and by which attempt.
+    /// The node that holds the bundle, and the attempt that placed it there.
     #[n(1)]
     pub place: Option<(NodeId, PlacementAttempt)>,
 }
 
-/// A placement group. Where its bundles are is written before the first of them may be used.
+/// A placement group. The places of its bundles are written before the first bundle may be used.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(array)]
 pub struct GroupRecord {
@@ -232,17 +234,17 @@ pub struct GroupRecord {
     pub title: Option<(String, String)>,
     #[n(2)]
     pub strategy: GroupStrategy,
-    /// The driver it ends with; `None`: with nobody.
+    /// The driver that the group ends with; `None`: it is detached.
     #[n(3)]
     pub driver: Option<WorkerId>,
     #[n(4)]
     pub bundles: Vec<BundleRecord>,
 }
 
-/// What an actor's process is told, as pieces that a store takes.
+/// An actor's creation message, in pieces that fit the store.
 ///
 /// # Errors
-/// Its size in bytes, when it is larger than [`CREATION_PIECES_MAX`] pieces.
+/// The message's size in bytes, when it is larger than [`CREATION_PIECES_MAX`] pieces.
 pub fn creation_pieces(create: &CreateActor) -> Result<Vec<Vec<u8>>, usize> {
     let mut bytes = Vec::new();
     minicbor::encode(create, &mut bytes).expect("writing to memory cannot fail");
@@ -253,10 +255,10 @@ pub fn creation_pieces(create: &CreateActor) -> Result<Vec<Vec<u8>>, usize> {
     Ok(pieces.map(<[u8]>::to_vec).collect())
 }
 
-/// What [`creation_pieces`] made, in order.
+/// Reads the message from the pieces that [`creation_pieces`] made, in order.
 ///
 /// # Errors
-/// [`RecordError`] when they are something else.
+/// [`RecordError`] when the bytes are something else.
 pub fn creation_from<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Result<CreateActor, RecordError> {
     let bytes: Vec<u8> = pieces.flatten().copied().collect();
     minicbor::decode(&bytes).map_err(|error| RecordError(error.to_string()))

@@ -1,7 +1,7 @@
 //! Where work may run: scheduling strategies, label expressions, and names that were checked.
 //!
-//! Work without a strategy runs wherever its resources are free; a message says nothing then. Nothing here
-//! decides: what a strategy means for a set of nodes is in `sooner-protocol`, `scheduling::policy`.
+//! Work without a strategy runs wherever its resources are free; its messages omit the field. Nothing here
+//! decides: `scheduling::policy` in `sooner-protocol` says what a strategy means for a set of nodes.
 
 use minicbor::{Decode, Encode};
 
@@ -37,7 +37,7 @@ impl Strategy {
     }
 }
 
-/// On this node; with `soft` on another one if it is gone or could never run it.
+/// On `node`; with `soft`, on another node if `node` is dead or could never run the work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
 #[cbor(array)]
 pub struct NodeAffinity {
@@ -47,7 +47,7 @@ pub struct NodeAffinity {
     pub soft: bool,
 }
 
-/// On nodes that all of `hard` fits, if possible on one that all of `soft` fits, too.
+/// On nodes that meet all terms of `hard`, if possible on one that also meets all of `soft`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Encode, Decode)]
 #[cbor(array)]
 pub struct NodeLabels {
@@ -55,7 +55,7 @@ pub struct NodeLabels {
     pub hard: Vec<LabelTerm>,
     #[n(1)]
     pub soft: Vec<LabelTerm>,
-    /// On these nodes in turn.
+    /// On the matching nodes in turn.
     #[n(2)]
     pub spread: bool,
 }
@@ -69,7 +69,7 @@ pub struct InGroup {
     /// Which bundle; `None` for any.
     #[n(1)]
     pub bundle: Option<u32>,
-    /// What the task or actor submits runs in the group, too, unless it says where.
+    /// Tasks and actors that this one submits run in the group, too, unless they say where.
     #[n(2)]
     pub captures: bool,
 }
@@ -110,13 +110,13 @@ pub type Labels = Vec<(String, String)>;
 /// What is wrong with a condition on labels.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum TermError {
-    /// A key or a value that no label has.
+    /// A key or a value that no label may have.
     #[error(transparent)]
     Label(#[from] NameError),
     /// An expression that ends too early or too late.
     #[error("{0:?} cannot be read: give 'value', '!value', 'in(a, b)' or '!in(a, b)'")]
     Expression(String),
-    /// Too much of it.
+    /// Too many terms, or too many values of one term.
     #[error("{0} {1} are too many: at most {2} are allowed")]
     TooMany(usize, &'static str, usize),
 }
@@ -144,7 +144,7 @@ impl LabelTerm {
         Ok(term)
     }
 
-    /// Checks names that came from elsewhere.
+    /// Checks the key and the values, which may come from another process.
     ///
     /// # Errors
     /// [`TermError`] when the key or a value is not allowed, or there are too many.
@@ -157,7 +157,7 @@ impl LabelTerm {
         Ok(values.iter().try_for_each(|value| check_label_value(&self.key, value))?)
     }
 
-    /// Whether a node with these labels meets it.
+    /// Whether a node with these labels meets the term.
     #[must_use]
     pub fn is_met(&self, labels: &[(String, String)]) -> bool {
         let value = labels.iter().find(|(key, _)| *key == self.key).map(|(_, value)| value);

@@ -1,8 +1,9 @@
 //! How a value's bytes begin: one format byte that says how to read the rest.
 //!
-//! The byte is language-neutral, so that a later front end can read what Python wrote where the format
-//! allows. Formats are read and written in the bindings; here are their numbers, and where the parts of a
-//! value lie. What is read came from another process, so no length in it is believed.
+//! The byte is language-neutral, so that a later front end can read values that Python wrote, where the
+//! format allows. This module holds the numbers of the formats and the layout of a value's parts; the
+//! bindings read and write the formats. A value's bytes came from another process, so no length in them is
+//! trusted.
 
 use std::ops::Range;
 
@@ -20,22 +21,22 @@ pub const BUFFER_ALIGNMENT: usize = 64;
 /// Bytes before the data of a value of [`FORMAT_BYTES`].
 pub const BYTES_HEAD: usize = 8;
 
-/// Bytes before the pickle of a value of [`FORMAT_PICKLE5`] with so many buffers: the format, the number of
-/// buffers at 4 (4 bytes), the length of the pickle at 8, and that of each buffer (8 bytes each), all little
-/// endian.
+/// Bytes before the pickle of a [`FORMAT_PICKLE5`] value with `buffers` buffers: the format, the number of
+/// buffers at offset 4 (4 bytes), the length of the pickle at offset 8, and the length of each buffer (8
+/// bytes each), all little endian.
 #[must_use]
 pub const fn pickle_head_bytes(buffers: usize) -> usize {
     16 + 8 * buffers
 }
 
-/// Where the pickle and the buffers of a value of [`FORMAT_PICKLE5`] lie; gives the buffers one by one.
+/// Byte ranges of the pickle and the buffers of a [`FORMAT_PICKLE5`] value; iterates over the buffers.
 #[derive(Debug, Clone)]
 pub struct PickleParts<'a> {
     /// The pickle.
     pub pickle: Range<usize>,
-    /// Lengths of the buffers that are left.
+    /// Encoded lengths of the buffers not yet iterated over.
     lengths: &'a [u8],
-    /// Behind the part before.
+    /// End of the previous part.
     at: usize,
     size: usize,
 }
@@ -72,7 +73,7 @@ impl Iterator for PickleParts<'_> {
             (end <= self.size).then_some(start..end)
         };
         let found = buffer();
-        // Nothing is found behind one that is not there.
+        // After an invalid buffer, all later ones are invalid, too.
         self.at = found.as_ref().map_or(usize::MAX, |range| range.end);
         Some(found)
     }

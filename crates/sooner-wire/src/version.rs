@@ -4,14 +4,14 @@
 
 /// Major version: peers must agree.
 pub const PROTOCOL_MAJOR: u16 = 1;
-/// Minor version: the older of two peers decides what is said.
+/// Minor version: two peers speak the older one's.
 pub const PROTOCOL_MINOR: u16 = 0;
 /// Largest accepted difference of minor versions.
 pub const MINOR_SKEW_MAX: u16 = 1;
-/// Over a connection for values: nodes of one machine read each other's memory (`MemoryHere`).
+/// Feature of data connections: nodes on one machine read each other's memory (`MemoryHere`).
 pub const READS_MEMORY: u64 = 1 << 0;
-/// Feature bits of this build. A bit is a way of speaking that is used where both peers have it; whatever a
-/// minor version must not break gets one.
+/// Feature bits of this build. Peers use a feature only if both have its bit. Whatever a minor version must
+/// not break gets a bit.
 pub const FEATURES: u64 = READS_MEMORY;
 
 /// Checks a peer's version.
@@ -27,7 +27,7 @@ pub fn check(major: u16, minor: u16) -> Result<(), String> {
     Ok(())
 }
 
-/// The minor version that two peers speak, of which one has this build: the older of the two.
+/// The minor version that this build and a peer speak: the older of the two.
 #[must_use]
 pub fn spoken(theirs: u16) -> u16 {
     std::cmp::min(theirs, PROTOCOL_MINOR)
