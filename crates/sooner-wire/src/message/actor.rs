@@ -21,14 +21,14 @@ pub struct CreateActor {
     pub class: Box<Define>,
     #[n(4)]
     pub constructor: Box<Push>,
-    /// How often a new process takes over after a failure; -1 for ever. Where it had processes before, of
-    /// which a control service that has started again does not know, the constructor's `retries` count them.
+    /// How often a new process takes over after a failure; -1 for ever. The constructor's `retries` count
+    /// earlier processes that a restarted control service does not know of.
     #[n(5)]
     pub restarts: Option<i32>,
     /// It does not end with its owner or its handles.
     #[n(6)]
     pub detached: Option<bool>,
-    /// The job whose workers may be its process. The creator's node says it.
+    /// The job whose workers may be its process. Set by the creator's node.
     #[n(8)]
     pub job: Option<WorkerId>,
 }
@@ -45,7 +45,7 @@ pub struct ActorStarted {
     pub worker: WorkerId,
     #[n(2)]
     pub concurrency: u32,
-    /// A new process has taken over an actor with checkpoints: the receiver makes the calls again that the
+    /// A new process has taken over an actor with checkpoints: the receiver repeats the calls that the
     /// restored checkpoint does not cover, as [`super::Replayed`] says.
     #[n(3)]
     pub replays: Option<bool>,
@@ -53,7 +53,7 @@ pub struct ActorStarted {
 
 row! { 51 ActorStarted: [node -> process, directory -> node]; no values; }
 
-/// The actor's process is gone and another one is coming.
+/// The actor's process is dead, and another one is coming.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct ActorRestarting {
@@ -65,17 +65,17 @@ pub struct ActorRestarting {
     /// The call that it began last.
     #[n(2)]
     pub last_started: Option<TaskId>,
-    /// Nobody can say when: calls are not to wait for it. The node of the callers says so.
+    /// The time is unknown: calls are not to wait for the new process. Set by the callers' node.
     #[n(3)]
     pub nobody_starts_it: Option<bool>,
-    /// Nothing of the actor had begun in it: no call was executed, nor its constructor.
+    /// Nothing of the actor had begun in the dead process: neither a call nor its constructor.
     #[n(4)]
     pub unbegun: Option<bool>,
 }
 
 row! { 58 ActorRestarting: [node -> process, directory -> node]; no values; }
 
-/// The actor is gone for good.
+/// The actor is dead for good.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct ActorDead {
@@ -132,8 +132,8 @@ pub struct ActorReady {
 
 row! { 56 ActorReady: [process -> node, process => directory]; no values; }
 
-/// Worker to node: the constructor waits for an argument that was lost and is made again; until then others
-/// may have what the actor holds. And the same again when it is there.
+/// Worker to node: the constructor waits for a lost argument that is made again; until then others may use
+/// the actor's resources. Sent once more, with `is_ready`, when the argument is there.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct Suspended {
@@ -145,7 +145,7 @@ pub struct Suspended {
 
 row! { 59 Suspended: [process -> node]; no values; }
 
-/// Node to worker: the actor holds again what it needs, and its constructor may begin.
+/// Node to worker: the actor has its resources again, and its constructor may begin.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct Resumed {
@@ -157,7 +157,7 @@ pub struct Resumed {
 
 row! { 65 Resumed: [node -> process]; no values; }
 
-/// Node to worker: finish what you have and leave.
+/// Node to worker: finish the calls that you have and exit.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct ExitActor {

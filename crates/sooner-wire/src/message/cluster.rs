@@ -6,22 +6,23 @@ use minicbor::{Decode, Encode};
 
 use crate::{GroupId, NodeId, ResourceSet, Strategy};
 
-/// What joins.
+/// Kinds of nodes.
 pub mod kind {
     /// A daemon: it has an address, and tasks run on it.
     pub const DAEMON: u8 = 0;
-    /// The node inside a driver without a daemon on its machine: nothing runs there, and nobody can dial it.
+    /// The node inside a driver without a daemon on its machine: no task runs on it, and it cannot be
+    /// dialled.
     pub const DRIVER: u8 = 1;
 }
 
-/// What a node says of itself.
+/// A node's description of itself.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct AboutNode {
     /// See [`kind`].
     #[n(0)]
     pub kind: u8,
-    /// Unique among the nodes that are there.
+    /// Unique among the living nodes.
     #[n(1)]
     pub name: String,
     /// "10.0.0.1:6380": where a daemon listens.
@@ -30,7 +31,7 @@ pub struct AboutNode {
     /// The name of its machine, for people.
     #[n(3)]
     pub host: String,
-    /// Nodes with the same one share a kernel, and may share memory.
+    /// Nodes with the same boot id share a kernel, and may share memory.
     #[n(4)]
     pub boot_id: String,
     #[n(5)]
@@ -45,7 +46,7 @@ pub struct AboutNode {
 pub struct Register {
     #[n(0)]
     pub about: Box<AboutNode>,
-    /// Of sooner, for people.
+    /// Version of sooner, for people.
     #[n(1)]
     pub version: String,
     /// "3.11": pickled code only works between equal minor versions.
@@ -58,14 +59,14 @@ pub struct Register {
 
 row! { 100 Register: [node -> control]; no values; }
 
-/// What all nodes of a cluster keep to.
+/// Settings of all nodes of a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(array)]
 pub struct Settings {
     /// Between two heartbeats (nanoseconds).
     #[n(0)]
     pub heartbeat: u64,
-    /// Silence after which a node is gone (nanoseconds).
+    /// Silence after which a node is declared dead (nanoseconds).
     #[n(1)]
     pub health_timeout: u64,
 }
@@ -85,11 +86,11 @@ pub struct Registered {
 
 row! { 101 Registered: [control -> node]; no values; }
 
-/// How a node is.
+/// States of a node.
 pub mod state {
-    /// It works.
+    /// The node works.
     pub const ALIVE: u8 = 0;
-    /// It leaves: nothing new is placed there.
+    /// The node leaves: nothing new is placed there.
     pub const DRAINING: u8 = 1;
 }
 
@@ -104,12 +105,12 @@ pub struct NodeRow {
     /// See [`state`].
     #[n(2)]
     pub state: u8,
-    /// It says itself that it lags behind.
+    /// By its own heartbeats the node lags behind.
     #[n(3)]
     pub is_slow: bool,
 }
 
-/// Nodes joined or are otherwise than before.
+/// Nodes that joined or changed.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct NodesChanged {
@@ -119,7 +120,8 @@ pub struct NodesChanged {
 
 row! { 102 NodesChanged: [control -> node]; no values; }
 
-/// A node is gone for ever, with every process whose id begins with its own. It comes back as another node.
+/// A node has died or left for good, with every process whose id begins with its own. It comes back as
+/// another node.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct NodeGone {
@@ -132,7 +134,7 @@ pub struct NodeGone {
 
 row! { 103 NodeGone: [control -> node, node -> process]; no values; }
 
-/// A node lives. From a thread that nothing else can delay, over a connection of its own.
+/// The node lives. Sent by a thread that nothing else can delay, over a connection of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(array)]
 pub struct Heartbeat {
@@ -149,7 +151,7 @@ pub struct Heartbeat {
 
 row! { 104 Heartbeat: [node -> control]; no values; }
 
-/// The sender was declared gone, or belongs elsewhere: it must end.
+/// The receiver was declared dead, or belongs elsewhere: it must end.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct Fenced {
@@ -159,7 +161,7 @@ pub struct Fenced {
 
 row! { 105 Fenced: [control -> node]; no values; }
 
-/// What a node has free, and what waits there. Replaces what it said before.
+/// A node's free resources and waiting demand. Replaces its earlier report.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct ResourceReport {
@@ -170,14 +172,14 @@ pub struct ResourceReport {
     pub free: ResourceSet,
     #[n(2)]
     pub demand: Vec<ShapeDemand>,
-    /// What bundles of placement groups have free there, if there are any.
+    /// Free resources of the node's bundles of placement groups, if it has any.
     #[n(3)]
     pub bundles: Option<Vec<BundleFree>>,
 }
 
 row! { 106 ResourceReport: [node -> control]; no values; }
 
-/// What a bundle of a placement group has free.
+/// Free resources of a bundle of a placement group.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(array)]
 pub struct BundleFree {
@@ -190,7 +192,7 @@ pub struct BundleFree {
     pub free: ResourceSet,
 }
 
-/// How much of one shape waits.
+/// Waiting demand of one shape.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(array)]
 pub struct ShapeDemand {
@@ -200,11 +202,11 @@ pub struct ShapeDemand {
     pub count: u32,
 }
 
-/// What nodes have free, in clusters that are small enough for everybody to know.
+/// Free resources of nodes, in clusters that are small enough to send them to every node.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct ResourceView {
-    /// Replace what was said before about these nodes.
+    /// Replace earlier rows of these nodes.
     #[n(0)]
     pub rows: Vec<ViewRow>,
     /// There are too many nodes: forget all rows and ask with [`FindNodes`].
@@ -214,13 +216,13 @@ pub struct ResourceView {
 
 row! { 107 ResourceView: [control -> node]; no values; }
 
-/// What one node has free.
+/// Free resources of one node.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct ViewRow {
     #[n(0)]
     pub node: NodeId,
-    /// Of its report.
+    /// Version of its report.
     #[n(1)]
     pub version: u64,
     #[n(2)]
@@ -238,7 +240,7 @@ pub struct FindNodes {
     pub request: u64,
     #[n(1)]
     pub resources: ResourceSet,
-    /// Nodes that are of use at most.
+    /// How many nodes are of use at most.
     #[n(2)]
     pub count: u32,
     /// Where it must run, if not just anywhere.
@@ -251,7 +253,7 @@ pub struct FindNodes {
 
 row! { 108 FindNodes: [node -> control]; no values; }
 
-/// The answer, the best first. Without any, no node of the cluster has so much in total.
+/// The answer, the best node first. If empty, no node of the cluster has so much in total.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct Candidates {
@@ -259,20 +261,20 @@ pub struct Candidates {
     pub request: u64,
     #[n(1)]
     pub nodes: Vec<Candidate>,
-    /// What they have free, so that as much is asked of each as it has.
+    /// Free resources of the nodes, so that each is asked for as much as it has.
     #[n(2)]
     pub rows: Option<Vec<ViewRow>>,
 }
 
 row! { 109 Candidates: [control -> node]; no values; }
 
-/// A node that could serve.
+/// A node that could serve the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(array)]
 pub struct Candidate {
     #[n(0)]
     pub node: NodeId,
-    /// By its last report it could do so now.
+    /// By its last report the node could serve it now.
     #[n(1)]
     pub is_free: bool,
 }
@@ -283,7 +285,7 @@ pub struct Candidate {
 pub struct Suspect {
     #[n(0)]
     pub node: NodeId,
-    /// There was no head to ask, and the processes of the sender hold those of that node for gone: it must
+    /// There was no head to ask, and the sender's processes treat those of that node as dead: that node must
     /// not go on.
     #[n(1)]
     pub is_given_up: Option<bool>,

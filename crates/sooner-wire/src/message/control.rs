@@ -4,7 +4,7 @@ use minicbor::{Decode, Encode};
 
 use crate::{ActorId, Blob, ResourceSet};
 
-/// Takes a name for an actor that will be created. The answer has an error when it is taken.
+/// Takes a name for an actor that will be created. The answer has an error if the name is taken.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct ReserveName {
@@ -102,7 +102,7 @@ pub struct Answer {
     pub names: Option<Vec<(String, String)>>,
     #[n(6)]
     pub numbers: Option<Box<[u64]>>,
-    /// Nobody could answer, for the reason in `error`: the control service is away.
+    /// The control service is unreachable, for the reason in `error`.
     #[n(7)]
     pub unavailable: Option<bool>,
 }

@@ -1,15 +1,15 @@
 //! Placement groups: resources that are reserved together, in bundles (Ray's documentation, "Placement
 //! Groups").
 //!
-//! A client asks the control service for a group; that prepares its bundles on nodes and commits them when
-//! all are prepared.
+//! A client asks the control service for a group. The control service prepares its bundles on nodes and
+//! commits them when all are prepared.
 
 use minicbor::{Decode, Encode};
 
 use crate::strategy::LabelTerm;
 use crate::{GroupId, NodeId, PlacementAttempt, ResourceSet, WorkerId};
 
-/// How the bundles of a group lie to each other.
+/// How the bundles of a group are spread over nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
 #[cbor(index_only)]
 pub enum GroupStrategy {
@@ -41,30 +41,30 @@ impl GroupStrategy {
         }
     }
 
-    /// The one that people call so.
+    /// The strategy with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|strategy| strategy.name() == name)
     }
 }
 
-/// What became of a group so far.
+/// The phase of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
 #[cbor(index_only)]
 pub enum GroupPhase {
     /// Its bundles are not reserved.
     #[n(0)]
     Pending,
-    /// Its bundles are reserved, and their nodes are being told that they stay so.
+    /// Its bundles are reserved, and their nodes are being told to keep them.
     #[n(1)]
     Committing,
     /// Its bundles may be used.
     #[n(2)]
     Created,
-    /// Bundles were on nodes that are gone: others are looked for.
+    /// Bundles were on dead nodes: the control service looks for others.
     #[n(3)]
     Rescheduling,
-    /// It is gone for good.
+    /// The group has ended for good.
     #[n(4)]
     Removed,
 }
@@ -89,7 +89,7 @@ impl GroupPhase {
 pub struct Bundle {
     #[n(0)]
     pub resources: ResourceSet,
-    /// What its node must be like.
+    /// Conditions on the labels of its node.
     #[n(1)]
     pub labels: Vec<LabelTerm>,
 }
@@ -98,7 +98,8 @@ pub struct Bundle {
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct CreateGroup {
-    /// Zero: no answer is wanted, only the news of the group. With a title one is: the name may be taken.
+    /// Zero: the client wants no answer, only messages about the group. With a title it wants one: the name
+    /// may be taken.
     #[n(0)]
     pub request: u64,
     #[n(1)]
@@ -110,19 +111,18 @@ pub struct CreateGroup {
     pub strategy: GroupStrategy,
     #[n(4)]
     pub bundles: Vec<Bundle>,
-    /// The driver it ends with; `None`: with nobody.
+    /// The driver that the group ends with; `None`: it is detached.
     #[n(5)]
     pub driver: Option<WorkerId>,
 }
 
 row! { 160 CreateGroup: [process -> node, process => directory]; no values; }
 
-/// Control to client: the answer to a question, or, without one, what became of a group that the client has
-/// to do with.
+/// Control to client: the answer to a question, or, unasked, the state of a group that concerns the client.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct GroupState {
-    /// Zero: nobody asked. Then bundles are left out.
+    /// Zero: no question was asked. Then bundles are left out.
     #[n(0)]
     pub request: u64,
     #[n(1)]
@@ -143,16 +143,16 @@ pub struct RemoveGroup {
 
 row! { 162 RemoveGroup: [process -> node, process => directory]; no values; }
 
-/// Control to node: reserve these bundles, all or none, until you hear more.
+/// Control to node: reserve these bundles, all or none, until the next message about them.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct Prepare {
     #[n(0)]
     pub group: GroupId,
-    /// Which try this is; answers to an earlier one do not count.
+    /// The attempt; answers to an earlier one do not count.
     #[n(1)]
     pub attempt: PlacementAttempt,
-    /// Places among the group's bundles, and what to reserve for each.
+    /// Indices of bundles of the group, and what to reserve for each.
     #[n(2)]
     pub bundles: Vec<(u32, ResourceSet)>,
 }
@@ -169,7 +169,7 @@ pub enum BundleStep {
     /// They may be used.
     #[n(1)]
     Committed,
-    /// Not here: there is no room, or nothing was prepared.
+    /// The node refuses: there is no room, or nothing was prepared.
     #[n(2)]
     Refused,
 }
@@ -213,12 +213,12 @@ pub struct Release {
 
 row! { 166 Release: [directory -> node]; no values; }
 
-/// Client to control: what is known of a group, by id or by name; of all without either. Node to control:
-/// what becomes of the bundles that were prepared in this attempt?
+/// Client to control: asks for a group, by id or by name, or for all without either. Node to control: asks
+/// what becomes of the bundles that were prepared in this attempt.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct FindGroup {
-    /// Zero: no answer is wanted, only the news of the group from now on.
+    /// Zero: the sender wants no answer, only messages about the group from now on.
     #[n(0)]
     pub request: u64,
     #[n(1)]
@@ -233,7 +233,7 @@ row! {
     167 FindGroup: [process -> node, process => directory, node -> directory, node => directory]; no values;
 }
 
-/// A group, for those who ask.
+/// A group, in answers to questions.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct GroupRow {

@@ -1,18 +1,18 @@
-//! Jobs: what a driver brings along for its workers, and what they print on their way to it.
+//! Jobs: what a driver configures for its workers, and the workers' output on its way to the driver.
 
 use minicbor::{Decode, Encode};
 
 use super::{Ends, Route};
 use crate::{Blob, WorkerId};
 
-/// What a driver wants of the workers of its job. Comes with its greeting.
+/// A driver's configuration for the workers of its job. Comes with its [`super::Hello`].
 #[derive(Debug, Clone, PartialEq, Default, Encode, Decode)]
 #[cbor(array)]
 pub struct JobConfig {
     /// Program and arguments of the job's template; the node appends its directory.
     #[n(0)]
     pub template: Vec<String>,
-    /// Where the template, and with it the workers, begin.
+    /// Directory in which the template, and so the workers, begin.
     #[n(1)]
     pub working_directory: String,
     /// Default namespace of actor names.
@@ -21,30 +21,29 @@ pub struct JobConfig {
     /// Values up to this size (bytes) travel in messages.
     #[n(3)]
     pub inline_bytes: u64,
-    /// Memory for what happens to tasks, per process (bytes); zero records nothing.
+    /// Memory for events of tasks, per process (bytes); zero records nothing.
     #[n(4)]
     pub events_bytes: u64,
     /// Memory for descriptions of tasks whose results may have to be computed again, per process (bytes).
     #[n(5)]
     pub lineage_bytes: u64,
-    /// From what other nodes make the job's template: programs and paths of the driver's machine need not be
-    /// there.
+    /// What other nodes make the job's template from: they may lack the programs and paths of the driver's
+    /// machine.
     #[n(6)]
     pub setup: Option<Box<TemplateSetup>>,
-    /// What hashes of strings begin with in the driver.
+    /// The driver's secret for hashes of strings.
     #[n(7)]
     pub hashes: Option<Box<HashSecret>>,
 }
 
-/// What hashes of strings begin with in an interpreter, and so in others that are given it.
+/// The secret that hashes of strings begin with in an interpreter, and in others that are given it.
 #[derive(Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(array)]
 pub struct HashSecret {
-    /// CPython's secret, 24 bytes. Whoever knows it can find strings whose hashes collide.
+    /// CPython's secret, 24 bytes. With it, strings can be found whose hashes collide.
     #[n(0)]
     pub secret: Blob,
-    /// On the driver's machine: what is to be loaded into an interpreter that is given it. Empty if nothing
-    /// can be.
+    /// On the driver's machine: the library that gives the secret to an interpreter. Empty if there is none.
     #[n(1)]
     pub library: String,
 }
@@ -55,12 +54,12 @@ impl std::fmt::Debug for HashSecret {
     }
 }
 
-/// What the template of a job is like, whichever interpreter runs it.
+/// How the template of a job is set up, whichever interpreter runs it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Encode, Decode)]
 #[cbor(array)]
 pub struct TemplateSetup {
-    /// Where the driver looks for modules, in order. An empty one stands for the standard library, which is
-    /// that of the interpreter that runs the template.
+    /// The driver's module search path, in order. An empty entry stands for the standard library of the
+    /// interpreter that runs the template.
     #[n(0)]
     pub path: Vec<String>,
     /// Modules that the template imports.
@@ -81,20 +80,20 @@ pub struct TemplateSetup {
     pub flags: Vec<(String, i64)>,
 }
 
-/// How far a job is.
+/// The phase of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
 #[cbor(index_only)]
 pub enum JobState {
-    /// Its driver is there.
+    /// Its driver lives.
     #[n(0)]
     Started,
-    /// A node has work for it and does not know it.
+    /// A node has work for the job and does not know it.
     #[n(1)]
     Asked,
     /// Its driver is about to end in order: its workers are to end, but for actors that outlive it.
     #[n(2)]
     Leaving,
-    /// Its driver is gone, and no actor of it is left.
+    /// Its driver has ended, and no actor of it is left.
     #[n(3)]
     Ended,
 }
@@ -108,7 +107,7 @@ pub struct Job {
     pub job: WorkerId,
     #[n(1)]
     pub state: JobState,
-    /// What its workers need: of a job that has started.
+    /// What its workers need; of a job that has started.
     #[n(2)]
     pub config: Option<Box<JobConfig>>,
 }
@@ -121,7 +120,7 @@ row! {
 }
 
 impl Job {
-    /// What a node may tell the control service: that it starts, or that it is not known.
+    /// Whether a node tells the control service that a job starts, or that it does not know a job.
     fn is_for_control(&self, ends: &Ends) -> bool {
         ends.route != Route::NodeToDirectory
             || match self.state {
@@ -135,7 +134,7 @@ impl Job {
         ends.route != Route::NodeToDirectory || self.state == JobState::Asked || ends.speaks_for(self.job)
     }
 
-    /// While there is no control service that could say what a job needs, nodes ask the one of the driver.
+    /// While the control service cannot be reached, nodes ask the driver's node what a job needs.
     fn is_between_nodes(&self, ends: &Ends) -> bool {
         ends.route != Route::NodeToOtherNode
             || match self.state {
@@ -158,7 +157,7 @@ pub struct LogLines {
     pub is_stderr: bool,
     #[n(2)]
     pub text: String,
-    /// Between nodes: whether workers of the sender may print more for the driver. Said when the first of
+    /// Between nodes: whether workers of the sender may print more for the driver. Sent when the first of
     /// them is to start, and behind the last line.
     #[n(3)]
     pub more: Option<bool>,
@@ -166,15 +165,15 @@ pub struct LogLines {
 
 row! { 170 LogLines: [node -> process, node => node]; no values; }
 
-/// The driver's node, to a node that sent [`LogLines`]: they are on their way to the driver, and more may
-/// come.
+/// The driver's node, to a node that sent [`LogLines`]: the lines are on their way to the driver, and the
+/// node may send more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(array)]
 pub struct LinesTaken {
     /// The job: its driver.
     #[n(0)]
     pub job: WorkerId,
-    /// Of their text.
+    /// Bytes of the lines' text.
     #[n(1)]
     pub bytes: u64,
 }

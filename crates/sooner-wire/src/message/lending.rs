@@ -1,22 +1,22 @@
-//! Leases of workers of other nodes: between the node of whoever asks and the node of the worker
+//! Leases of workers of other nodes: between the asking process's node and the worker's node
 //! (`docs/adr/0031`).
 //!
-//! A client speaks with its own node only ([`super::RequestLease`]); that node asks others for what it has no
+//! A client asks its own node only ([`super::RequestLease`]); that node asks other nodes for what it has no
 //! room for.
 
 use minicbor::{Decode, Encode};
 
 use crate::{LeaseId, ResourceSet, ShapeId, Strategy, WorkerId};
 
-/// How many leases of a shape a process of the sender's node could use of this node. Replaces what was said
-/// before about this process and shape.
+/// How many leases of a shape on this node a process of the sender's node could use. Replaces earlier
+/// messages about this process and shape.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct LeaseAt {
-    /// Who wants them.
+    /// The process that wants the leases.
     #[n(0)]
     pub client: WorkerId,
-    /// The job whose workers they are to be: its driver.
+    /// The job whose workers they must be: its driver.
     #[n(1)]
     pub job: WorkerId,
     #[n(2)]
@@ -29,7 +29,7 @@ pub struct LeaseAt {
     /// Where the workers must be, if not just anywhere.
     #[n(5)]
     pub strategy: Option<Box<Strategy>>,
-    /// The highest priority among the tasks that wait; zero if it is not said.
+    /// The highest priority among the tasks that wait; zero if absent.
     #[n(6)]
     pub priority: Option<i32>,
     /// As in [`super::RequestLease`].
@@ -65,7 +65,7 @@ row! {
     only if |granted, ends| ends.speaks_for(granted.worker), else "it grants a process that is not its own";
 }
 
-/// Nothing more is granted of what was asked for: ask elsewhere.
+/// The node grants no more of this demand: ask other nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(array)]
 pub struct LeaseRefused {
@@ -76,14 +76,14 @@ pub struct LeaseRefused {
     /// For people.
     #[n(2)]
     pub reason: String,
-    /// This node will never have it.
+    /// This node can never grant the shape.
     #[n(3)]
     pub infeasible: Option<bool>,
-    /// It can start no workers for the job of that process: nothing is to be asked of it for that job.
+    /// The node can start no workers for the client's job: do not ask it again for that job.
     #[n(4)]
     pub no_workers: Option<bool>,
-    /// Something of the machine is used up, and no worker could be started for long: this demand is to be met
-    /// elsewhere, or fails.
+    /// A resource of the machine is used up, and no worker could be started for long: this demand is met by
+    /// another node, or fails.
     #[n(5)]
     pub for_now: Option<bool>,
 }
@@ -101,11 +101,11 @@ pub struct ReturnLeaseAt {
 
 row! { 143 ReturnLeaseAt: [node => node]; no values; }
 
-/// From the worker's node: others wait, give this lease back soon.
+/// From the worker's node: other processes wait, give this lease back soon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(array)]
 pub struct ReclaimLeaseAt {
-    /// Who has it.
+    /// The process that holds the lease.
     #[n(0)]
     pub client: WorkerId,
     /// As the worker's node numbers it.

@@ -1,8 +1,8 @@
 //! Every message between processes: one struct each, fields numbered, new fields optional.
 //!
 //! Below each struct stands its row ([`Row`]): number, routes, whether it carries values, and what its sender
-//! may say. A message is decoded from exactly one frame; whoever receives it asks its row whether it may come
-//! that way.
+//! may claim. A message is decoded from exactly one frame; the receiver checks by the row whether the message
+//! may come that way.
 
 #[macro_use]
 mod row;
@@ -108,7 +108,7 @@ macro_rules! messages {
                 match self { $(Message::$name(_) => <$name as Row>::KIND,)* }
             }
 
-            /// The ways that messages of a kind go; none if there is no such kind.
+            /// The routes of messages of a kind; none if there is no such kind.
             #[must_use]
             pub const fn routes_of(kind: u16) -> Routes {
                 match kind {
@@ -122,7 +122,7 @@ macro_rules! messages {
                 frame::append(out, self.kind(), descriptors, |out| self.encode_body(out));
             }
 
-            /// Appends what a frame of the message has inside.
+            /// Appends the body of the message's frame.
             fn encode_body(&self, out: &mut Vec<u8>) {
                 match self {
                     $(Message::$name(message) => encode(out, message),)*
@@ -142,7 +142,7 @@ macro_rules! messages {
                 }
             }
 
-            /// What must hold of the message by its row, between these two.
+            /// Checks the message's claims by its row, for this sender and receiver.
             fn check_claims(&self, ends: &Ends) -> Result<(), &'static str> {
                 match self { $(Message::$name(message) => message.check(ends),)* }
             }

@@ -11,7 +11,7 @@ use crate::{ObjectId, WorkerId, size};
 pub struct Fetch {
     #[n(0)]
     pub object: ObjectId,
-    /// Where the sender was told that the value is, and it is not.
+    /// The place that the sender was given for the value, which is not there.
     #[n(1)]
     pub missing_at: Option<Remote>,
 }
@@ -33,8 +33,8 @@ pub struct Value {
 
 row! { 31 Value: [process -> process]; values; }
 
-/// Whoever hands a reference on registers the receiver with the owner, on its own connection, before it gives
-/// up its own reference (Ownership, appendix A).
+/// The process that hands a reference on registers the receiver with the owner, on its own connection, before
+/// it gives up its own reference (Ownership, appendix A).
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct AddBorrow {
@@ -46,7 +46,7 @@ pub struct AddBorrow {
 
 row! { 32 AddBorrow: [process -> process, node -> process, directory => process]; no values; }
 
-/// The sender has no reference any more; `count` is how often it had been handed one by `giver`.
+/// The sender has no reference any more; `giver` had handed it one `count` times.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct RemoveBorrow {
@@ -54,19 +54,19 @@ pub struct RemoveBorrow {
     pub object: ObjectId,
     #[n(1)]
     pub count: u32,
-    /// Who registered the sender; `None`: the owner or the sender itself.
+    /// The process that registered the sender; `None`: the owner or the sender itself.
     #[n(2)]
     pub giver: Option<WorkerId>,
-    /// The giver is gone, and the sender had said by then that it holds these ([`HeldFrom`]): they count once
-    /// that is settled, whether or not the giver had registered the sender.
+    /// The giver is dead, and the sender had reported by then that it holds these references ([`HeldFrom`]).
+    /// This return counts once the death is settled, whether or not the giver had registered the sender.
     #[n(3)]
     pub was_said: Option<bool>,
 }
 
 row! { 33 RemoveBorrow: [process -> process]; no values; }
 
-/// Client to node: what the sender still holds of all that a process that is gone handed or lent it. Whether
-/// the owners were told is not known.
+/// Client to node: what the sender still holds of all references that a dead process handed or lent it.
+/// Whether the giver's messages reached the owners is not known.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct HeldFrom {
@@ -78,7 +78,7 @@ pub struct HeldFrom {
 
 row! { 47 HeldFrom: [process -> node]; no values; }
 
-/// How often a process holds a reference.
+/// How many references to an object a process holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(array)]
 pub struct Held {
@@ -88,13 +88,14 @@ pub struct Held {
     pub borrower: WorkerId,
     #[n(2)]
     pub count: u32,
-    /// The dead process that it has them of, from the node of the borrower on: an owner counts that once.
+    /// The dead process that gave them. The borrower's node sets it, and an owner counts such references
+    /// once.
     #[n(3)]
     pub of: Option<WorkerId>,
 }
 
-/// Node to clients: everybody has been heard on these processes that are gone. What they borrowed, lent and
-/// registered is over; `held` is what others have of them, of objects of the receiver.
+/// Node to clients: all processes have answered about these dead ones. What the dead ones borrowed, lent and
+/// registered is over; `held` lists what others have from them of the receiver's objects.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct Settled {
@@ -114,11 +115,11 @@ pub struct Allocate {
     pub request: u64,
     #[n(1)]
     pub bytes: u64,
-    /// It is the last attempt: a refusal is to say who has the memory.
+    /// This is the last attempt: a refusal must name the processes that hold the memory.
     #[n(2)]
     pub is_last: Option<bool>,
-    /// Bytes of the blocks that it is about to need, if there is room for them without anything else having
-    /// to go.
+    /// Bytes of blocks that the client will need next. The node grants them if there is room without moving
+    /// anything.
     #[n(3)]
     pub ahead: Option<Vec<u64>>,
 }
@@ -139,7 +140,7 @@ pub struct Allocated {
     pub used: u64,
     #[n(3)]
     pub capacity: u64,
-    /// Values are on their way to other nodes or to disk, which will make room: worth waiting for.
+    /// Values are on their way to other nodes or to disk, which will make room: the client should wait.
     #[n(4)]
     pub moves: Option<bool>,
     /// Processes that hold most, if that was asked for.
@@ -148,13 +149,13 @@ pub struct Allocated {
     /// Bytes that the machine has left, if it is the machine that has no room.
     #[n(6)]
     pub machine_left: Option<u64>,
-    /// There is room, and the node is reserving its pages: worth asking again, at once.
+    /// There is room, and the node is reserving its pages: the client should ask again at once.
     #[n(7)]
     pub is_reserving: Option<bool>,
     /// Why values cannot be written to disk.
     #[n(8)]
     pub trouble: Option<String>,
-    /// The first ones of the blocks that it is about to need.
+    /// Offsets of blocks for the first sizes in the request's `ahead`.
     #[n(9)]
     pub ahead: Option<Vec<u64>>,
 }
@@ -170,7 +171,7 @@ pub struct BlockHolder {
     /// Zero if it is at another node.
     #[n(1)]
     pub pid: u32,
-    /// What people know it by.
+    /// The process's name for people.
     #[n(2)]
     pub title: String,
     #[n(3)]
@@ -180,7 +181,7 @@ pub struct BlockHolder {
 }
 
 impl BlockHolder {
-    /// Who holds most, in words; nothing if nobody does.
+    /// The largest holders as text; empty if there are none.
     #[must_use]
     pub fn list(holders: &[Self]) -> String {
         let text = |one: &Self| {
@@ -205,7 +206,7 @@ pub struct FreeBlocks {
 
 row! { 36 FreeBlocks: [process -> node, process => node]; no values; }
 
-/// The block belongs to another process from now on: it owns the object inside.
+/// The block belongs to `owner` from now on, which owns the object inside.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct GiveBlock {
@@ -213,8 +214,8 @@ pub struct GiveBlock {
     pub offset: u64,
     #[n(1)]
     pub owner: WorkerId,
-    /// The object, if its owner is at another node: other nodes ask for the block by it, so that a block that
-    /// was used again is never taken for it.
+    /// The object, if its owner is on another node: other nodes ask for the block by the object, so that a
+    /// block that was used again is never taken for it.
     #[n(2)]
     pub object: Option<ObjectId>,
 }
@@ -225,14 +226,14 @@ row! { 37 GiveBlock: [process -> node]; no values; }
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct TrimBlocks {
-    /// Room is on its way in any case.
+    /// Room will come in any case.
     #[n(0)]
     pub moves: Option<bool>,
 }
 
 row! { 38 TrimBlocks: [node -> process]; no values; }
 
-/// Node to clients: who owned these blocks is gone; which of them do you read?
+/// Node to clients: the owner of these blocks is dead; which of them do you read?
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct ReadersOf {
@@ -252,37 +253,37 @@ row! { 39 ReadersOf: [node -> process]; no values; }
 pub struct Round(#[n(0)] u64);
 
 impl Round {
-    /// Numbers of nodes from here on ask processes to forget what was lost.
+    /// Nodes' numbers from here on ask processes to forget lost blocks.
     const LOST: u64 = 1 << 62;
     /// Numbers from here on are given by the control service, those below by nodes.
     const CONTROL: u64 = 1 << 63;
 
-    /// The node asks for this time who reads blocks ([`ReadersOf`]).
+    /// The node's question number `time` for readers of blocks ([`ReadersOf`]).
     #[must_use]
     pub const fn of_readers(time: u64) -> Self {
         Self(time)
     }
 
-    /// The node asks for this time that lost blocks are forgotten ([`ForgetLost`]).
+    /// The node's question number `time` to forget lost blocks ([`ForgetLost`]).
     #[must_use]
     pub const fn of_lost(time: u64) -> Self {
         Self(Self::LOST + time)
     }
 
-    /// The control service asks for this time whether all that a process said has come.
+    /// The control service's question number `time`: whether all messages of a process have arrived.
     #[must_use]
     pub const fn of_control(time: u64) -> Self {
         Self(Self::CONTROL + time)
     }
 
-    /// Whether the control service asks.
+    /// Whether the control service asked.
     #[must_use]
     pub const fn is_of_control(self) -> bool {
         self.0 >= Self::CONTROL
     }
 }
 
-/// A client's answer: these blocks are its own until it frees them.
+/// A client's answer: it holds these blocks until it frees them.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct StillRead {
@@ -290,7 +291,7 @@ pub struct StillRead {
     pub round: Round,
     #[n(1)]
     pub offsets: Vec<u64>,
-    /// How often it was lent a value in a block that it had been asked about.
+    /// How often the client was lent a value in a block that it had been asked about.
     #[n(2)]
     pub lent: Option<u64>,
 }
@@ -311,8 +312,8 @@ pub struct LoseBlocks {
 
 row! { 41 LoseBlocks: [process -> node, node => node]; no values; }
 
-/// Node to clients: what lay in these blocks is lost; nothing that says it lies there is to be believed until
-/// [`ForgetLost`].
+/// Node to clients: the values in these blocks are lost. Until [`ForgetLost`], no message that places a value
+/// there is to be believed.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct BlocksLost {
@@ -322,7 +323,7 @@ pub struct BlocksLost {
 
 row! { 42 BlocksLost: [node -> process]; no values; }
 
-/// Node to clients: the owners have given these lost blocks up; they will be used again when all have
+/// Node to clients: the owners have given these lost blocks up; the node reuses them when all clients have
 /// answered with an empty [`StillRead`].
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
@@ -338,8 +339,8 @@ row! {
     only if |question, _| question.round.is_of_control(), else "it asks what only a node asks";
 }
 
-/// Node to a client: these blocks were given to you by a process that is gone since. Which of them do you not
-/// know? It may have ended between its words to the node and those to you.
+/// Node to a client: a process that is dead since gave you these blocks. Which of them do you not know? It
+/// may have died between its message to the node and the one to you.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct GivenBlocks {
@@ -351,7 +352,7 @@ pub struct GivenBlocks {
 
 row! { 45 GivenBlocks: [node -> process, node => process]; no values; }
 
-/// The client's answer: nobody here has heard of these.
+/// The client's answer: the blocks that it does not know.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct UnknownBlocks {

@@ -1,10 +1,10 @@
-//! What two processes of different nodes say first, inside the encrypted connection.
+//! First messages between two processes of different nodes, inside the encrypted connection.
 
 use minicbor::{Decode, Encode};
 
 use crate::{DialAttempt, WorkerId};
 
-/// First message of whoever dialled.
+/// First message of the dialler.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct PeerHello {
@@ -18,26 +18,26 @@ pub struct PeerHello {
     /// "3.11": pickled code only works between equal minor versions.
     #[n(3)]
     pub python: String,
-    /// Who dialled. A node speaks of itself as the process number 0 of its ids.
+    /// The dialler. A node is the process number 0 of its ids.
     #[n(4)]
     pub from: WorkerId,
-    /// Whom the dialler wants to reach.
+    /// The process that the dialler wants to reach.
     #[n(5)]
     pub to: WorkerId,
-    /// The session that this connection carries, numbered by whoever dialled.
+    /// The session that this connection carries, numbered by the dialler.
     #[n(6)]
     pub session: u64,
     /// Bytes of whole frames of that session that the dialler has received; absent at its first connection.
     #[n(7)]
     pub received: Option<u64>,
-    /// Counts the hellos of a session: one that arrives after a later one is too late. Zero if it is absent.
+    /// Counts the hellos of a session: a hello that arrives after a later one is too late. Zero if absent.
     #[n(8)]
     pub attempt: Option<DialAttempt>,
 }
 
 row! { 90 PeerHello: [process -> process, node -> node, node -> control]; no values; }
 
-/// The answer of whoever was dialled; a [`super::Refused`] otherwise.
+/// The answer of the dialled process; a [`super::Refused`] otherwise.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct PeerWelcome {

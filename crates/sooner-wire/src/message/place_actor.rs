@@ -1,8 +1,8 @@
 //! Actors between the control service and the nodes that give them a process (`docs/adr/0024`).
 //!
-//! Whatever concerns a process of an actor has the number of its takeover, so that news of an earlier process
-//! is told from that of the present one. `ActorStarted`, `ActorRestarting` and `ActorDead` from the control
-//! service to a node itself are for all processes of the node that hear of the actor.
+//! Every message about a process of an actor has the number of its takeover, which tells an earlier process
+//! from the present one. `ActorStarted`, `ActorRestarting` and `ActorDead` from the control service to a node
+//! itself are for all processes of the node that subscribe to the actor.
 
 use minicbor::{Decode, Encode};
 
@@ -16,16 +16,16 @@ pub struct PlaceActor {
     /// How many processes the actor had before.
     #[n(0)]
     pub takeover: Takeover,
-    /// Who began to wait earlier has a smaller number, and is served first.
+    /// Actors that began to wait earlier have a smaller number, and are served first.
     #[n(1)]
     pub turn: u64,
     /// Namespace and name.
     #[n(2)]
     pub name: Option<(String, String)>,
-    /// [`super::Restore`] comes before the process may be told of its constructor.
+    /// The node receives [`super::Restore`] before it may send the process its constructor.
     #[n(3)]
     pub restores: bool,
-    /// What the process is told, and what must be free for it.
+    /// The creation message for the process, and what must be free for it.
     #[n(4)]
     pub create: Box<CreateActor>,
     /// How often a new process may still take over after this one; -1 for ever. For [`ActorHere`].
@@ -57,7 +57,7 @@ row! {
     only if |placed, ends| ends.speaks_for(placed.worker), else "it speaks for a process that is not its own";
 }
 
-/// Node to control: the actor gets no process here. It is not known here any more.
+/// Node to control: the actor gets no process on this node, which does not know it any more.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct PlaceRefused {
@@ -69,15 +69,16 @@ pub struct PlaceRefused {
     /// For people.
     #[n(2)]
     pub reason: String,
-    /// Nothing of the actor has begun there, and this is what another node is to be told of it. Said by a
-    /// node that leaves, when it is recalled ([`EndActor::recalls`]), and with `no_workers` or `for_now`.
+    /// The creation message for another node, as nothing of the actor has begun on this one. Sent by a node
+    /// that leaves, or is asked to give the actor back ([`EndActor::recalls`]), and with `no_workers` or
+    /// `for_now`.
     #[n(3)]
     pub create: Option<Box<CreateActor>>,
-    /// The node can start no workers for the job of the actor: nothing is to be asked of it for that job.
+    /// The node can start no workers for the actor's job: do not ask it again for that job.
     #[n(4)]
     pub no_workers: Option<bool>,
-    /// Something of the machine is used up, and no worker could be started for long: this actor begins
-    /// elsewhere, or not at all.
+    /// A resource of the machine is used up, and no worker could be started for long: the actor begins on
+    /// another node, or not at all.
     #[n(5)]
     pub for_now: Option<bool>,
 }
@@ -88,16 +89,16 @@ row! {
         else "it gives back another actor than it refuses";
 }
 
-/// Node to control: the process of an actor is gone, and what it held is free.
+/// Node to control: the process of an actor is dead, and what it held is free.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct ActorProcessGone {
     #[n(0)]
     pub actor: ActorId,
-    /// The takeover that this process was.
+    /// The takeover that made this process.
     #[n(1)]
     pub takeover: Takeover,
-    /// What the processes of its node are told.
+    /// The message that the processes of its node receive.
     #[n(2)]
     pub gone: Box<WorkerGone>,
 }
@@ -117,22 +118,21 @@ pub struct EndActor {
     /// The takeover that this is for.
     #[n(1)]
     pub takeover: Takeover,
-    /// Its process finishes what it has and leaves; otherwise it is killed.
+    /// The process finishes the calls that it has and exits; otherwise it is killed.
     #[n(2)]
     pub finishes: bool,
-    /// It does not end: if it waits there for room, it is given back with [`PlaceRefused`], to be placed
-    /// elsewhere; otherwise nothing happens.
+    /// The actor does not end: if it waits for room, the node gives it back with [`PlaceRefused`], to be
+    /// placed elsewhere; otherwise nothing happens.
     #[n(3)]
     pub recalls: Option<bool>,
-    /// It does not end: a process after this one has its state, and the node need not tell of this one any
-    /// more.
+    /// The actor does not end: a later process has its state, and the node need not report this one any more.
     #[n(4)]
     pub is_succeeded: Option<bool>,
 }
 
 row! { 154 EndActor: [directory -> node]; no values; }
 
-/// Control to node: a process of the node hears of an actor from now on.
+/// Control to node: a process of the node subscribes to an actor from now on.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct ActorSubscribed {
@@ -151,28 +151,28 @@ row! { 156 ActorSubscribed: [directory -> node]; no values; }
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(array)]
 pub struct LetGo {
-    /// Which one.
+    /// The block.
     #[n(0)]
     pub place: Place,
 }
 
 row! { 157 LetGo: [directory -> node]; no values; }
 
-/// Node to a control service that has not heard of it before, ahead of all else: what is here, and what was
-/// said of it.
+/// Node to a control service that does not know it yet, before all other messages: what is on the node, and
+/// what was said of it.
 #[derive(Debug, Clone, PartialEq, Default, Encode, Decode)]
 #[cbor(array)]
 pub struct ActorsHere {
-    /// Actors that have a process here, or wait for one.
+    /// Actors that have a process on this node, or wait for one.
     #[n(0)]
     pub actors: Vec<ActorHere>,
-    /// Jobs whose drivers are here.
+    /// Jobs whose drivers are on this node.
     #[n(1)]
     pub jobs: Vec<Job>,
-    /// Who of the node's processes hears of which actor, wherever that is.
+    /// Which of the node's processes subscribe to which actor, on whichever node that is.
     #[n(2)]
     pub subscribers: Vec<(ActorId, WorkerId)>,
-    /// Who of the node's processes keeps objects for a checkpoint of which actor.
+    /// Which of the node's processes keep objects for which actor's checkpoint.
     #[n(3)]
     pub keepers: Option<Vec<(ActorId, WorkerId)>>,
     /// Blocks that the node keeps: with a state of that actor, or, without the block, with arguments for its
@@ -191,7 +191,7 @@ row! {
 }
 
 impl ActorsHere {
-    /// Every process that the node speaks for in it.
+    /// Every process that the node speaks for in the message.
     fn processes(&self) -> impl Iterator<Item = WorkerId> {
         let jobs = self.jobs.iter().map(|job| job.job);
         let subscribers = self.subscribers.iter().map(|(_, process)| *process);
@@ -209,16 +209,17 @@ pub struct AlsoHere {
     /// Checkpoints of the node's processes, in order, that are not known to stand.
     #[n(0)]
     pub checkpoints: Vec<(WorkerId, Checkpoint)>,
-    /// Actors of which the node was told last that they are dead. The node of the creator may not have been.
+    /// Actors that are dead by the last message to this node. The creator's node may not have received that
+    /// message.
     #[n(1)]
     pub dead: Vec<ActorDead>,
-    /// Nodes with processes whose ends the node would have to hear of. One that has no record any more is
-    /// gone, and who was told of that went with the earlier control service.
+    /// Nodes with processes whose ends concern this node. If one has no record any more, it is dead, and the
+    /// list of nodes that were told so went with the earlier control service.
     #[n(2)]
     pub watched: Option<Vec<NodeId>>,
 }
 
-/// An actor on the node that says so. Its owner is in its id.
+/// An actor on the sending node. Its owner is in its id.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct ActorHere {
@@ -252,20 +253,20 @@ pub struct ActorHere {
     /// How often a new process may still take over; -1 for ever.
     #[n(10)]
     pub restarts: i32,
-    /// What a new process is told, if one may take over: also before its constructor has returned, for this
-    /// one may end before it has begun.
+    /// The creation message for a new process, if one may take over: also before the constructor has
+    /// returned, as this process may end before it has begun.
     #[n(11)]
     pub create: Option<Box<CreateActor>>,
-    /// The last checkpoint that the node has heard of, if it takes any.
+    /// The last checkpoint that the node knows of, if the actor takes any.
     #[n(12)]
     pub checkpoint: Option<Return>,
-    /// Its process has ended since, and the control service may not have heard of it.
+    /// The process has ended, and the control service may not know of it.
     #[n(13)]
     pub gone: Option<Box<WorkerGone>>,
     /// The placement group that it runs in.
     #[n(14)]
     pub group: Option<GroupId>,
-    /// The latest calls that its checkpoints cover: their callers were perhaps not told.
+    /// The latest calls that its checkpoints cover: their callers may not have been told.
     #[n(15)]
     pub covered: Option<Vec<TaskId>>,
 }

@@ -1,12 +1,12 @@
-//! Copies of values that take the place of what was lost.
+//! Copies that take the place of lost values.
 
 use minicbor::{Decode, Encode};
 
 use super::Location;
 use crate::{NodeId, ObjectId};
 
-/// The owner of an object to a node that has a copy: the value is lost where it was. The node is to hold the
-/// copy for the owner from now on, as it holds what was made there. [`Promoted`] answers.
+/// The owner of an object to a node that has a copy: the primary copy is lost. From now on the node must hold
+/// the copy for the owner, like a value that was made there. [`Promoted`] answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(array)]
 pub struct Promote {
@@ -18,7 +18,7 @@ pub struct Promote {
     /// Bytes of the value.
     #[n(2)]
     pub length: u64,
-    /// Which execution the copy must be of.
+    /// The execution that must have made the copy.
     #[n(3)]
     pub generation: u64,
 }

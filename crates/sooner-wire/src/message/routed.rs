@@ -1,8 +1,8 @@
 //! A message on its way between two processes of different nodes, by way of their nodes or of the control
 //! service.
 //!
-//! Nodes pass it on: what is inside is meant for its receiver. Only kinds that are passed on can be inside,
-//! and never another [`Routed`], so that reading one ends.
+//! Nodes pass it on: the inner message is meant for its receiver. Only kinds that are passed on can be
+//! inside, and never another [`Routed`], so that decoding ends.
 
 use minicbor::decode::{Decoder, Error as DecodeError};
 use minicbor::encode::{Encoder, Error as EncodeError, Write};
@@ -11,15 +11,15 @@ use minicbor::{Decode, Encode};
 use super::Message;
 use crate::WorkerId;
 
-/// Words of one process or node for another. A node stands as the process number 0 of its ids, the control
-/// service as process zero.
+/// A message of one process or node to another. A node is the process number 0 of its ids, the control
+/// service process zero.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Routed {
-    /// Who says it.
+    /// The sender.
     pub from: WorkerId,
-    /// Who is to hear it.
+    /// The receiver.
     pub to: WorkerId,
-    /// What is said; see [`Routed::takes`].
+    /// The inner message; see [`Routed::takes`].
     pub message: Box<Message>,
 }
 
@@ -35,7 +35,7 @@ impl Routed {
     }
 }
 
-/// The encoded form: what is inside is a byte string, so that whoever passes it on need not understand it.
+/// The encoded form: the inner message is a byte string, which can be passed on without being understood.
 #[derive(Encode, Decode)]
 #[cbor(array)]
 struct Parts<'b> {

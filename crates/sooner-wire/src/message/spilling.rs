@@ -1,8 +1,8 @@
-//! A node without room and the processes whose values lie there: which of them go to disk.
+//! Which values go to disk: messages between a node without room and the processes whose values lie there.
 //!
-//! A spilled value is at a place of its node like any other, with an offset that no block has ([`SpillId`]).
-//! So whoever is told of it has it brought, frees it and hears of its loss as with a value of another node.
-//! Which offsets those are is known here alone: everybody else asks for the [`Place`].
+//! A spilled value has a place on its node like any other, with an offset that no block has ([`SpillId`]). So
+//! a process pulls it, frees it and learns of its loss as with a value of another node. Only this module
+//! knows which offsets those are: all other code asks for the [`Place`].
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -103,7 +103,7 @@ impl Place {
         }
     }
 
-    /// Whether it is not in memory.
+    /// Whether the value is on disk.
     #[inline]
     #[must_use]
     pub const fn is_disk(self) -> bool {
@@ -145,7 +145,7 @@ impl From<SpillId> for Place {
     }
 }
 
-// By hand, because an offset says it all: tables of places are looked at for every block.
+// By hand: the offset identifies the place, and tables of places are looked at for every block.
 impl Hash for Place {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.offset().hash(state);
@@ -153,7 +153,7 @@ impl Hash for Place {
 }
 
 impl Location {
-    /// So many bytes in a block.
+    /// `length` bytes in a block.
     #[inline]
     #[must_use]
     pub const fn in_memory(block: BlockId, length: u64) -> Self {
@@ -182,7 +182,7 @@ pub struct Relinquishing {
     /// The block.
     #[n(0)]
     pub offset: u64,
-    /// Where its value is to be from now on; `None`: it is a copy, and the value stays where it is.
+    /// Where the value is to be from now on; `None`: the block is a copy, and the value stays where it is.
     #[n(1)]
     pub spilled: Option<SpillId>,
 }
@@ -191,17 +191,18 @@ pub struct Relinquishing {
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct Relinquish {
-    /// They are answered all at once, by [`Relinquished`].
+    /// [`Relinquished`] answers for all of them at once.
     #[n(0)]
     pub blocks: Vec<Relinquishing>,
-    /// Others go first: what waits here for arguments gives up those that it has. Tasks go back to their
-    /// callers ([`TasksReturned`](super::TasksReturned)), copies that calls wait with go.
+    /// Other work goes first: tasks and calls that wait in this process give up the arguments that they have.
+    /// Tasks go back to their callers ([`TasksReturned`](super::TasksReturned)), and copies for waiting calls
+    /// are dropped.
     #[n(1)]
     pub gives_way: Option<bool>,
-    /// Whose blocks they are; `None`: those of the process's own node.
+    /// The node of the blocks; `None`: the process's own node.
     #[n(2)]
     pub node: Option<NodeId>,
-    /// Values that tasks can make again need not go anywhere; `None`: all have places to go to.
+    /// Values that tasks can make again may be dropped; `None`: every value has a place to go to.
     #[n(3)]
     pub recomputes: Option<Recompute>,
 }
@@ -211,7 +212,7 @@ row! {
     only if |wanted, ends| wanted.node == Some(ends.from.node()), else "it asks for blocks of another node";
 }
 
-/// What becomes of values when those that tasks can make again are dropped.
+/// What happens to the other values when those that tasks can make again are dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(index_only)]
 pub enum Recompute {
@@ -223,15 +224,15 @@ pub enum Recompute {
     OrKeep,
 }
 
-/// The answer.
+/// The answer to [`Relinquish`].
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct Relinquished {
     /// Values that are at their new places from now on: the node writes them to disk.
     #[n(0)]
     pub moved: Vec<Relinquishing>,
-    /// The others: they stay, because they may be read; or they have been freed, as copies, or because tasks
-    /// can make their values again.
+    /// The other blocks: they stay, because they may be read; or they have been freed, as copies, or because
+    /// tasks can make their values again.
     #[n(1)]
     pub others: Vec<u64>,
     /// As in the question.

@@ -1,8 +1,8 @@
-//! State: what tools ask, and what processes and the node tell about themselves. No task needs any of this to
+//! State: questions of tools, and the reports of processes and nodes about themselves. No task needs them to
 //! run.
 //!
 //! A tool asks its node; the node asks every process, forwards each answer as it comes, and closes with its
-//! own. Sizes are bounded by what the question allows; `*_total` says how much there was.
+//! own. The question bounds the sizes of answers; `*_total` fields say how much there was.
 
 use minicbor::{Decode, Encode};
 
@@ -17,9 +17,9 @@ pub mod about {
     pub const OBJECTS: u32 = 2;
     /// Actors that a process calls.
     pub const ACTORS: u32 = 4;
-    /// What happened to tasks that ended.
+    /// Events of tasks that ended.
     pub const EVENTS: u32 = 8;
-    /// Metrics: processes report what the node has not yet got.
+    /// Metrics: processes report values that the node does not have yet.
     pub const METRICS: u32 = 16;
     /// Python stacks: processes write them to a file of theirs.
     pub const STACKS: u32 = 32;
@@ -27,17 +27,16 @@ pub mod about {
     pub const FILES: u32 = 64;
 }
 
-/// When and how long a task ran, by the clock of its worker. Part of a [`super::Reply`], and of every one: it
-/// is encoded as one byte string of three little-endian numbers, since three numbered fields cost a reader
-/// four times as much (400 instructions). Later versions may append.
+/// When and how long a task ran, by the clock of its worker. It travels in replies ([`super::Reply`]), so it
+/// is encoded as one byte string of three little-endian numbers: three numbered fields cost a reader four
+/// times as much (400 instructions). Later versions may append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Timing {
     /// When the worker began (monotonic nanoseconds of its machine).
     pub started: u64,
     /// How long code and arguments took to load (nanoseconds); zero if too short to be measured.
     pub deserialise: u64,
-    /// How long it took to encode and store what was returned (nanoseconds); zero if too short to be
-    /// measured.
+    /// How long the returned values took to encode and store (nanoseconds); zero if too short to be measured.
     pub store: u64,
 }
 
@@ -75,7 +74,7 @@ impl<'b, C> Decode<'b, C> for Timing {
     }
 }
 
-/// Tool to node, node to process, and node to node: tell about yourself.
+/// Tool to node, node to process, and node to node: report your state.
 #[derive(Debug, Clone, PartialEq, Default, Encode, Decode)]
 #[cbor(array)]
 pub struct Inspect {
@@ -90,7 +89,7 @@ pub struct Inspect {
     /// Events at most: the latest.
     #[n(3)]
     pub events: u32,
-    /// Of a tool: the other nodes of the cluster are asked, too.
+    /// From a tool: the other nodes of the cluster are asked, too.
     #[n(4)]
     pub everywhere: Option<bool>,
     /// With [`about::FILES`]: which parts of which files. Without any, the logs are listed.
@@ -100,17 +99,17 @@ pub struct Inspect {
 
 row! { 70 Inspect: [process -> node, node -> process, node => node, node => control]; no values; }
 
-/// What is wanted of a file.
+/// A requested part of a file.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct FilePart {
-    /// Whose file it is.
+    /// The node that has the file.
     #[n(0)]
     pub node: NodeId,
     /// `logs/NAME` or `stacks/NAME`.
     #[n(1)]
     pub file: String,
-    /// From where on (bytes).
+    /// Where the part begins (bytes).
     #[n(2)]
     pub offset: u64,
 }
@@ -125,10 +124,10 @@ pub struct FileRow {
     /// How long it is (bytes).
     #[n(1)]
     pub bytes: u64,
-    /// Where what follows begins: at the offset that was asked for, or at zero if the file is shorter by now.
+    /// Where `text` begins: at the requested offset, or at zero if the file is shorter by now.
     #[n(2)]
     pub offset: u64,
-    /// What is there, up to a bound.
+    /// The file's bytes from there, up to a bound.
     #[n(3)]
     pub text: Blob,
 }
@@ -165,7 +164,8 @@ pub struct InspectEnd {
     /// Why the question was refused.
     #[n(3)]
     pub error: Option<String>,
-    /// When the question came, and when this was said (monotonic nanoseconds of the sender); between nodes.
+    /// When the question arrived, and when this was sent (monotonic nanoseconds of the sender); between
+    /// nodes.
     #[n(4)]
     pub asked: Option<u64>,
     #[n(5)]
@@ -177,7 +177,7 @@ pub struct InspectEnd {
 
 row! { 72 InspectEnd: [node -> process, node => node, control => node]; no values; }
 
-/// Node to tool: another node of the cluster has answered. Its processes have before.
+/// Node to tool: another node of the cluster has answered, after its processes.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct NodeInspected {
@@ -185,7 +185,7 @@ pub struct NodeInspected {
     pub request: u64,
     #[n(1)]
     pub node: NodeId,
-    /// Its clock minus that of the node that was asked (nanoseconds), as far as the way there and back tells.
+    /// Its clock minus that of the tool's node (nanoseconds), estimated from the round trip.
     #[n(2)]
     pub ahead: i64,
     #[n(3)]
@@ -194,7 +194,7 @@ pub struct NodeInspected {
 
 row! { 171 NodeInspected: [node -> process]; no values; }
 
-/// What a process tells about itself.
+/// A process's report about itself.
 #[derive(Debug, Clone, PartialEq, Default, Encode, Decode)]
 #[cbor(array)]
 pub struct Report {
@@ -204,10 +204,10 @@ pub struct Report {
     pub tasks: Vec<TaskRow>,
     #[n(2)]
     pub tasks_total: u64,
-    /// Tasks of others that run here.
+    /// Tasks of other processes that run in this one.
     #[n(3)]
     pub running: Vec<RunningRow>,
-    /// Tasks of others that wait here.
+    /// Tasks of other processes that wait in this one.
     #[n(4)]
     pub queued: u64,
     #[n(5)]
@@ -317,7 +317,7 @@ pub struct ObjectDetail {
     /// Views of the value in Python: a part of the handles.
     #[n(0)]
     pub views: u32,
-    /// What its uses are.
+    /// The reasons of its uses.
     #[n(1)]
     pub holds: Vec<HoldRow>,
     /// References inside its value: the first few.
@@ -340,7 +340,7 @@ pub struct ObjectDetail {
     pub lineage: Option<u64>,
 }
 
-/// What a hold on an object is.
+/// Kinds of holds on an object.
 pub mod hold {
     /// A task or call that this process submitted, and that has not ended, refers to it.
     pub const TASK: u8 = 0;
@@ -364,8 +364,8 @@ pub mod hold {
     pub const KEPT_CALL: u8 = 9;
     /// The checkpoint of an actor contains it.
     pub const CHECKPOINT: u8 = 10;
-    /// Work of a process that is gone was given it, which may have handed it on: until all have been heard on
-    /// that.
+    /// Work of a process that is dead was given it, and that process may have handed it on: until its death
+    /// is settled.
     pub const LENT: u8 = 11;
 }
 
@@ -385,7 +385,7 @@ pub struct HoldRow {
     /// The object that contains it.
     #[n(3)]
     pub object: Option<ObjectId>,
-    /// What the task or function is called.
+    /// Name of the task or function.
     #[n(4)]
     pub name: Option<String>,
 }
@@ -469,7 +469,7 @@ pub struct Stack {
     pub offset: u64,
 }
 
-/// What a node tells about itself.
+/// A node's report about itself.
 #[derive(Debug, Clone, PartialEq, Default, Encode, Decode)]
 #[cbor(array)]
 pub struct NodeReport {
@@ -493,7 +493,7 @@ pub struct NodeReport {
     pub store_used: u64,
     #[n(8)]
     pub store_capacity: u64,
-    /// Blocks of shared memory that somebody holds.
+    /// Blocks of shared memory that a process holds.
     #[n(9)]
     pub blocks: u64,
     #[n(10)]
@@ -521,19 +521,19 @@ pub struct NodeReport {
     /// Jobs whose driver, or one of whose detached actors, lives.
     #[n(19)]
     pub jobs: Option<Vec<JobRow>>,
-    /// What a node that `sooner start` started is called.
+    /// The node's name, if `sooner start` started it.
     #[n(20)]
     pub name: Option<String>,
-    /// Its process; the driver's where a driver hosts the node.
+    /// The node's process; the driver's where a driver hosts the node.
     #[n(21)]
     pub pid: Option<u32>,
-    /// What it knows of its cluster.
+    /// The cluster, as the node knows it.
     #[n(22)]
     pub cluster: Option<ClusterRow>,
     /// Files that were asked for.
     #[n(23)]
     pub files: Option<Vec<FileRow>>,
-    /// The most memory that workers here were seen to hold, by what they ran.
+    /// The most memory that workers of the node were seen to hold, by function.
     #[n(24)]
     pub peaks: Option<Vec<PeakRow>>,
     /// What the object store is used for.
@@ -541,17 +541,17 @@ pub struct NodeReport {
     pub memory: Option<MemoryRow>,
 }
 
-/// What the bytes of an object store are, and those that are on disk for want of room in it.
+/// How the bytes of an object store are used, and bytes on disk for want of room in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Encode, Decode)]
 #[cbor(array)]
 pub struct MemoryRow {
-    /// Values that are in memory only, with what processes keep for the next ones.
+    /// Values that are in memory only, with blocks that processes keep for reuse.
     #[n(0)]
     pub pinned: u64,
     /// Copies of values that are also elsewhere: at other nodes, or on disk.
     #[n(1)]
     pub cached: u64,
-    /// Room for values that are being brought here, from other nodes or from disk.
+    /// Room for values that are being brought to the node, from other nodes or from disk.
     #[n(2)]
     pub incoming: u64,
     /// Values that are being written to disk.
@@ -560,10 +560,10 @@ pub struct MemoryRow {
     /// Values on disk.
     #[n(4)]
     pub spilled: u64,
-    /// How many these are.
+    /// Number of values on disk.
     #[n(5)]
     pub spilled_values: u64,
-    /// Bytes of their files, with what is dead in them.
+    /// Bytes of the spill files, dead values included.
     #[n(6)]
     pub spill_files: u64,
     /// Values in the file behind the memory.
@@ -571,7 +571,7 @@ pub struct MemoryRow {
     pub fallback: u64,
 }
 
-/// The most memory of its own that a worker was seen to hold while it ran a task of a function.
+/// The most memory of its own that a worker was seen to hold while it ran tasks of a function.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct PeakRow {
@@ -588,7 +588,7 @@ pub struct ClusterRow {
     /// Drawn by its first head.
     #[n(0)]
     pub cluster: u64,
-    /// Of its certificate authority, for people.
+    /// Fingerprint of its certificate authority, for people.
     #[n(1)]
     pub fingerprint: String,
     /// Where the head listens.
@@ -599,28 +599,28 @@ pub struct ClusterRow {
     /// Where this node listens.
     #[n(4)]
     pub address: String,
-    /// Why there is no connection to the head, if there is none: then the rows are as old as that.
+    /// Why there is no connection to the head, if there is none; then the rows are from before it was lost.
     #[n(5)]
     pub lost: Option<String>,
     /// All nodes, itself included.
     #[n(6)]
     pub nodes: Vec<super::NodeRow>,
-    /// What they have free, if that is told.
+    /// Free resources of the nodes, if the control service sends them.
     #[n(7)]
     pub view: Vec<super::ViewRow>,
-    /// The latest of those that are gone.
+    /// The latest nodes that have died or left.
     #[n(8)]
     pub gone: Option<Vec<GoneRow>>,
 }
 
-/// A node that is gone.
+/// A node that has died or left.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct GoneRow {
-    /// As it was known last.
+    /// Its last known row.
     #[n(0)]
     pub row: super::NodeRow,
-    /// Why it is gone, for people.
+    /// Why it died or left, for people.
     #[n(1)]
     pub reason: String,
 }
@@ -658,7 +658,7 @@ pub struct WorkerRow {
     /// 0: starting, 1: idle, 2: leased, 3: an actor's.
     #[n(2)]
     pub state: u8,
-    /// Who holds the lease.
+    /// The process that holds the lease.
     #[n(3)]
     pub client: Option<WorkerId>,
     #[n(4)]
@@ -722,7 +722,7 @@ pub struct DemandRow {
     pub resources: ResourceSet,
     #[n(2)]
     pub count: u32,
-    /// Whether this node could ever grant it.
+    /// Whether this node could ever grant the demand.
     #[n(3)]
     pub feasible: bool,
 }
@@ -778,7 +778,7 @@ pub struct Series {
     pub values: Vec<f64>,
 }
 
-/// Process to node: what was measured since the last one.
+/// Process to node: values measured since the last message.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct Measured {
