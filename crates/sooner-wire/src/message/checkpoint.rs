@@ -44,7 +44,7 @@ pub struct Restore {
     /// The last checkpoint; `None` if there was none. The receiver borrows the references inside.
     #[n(1)]
     pub state: Option<Return>,
-    /// Who makes calls again before others are executed.
+    /// The callers that make calls again before other calls are executed.
     #[n(2)]
     pub callers: Vec<WorkerId>,
     /// Control to node: the takeover that this is for. Its process is not told.
@@ -65,18 +65,18 @@ pub struct Replayed {
 
 row! { 83 Replayed: [process -> process]; no values; }
 
-/// Node to an owner: references inside the checkpoint of an actor that stands from now on. As long as it
-/// does, they keep their objects. It may be said twice.
+/// Node to an owner: references inside an actor's checkpoint that stands from now on. As long as it does,
+/// they keep their objects. The message may come twice.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct KeepObjects {
     /// Whose checkpoint.
     #[n(0)]
     pub actor: ActorId,
-    /// All that this owner keeps for it: what it kept for an earlier one is let go.
+    /// All objects that this owner keeps for it: the owner lets go of those that it kept for an earlier one.
     #[n(1)]
     pub objects: Vec<ObjectId>,
-    /// ... but not now: there may be a later one, of which was not heard yet.
+    /// ... but not now: there may be a later checkpoint that no message has reported yet.
     #[n(2)]
     pub more: Option<bool>,
 }

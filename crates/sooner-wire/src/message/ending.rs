@@ -1,8 +1,8 @@
-//! The end of a process, as other nodes hear of it (`docs/adr/0029`).
+//! How other nodes learn of the end of a process (`docs/adr/0029`).
 //!
-//! The node of the process says it to the control service first ([`ProcessLeft`]). That tells the nodes that
-//! have to do with it ([`WorkerGone`]); each answers once for all its clients ([`Collected`]), and when
-//! nobody owes an answer any more the control service says [`super::Settled`].
+//! The node of the process reports the end to the control service first ([`ProcessLeft`]). The control
+//! service tells the nodes that the process concerns ([`WorkerGone`]); each answers once for all its clients
+//! ([`Collected`]), and when all have answered the control service sends [`super::Settled`].
 
 use minicbor::{Decode, Encode};
 
@@ -29,15 +29,15 @@ pub struct DialMe {
     /// The process that is to dial, or its node.
     #[n(1)]
     pub to: WorkerId,
-    /// Between nodes: for values, which the asking node wants to fetch over it.
+    /// Between nodes: the connection is for values that the asking node wants to fetch.
     #[n(2)]
     pub values: Option<bool>,
 }
 
 row! { 112 DialMe: [node -> control, control -> node]; no values; }
 
-/// The sender holds that process for gone, which may live: end it. Client to its node, and node to the
-/// control service. Control service to the node of the process: this one holds it for gone.
+/// The sender treats the process as dead, although it may live: end it. Client to its node, and node to the
+/// control service. Control service to the node of the process: `worker` treats that process as dead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(array)]
 pub struct Sever {
@@ -51,19 +51,21 @@ pub struct Sever {
 
 row! { 118 Sever: [process -> node, process => directory, directory => process]; no values; }
 
-/// Node to control: one of its processes ends, or is gone.
+/// Node to control: one of its processes ends, or is dead.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct ProcessLeft {
     #[n(0)]
     pub process: WorkerId,
-    /// It is a driver that is about to end in order: its actors may, too. That it is gone is said when it is.
+    /// The process is a driver that is about to end in order: its actors may, too. A second message reports
+    /// its end.
     #[n(1)]
     pub in_order: bool,
-    /// Nodes that have to do with it, besides its own.
+    /// Nodes that the process concerns, besides its own.
     #[n(2)]
     pub watchers: Vec<NodeId>,
-    /// What they are told. Absent if it is about to end, or was not there when something came for it.
+    /// The message for those nodes. Absent if the process is about to end, or did not exist when a message
+    /// for it came.
     #[n(3)]
     pub gone: Option<Box<WorkerGone>>,
 }
@@ -75,13 +77,13 @@ row! {
         else "it says of one process that another one is gone";
 }
 
-/// Node to control: all its clients were heard on a process that is gone.
+/// Node to control: all its clients have answered about a dead process.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct Collected {
     #[n(0)]
     pub gone: WorkerId,
-    /// What they still hold of all that it handed or lent them.
+    /// References that they still hold of all that it handed or lent them.
     #[n(1)]
     pub held: Vec<Held>,
 }

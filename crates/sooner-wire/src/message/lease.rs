@@ -19,10 +19,10 @@ pub struct RequestLease {
     /// Where the workers must be, if not just anywhere.
     #[n(3)]
     pub strategy: Option<Box<Strategy>>,
-    /// The node that holds most bytes of the arguments of what waits, if that is another one.
+    /// The node that holds most bytes of the waiting tasks' arguments, if that is another one.
     #[n(4)]
     pub prefer: Option<NodeId>,
-    /// The highest priority among the tasks that wait; zero if it is not said.
+    /// The highest priority among the tasks that wait; zero if absent.
     #[n(5)]
     pub priority: Option<i32>,
     /// Tasks of this shape that end for want of memory are executed again with a larger reservation: a limit
@@ -60,13 +60,13 @@ pub struct ReturnLease {
 
 row! { 12 ReturnLease: [process -> node]; no values; }
 
-/// Others wait: give leases back soon.
+/// Other processes wait: give leases back soon.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct ReclaimLease {
     #[n(0)]
     pub count: u32,
-    /// This very one; without it, any.
+    /// The lease to give back; `None`: any.
     #[n(1)]
     pub lease: Option<LeaseId>,
 }
@@ -111,10 +111,10 @@ row! { 16 Infeasible: [node -> process, directory => process]; no values; }
 pub struct Closed {
     #[n(0)]
     pub shape: ShapeId,
-    /// What its tasks fail with.
+    /// The failure of its tasks.
     #[n(1)]
     pub failure: Failure,
-    /// Only those that wait now: what is asked for later is looked at anew.
+    /// Only tasks that wait now fail: later requests are looked at anew.
     #[n(2)]
     pub for_now: Option<bool>,
 }

@@ -1,10 +1,10 @@
-//! Between two processes that are connected over TCP: see `sooner_protocol::session`.
+//! Messages between two processes that are connected over TCP: see `sooner_protocol::session`.
 
 use minicbor::{Decode, Encode};
 
 use crate::{Blob, NodeId};
 
-/// Everything before this position of the session has been handed up by the sender of this message.
+/// The sender of this message has handed up everything before this position of the session.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct Ack {
@@ -15,7 +15,7 @@ pub struct Ack {
 
 row! { 92 Ack: [process -> process, node -> node, node -> control, control -> node]; no values; }
 
-/// The session of this connection is over for the sender, for good. The connection ends behind it.
+/// The sender has ended the session of this connection for good. The connection ends after this message.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(array)]
 pub struct SessionEnded {
@@ -28,8 +28,8 @@ row! {
     93 SessionEnded: [process -> process, node -> node, node -> control, control -> node]; no values;
 }
 
-/// Node to its clients, behind the welcome: what they prove to processes of other nodes where they are.
-/// Replaces what was said before.
+/// Node to its clients, behind the welcome: credentials that prove to processes of other nodes which node
+/// they are on. Replaces earlier ones.
 #[derive(Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(array)]
 pub struct Credentials {

@@ -1,15 +1,15 @@
 //! The row of a message: its number, its routes, whether it carries values, and what its sender may say.
 //!
-//! It stands once, beside the struct, and everything that must know it is derived from there: what can be
-//! inside of a [`super::Routed`], what nodes and the control service accept of each other, and which messages
-//! name the nodes of values ([`crate::place`]). The numbers are the schema: they are never reused.
+//! The row stands once, beside the struct. From it follow: what can be inside of a [`super::Routed`], what
+//! nodes and the control service accept of each other, and which messages name the nodes of values
+//! ([`crate::place`]). The numbers are the schema: they are never reused.
 //!
-//! It decides nothing about what is done with a message.
+//! This module never decides what is done with a message.
 
 use super::{Message, Outcome};
 use crate::{NodeId, ObjectId, WorkerId};
 
-/// Whether nodes or the control service pass on what goes this way.
+/// Whether nodes or the control service pass on messages of this route.
 macro_rules! is_passed_on {
     (->) => {
         false
@@ -38,7 +38,7 @@ macro_rules! routes {
                 }
             }
 
-            /// Whether what goes this way is inside of a [`Routed`](super::Routed).
+            /// Whether messages of this route are inside of a [`Routed`](super::Routed).
             #[must_use]
             pub const fn is_passed_on(self) -> bool {
                 match self { $(Self::$name => is_passed_on!($arrow),)* }
@@ -94,8 +94,8 @@ routes! {
 }
 
 impl Route {
-    /// Whether only a node and its processes are concerned, or two processes. What those say is not checked
-    /// by rows: they know each other by their connections.
+    /// Whether the route is between a node and its processes, or between two processes. Rows do not check
+    /// what those claim: they know each other by their connections.
     const fn is_within_node(self) -> bool {
         use Route::{NodeToProcess, NodeToTemplate, ProcessToNode, ProcessToProcess, TemplateToNode};
         matches!(self, ProcessToNode | NodeToProcess | ProcessToProcess | TemplateToNode | NodeToTemplate)
@@ -113,7 +113,7 @@ impl std::fmt::Display for Route {
 pub struct Routes(u32);
 
 impl Routes {
-    /// Those that are inside of a [`Routed`](super::Routed).
+    /// Routes inside of a [`Routed`](super::Routed).
     const PASSED_ON: Self = {
         let (mut all, mut at) = (0, 0);
         while at < Route::ALL.len() {
@@ -126,10 +126,10 @@ impl Routes {
         Self(all)
     };
 
-    /// These.
+    /// The set of these routes.
     ///
     /// # Panics
-    /// When one is there twice; for a row that is when it is compiled.
+    /// When a route is listed twice; for a row that is when it is compiled.
     #[must_use]
     pub const fn of(list: &[Route]) -> Self {
         let (mut all, mut at) = (0, 0);
@@ -162,32 +162,32 @@ impl Routes {
     }
 }
 
-/// Which way a message came, from whom and for whom.
+/// The route, the sender and the receiver of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ends {
-    /// The way.
+    /// The route.
     pub route: Route,
-    /// A process, or a node as the process number 0 of its ids, or zero: the control service.
+    /// The sender: a process, a node as the process number 0 of its ids, or zero for the control service.
     pub from: WorkerId,
-    /// The same.
+    /// The receiver, likewise.
     pub to: WorkerId,
 }
 
 impl Ends {
-    /// Whether the sender may speak for a process: it is one of that node's.
+    /// Whether the sender may speak for a process, which must be one of the sender's node.
     #[must_use]
     pub fn speaks_for(&self, process: WorkerId) -> bool {
         let node = self.from.node();
         process.node() == node && process.0 != node.0
     }
 
-    /// Whether this is what the owner of an object says to a node about its copy.
+    /// Whether the owner of `object` sends this to `node`, about the copy there.
     #[must_use]
     pub fn are_owner_and_copy(&self, object: ObjectId, node: NodeId) -> bool {
         object.owner() == self.from && node == self.to.node()
     }
 
-    /// Whether this is what a node says to the owner of an object about its copy.
+    /// Whether `node` sends this to the owner of `object`, about the copy there.
     #[must_use]
     pub fn are_copy_and_owner(&self, object: ObjectId, node: NodeId) -> bool {
         object.owner() == self.to && node == self.from.node()
@@ -197,16 +197,16 @@ impl Ends {
 /// Why a message is not accepted from its sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RouteError {
-    /// Messages of this kind do not go this way.
+    /// Messages of this kind do not take this route.
     NoRoute {
         /// The number of the kind.
         kind: u16,
         /// Its name.
         name: &'static str,
-        /// The way on which it came.
+        /// The route on which the message came.
         route: Route,
     },
-    /// It goes this way, but this sender may not say what it says.
+    /// The route is right, but the sender may not claim what the message says.
     Claim {
         /// The name of its kind.
         name: &'static str,
@@ -234,19 +234,19 @@ impl std::error::Error for RouteError {}
 /// What changes outcomes of objects in a message.
 pub(crate) type Change<'a> = &'a mut dyn FnMut(ObjectId, &mut Outcome);
 
-/// What `row!` writes down beside the struct of a message.
+/// What `row!` records beside the struct of a message.
 pub trait Row {
     /// The number of the kind.
     const KIND: u16;
     /// The name of the kind.
     const NAME: &'static str;
-    /// The ways that it goes.
+    /// Its routes.
     const ROUTES: Routes;
-    /// Whether it says where values are.
+    /// Whether the message says where values are.
     const CARRIES_VALUES: bool;
 }
 
-/// What the row says of one message: [`Message`] asks it of whatever it has inside.
+/// What the row says of one message: [`Message`] asks its inner struct.
 pub(super) trait Checked {
     fn check(&self, ends: &Ends) -> Result<(), &'static str>;
     fn for_each_outcome(&mut self, change: Change<'_>);
@@ -259,9 +259,9 @@ pub struct RowOf {
     pub kind: u16,
     /// The name of the kind.
     pub name: &'static str,
-    /// The ways that it goes.
+    /// Its routes.
     pub routes: Routes,
-    /// Whether it says where values are.
+    /// Whether the message says where values are.
     pub carries_values: bool,
 }
 
@@ -291,7 +291,7 @@ impl RowOf {
 }
 
 impl Message {
-    /// Whether the message may come this way, from this sender and for this receiver.
+    /// Checks that the message may take this route, from this sender to this receiver.
     ///
     /// # Errors
     /// [`RouteError`]: it may not.

@@ -5,7 +5,7 @@ use minicbor::{Decode, Encode};
 use super::JobConfig;
 use crate::{NodeId, TaskId, WorkerId};
 
-/// Who says hello.
+/// Roles of those that send a hello.
 pub mod role {
     /// A program that called `init`.
     pub const DRIVER: u8 = 0;
@@ -13,7 +13,7 @@ pub mod role {
     pub const WORKER: u8 = 1;
     /// Something that asks and then leaves: never a worker, never a driver.
     pub const TOOL: u8 = 2;
-    /// A driver's second connection, which brings what its workers print. It ends when they have.
+    /// A driver's second connection, which brings its workers' output. It ends when the workers have ended.
     pub const LOGS: u8 = 3;
 }
 
@@ -40,7 +40,7 @@ pub struct Hello {
     /// driver.
     #[n(6)]
     pub worker: WorkerId,
-    /// What a driver brings along. The one that hosts the node has no need to.
+    /// The driver's configuration. The driver that hosts the node need not send it.
     #[n(7)]
     pub job: Option<Box<JobConfig>>,
 }
@@ -70,7 +70,7 @@ pub struct Welcome {
     /// Default namespace of actor names.
     #[n(6)]
     pub namespace: String,
-    /// Memory for what happens to tasks (bytes); without it nothing is recorded.
+    /// Memory for events of tasks (bytes); without it nothing is recorded.
     #[n(7)]
     pub events_bytes: Option<u64>,
     /// Memory for descriptions of tasks whose results may have to be computed again (bytes).
@@ -103,10 +103,10 @@ row! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
 #[cbor(index_only)]
 pub enum LinkRole {
-    /// It says hello. Without a descriptor: the other process could not be dialled.
+    /// The receiver says hello. Without a descriptor: the other process could not be dialled.
     #[n(1)]
     Dial,
-    /// It waits for the other's hello.
+    /// The receiver waits for the peer's hello.
     #[n(2)]
     Accept,
 }
@@ -123,7 +123,7 @@ pub struct PeerConnected {
     /// The name that the other process must prove, where this one dials.
     #[n(2)]
     pub name: Option<String>,
-    /// There is no way between the two nodes, and never will be; why, for people. Only without a descriptor.
+    /// Why the two nodes can never connect, for people. Only without a descriptor.
     #[n(3)]
     pub never: Option<String>,
 }
@@ -148,7 +148,7 @@ pub struct Connect {
 
 row! { 5 Connect: [process -> node]; no values; }
 
-/// A process is gone; everything it owned goes with it.
+/// A process is dead, or has ended; everything it owned is lost with it.
 #[derive(Debug, Clone, PartialEq, Default, Encode, Decode)]
 #[cbor(array)]
 pub struct WorkerGone {
@@ -163,10 +163,11 @@ pub struct WorkerGone {
     /// For people: "actor Counter (pid 123)".
     #[n(3)]
     pub what: Option<String>,
-    /// Nobody knows what it began: every push to it may have been executed. `last_started` says nothing then.
+    /// It is unknown what the process began: every push to it may have been executed, whatever `last_started`
+    /// says.
     #[n(4)]
     pub all_begun: Option<bool>,
-    /// It may live, but there is no way to it from here, and never will be.
+    /// The process may live, but can never be reached from this node.
     #[n(5)]
     pub unreachable: Option<bool>,
     /// Its node stopped it because memory ran out.
@@ -176,11 +177,11 @@ pub struct WorkerGone {
 
 row! { 6 WorkerGone: [node -> process, directory -> node]; no values; }
 
-/// How it was with the memory of a node when it stopped a worker.
+/// The memory of a node when it stopped a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Encode, Decode)]
 #[cbor(array)]
 pub struct MemoryEnd {
-    /// For people: how full the memory was, and a table of those that held it.
+    /// For people: how full the memory was, and a table of its holders.
     #[n(0)]
     pub report: String,
     /// What the worker held (bytes).
@@ -189,10 +190,10 @@ pub struct MemoryEnd {
     /// The most that a task can reserve there (bytes); zero where memory is no resource.
     #[n(2)]
     pub reservable: u64,
-    /// The kernel ended it, who takes the largest. What it held is an estimate.
+    /// The kernel ended the worker, as it does with the largest process. `held` is an estimate.
     #[n(3)]
     pub by_kernel: Option<bool>,
-    /// It was ended at a limit of its own (bytes), whatever the machine had left.
+    /// The worker was ended at a limit of its own (bytes), whatever the machine had left.
     #[n(4)]
     pub limit: Option<u64>,
 }
@@ -207,15 +208,15 @@ pub struct Shutdown {
 
 row! { 7 Shutdown: [process -> node, node -> process, node -> template]; no values; }
 
-/// Node to an idle worker: end, unless somebody needs what is yours.
+/// Node to an idle worker: end, unless other processes need what you own.
 #[derive(Debug, Clone, Copy, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct EndIdle {}
 
 row! { 19 EndIdle: [node -> process]; no values; }
 
-/// The worker's answer if somebody does; otherwise it ends. And the same again, with the opposite, when
-/// nobody does any more.
+/// The worker's answer if it is needed; otherwise it ends. Sent once more, with `false`, when no process
+/// needs it any more.
 #[derive(Debug, Clone, Copy, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct Needed {
@@ -225,8 +226,8 @@ pub struct Needed {
 
 row! { 29 Needed: [process -> node]; no values; }
 
-/// A worker to whoever holds its lease, and to its node: it takes no more tasks, and lives only as long as
-/// somebody needs what is its own.
+/// A worker to the holder of its lease, and to its node: it takes no more tasks, and lives only as long as
+/// other processes need what it owns.
 #[derive(Debug, Clone, Copy, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct Retired {}
@@ -243,8 +244,8 @@ pub struct Fork {
 
 row! { 8 Fork: [node -> template]; no values; }
 
-/// Node to template, again and again where a head may declare the node gone: stop the workers when this was
-/// not said for so long, until it is said again.
+/// Node to template, repeatedly where a head may declare the node dead: if no such message comes for
+/// `patience`, stop the workers until the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(array)]
 pub struct NodeLives {

@@ -36,8 +36,8 @@ pub struct TaskSpec {
     pub task: TaskId,
     #[n(1)]
     pub kind: TaskKind,
-    /// What is called or constructed; of an actor call the exceptions to retry, if it has a list of them,
-    /// else zero.
+    /// The function or class to call or construct; of an actor call the exceptions to retry, if it has a list
+    /// of them, else zero.
     #[n(2)]
     pub function: FunctionId,
     /// The display name of a task, or the method of an actor.
@@ -93,19 +93,17 @@ pub struct TaskSpec {
     /// Of a task or creation: where it is to run, if not just anywhere.
     #[n(22)]
     pub strategy: Option<Box<Strategy>>,
-    /// Of a task or creation: the higher, the earlier it runs among those that wait; zero if it is not said.
+    /// Of a task or creation: the higher, the earlier it runs among those that wait; zero if absent.
     #[n(23)]
     pub priority: Option<i32>,
-    /// It is executed so that a lost value is there again, or was submitted by such an execution. An actor
-    /// that is taken over does not let its calls wait: the calls that wait for the value are those that the
-    /// others wait for.
+    /// The task recovers a lost value, or was submitted by such a task. An actor that is taken over does not
+    /// let such a call wait for the calls that are made again, because those may wait for the value.
     #[n(24)]
     pub recovers: Option<bool>,
-    /// It has no retry left for when memory runs out: its node stops others first.
+    /// The task has no retry left for when memory runs out: its node stops others first.
     #[n(25)]
     pub spared: Option<bool>,
-    /// Of a task or creation: its whole CPUs, if it has more than one. So many threads may numeric libraries
-    /// use.
+    /// Of a task or creation: its whole CPUs, if more than one: the number of threads for numeric libraries.
     #[n(26)]
     pub threads: Option<u32>,
 }
@@ -207,7 +205,7 @@ pub struct Location {
     pub length: u64,
 }
 
-/// What became of an object.
+/// An object's value, the place of the value, or why there is none.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Encode, Decode)]
 pub enum Outcome {
     /// A small value.
@@ -219,7 +217,7 @@ pub enum Outcome {
     /// There is no value, and why.
     #[n(2)]
     Failed(#[n(0)] Box<Failure>),
-    /// A value in the shared memory of another node: there is an outcome, and who needs the bytes pulls them.
+    /// A value in the shared memory of another node: a process that needs the bytes pulls them.
     #[n(3)]
     Remote(#[n(0)] Box<Remote>),
 }
@@ -279,8 +277,8 @@ impl Failure {
         Self { code, message: message.into(), payload: None }
     }
 
-    /// The same for a task that had the failed object as an argument: of a value that is lost it says whose
-    /// argument it was, so that the error is one of the task, too.
+    /// The same failure for a task that had the failed object as an argument. For a lost value it names that
+    /// task, so that the error is one of the task, too.
     #[must_use]
     pub fn of_argument(&self, task: &str) -> Self {
         let is_lost = matches!(
@@ -429,7 +427,7 @@ pub struct Reply {
 
 row! { 22 Reply: [process -> process]; values; }
 
-/// Reads a list that usually has one element: the memory of a list that grows has room for four from the
+/// Reads a list that usually has one element, without the room for four that a growing list has from the
 /// start.
 fn decode_few<'b, C, T: Decode<'b, C>>(d: &mut Decoder<'b>, ctx: &mut C) -> Result<Vec<T>, DecodeError> {
     let mut elements = d.array_iter_with(ctx)?;
@@ -464,32 +462,32 @@ pub struct ItemsTaken {
     pub task: TaskId,
     #[n(1)]
     pub taken: u32,
-    /// Nobody reads further: end the task at its next item.
+    /// The owner reads no further: end the task at its next item.
     #[n(2)]
     pub stop: bool,
 }
 
 row! { 26 ItemsTaken: [process -> process]; no values; }
 
-/// Pushed tasks that were not begun and will not be: the worker is busy. Not executed.
+/// Pushed tasks that the worker, which is busy, has not begun and will not begin. Not executed.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct TasksReturned {
     #[n(0)]
     pub tasks: Vec<TaskId>,
-    /// They waited for arguments, for which there is no room: to be sent again after a pause, in which the
-    /// others may go.
+    /// The tasks waited for arguments for which there is no room: the caller sends them again after a pause,
+    /// in which other tasks may go.
     #[n(1)]
     pub lacks_room: Option<bool>,
-    /// Their arguments are not where their caller said, for certain: to be sent again when these have another
-    /// value.
+    /// Arguments that are certainly not where the caller said: it sends the tasks again when these have
+    /// another value.
     #[n(2)]
     pub missing: Option<Vec<Missing>>,
 }
 
 row! { 23 TasksReturned: [process -> process]; no values; }
 
-/// A value that is not in the memory of another node, or on its disk, any more.
+/// A value that is no longer in the memory, or on the disk, of another node.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(array)]
 pub struct Missing {

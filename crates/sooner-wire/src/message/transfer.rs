@@ -6,23 +6,23 @@ use super::{Failure, Location, Remote};
 use crate::limits::CHUNK_BYTES_MAX;
 use crate::{FetchAttempt, NodeId, ObjectId, TransferAttempt};
 
-/// How soon a value is pulled: before others that wait for room or bandwidth.
+/// How soon a value is pulled, among those that wait for room or bandwidth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 #[cbor(index_only)]
 pub enum Priority {
-    /// Somebody reads it now.
+    /// A process reads the value now.
     #[n(0)]
     Get,
-    /// Somebody waits for it to be here.
+    /// A process waits for the value to be local.
     #[n(1)]
     Wait,
-    /// A task that has not begun takes it.
+    /// A task that has not begun takes the value.
     #[n(2)]
     Argument,
 }
 
-/// Client to node: bring this value into the memory of this node. At most one of a client for an object is
-/// open; [`Pulled`] answers it.
+/// Client to node: bring this value into the memory of this node. A client has at most one open per object;
+/// [`Pulled`] answers it.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct Pull {
@@ -49,7 +49,7 @@ pub struct Pulled {
     pub location: Option<Location>,
     #[n(2)]
     pub failure: Option<Box<Failure>>,
-    /// Where it is not, for certain. Another client may have named another place than the receiver did.
+    /// The place where the value certainly is not. It may be one that another client named.
     #[n(3)]
     pub tried: Option<Remote>,
 }
@@ -68,7 +68,7 @@ pub struct FreeAt {
 
 row! { 127 FreeAt: [process -> node]; no values; }
 
-/// A node to the owner of an object: it wants a copy. From whom does it pull?
+/// A node to the owner of an object: the node wants a copy. From which node does it pull?
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct Locate {
@@ -85,8 +85,7 @@ row! {
         else "it is about another process's value, or about a copy of another node";
 }
 
-/// The owner of an object to a node that asked for it, also unasked when it is to pull from another one from
-/// now on.
+/// The owner of an object to a node: the answer to [`Locate`], or, unasked, another node to pull from.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct Located {
@@ -95,18 +94,18 @@ pub struct Located {
     /// The node that pulls.
     #[n(1)]
     pub node: NodeId,
-    /// From whom it pulls. `None`: there is no value in memory that could be pulled.
+    /// The place to pull from. `None`: there is no value in memory that could be pulled.
     #[n(2)]
     pub sender: Option<Remote>,
-    /// Which execution the bytes are of: what is there of another one is worth nothing.
+    /// The execution that made the bytes; bytes of another one are worth nothing.
     #[n(3)]
     pub generation: u64,
-    /// The number of this word: the latest holds. `None`, a zero on the wire: the owner does not count on a
-    /// copy there, and wants to hear nothing.
+    /// The number of this message: the latest holds. `None`, a zero on the wire: the owner does not count on
+    /// a copy there, and wants no messages about it.
     #[n(4)]
     #[cbor(with = "zero", has_nil)]
     pub attempt: Option<TransferAttempt>,
-    /// The sender has a copy, perhaps only a part of one: it knows by itself in which block.
+    /// The sender has a copy, perhaps only a part of one, and finds its block by itself.
     #[n(5)]
     pub is_copy: bool,
 }
@@ -117,7 +116,7 @@ row! {
         else "it is about another process's value, or about a copy of another node";
 }
 
-/// The encoding of an attempt that there may not be: zero where there is none. It is never left out.
+/// The encoding of an optional attempt: zero for `None`. It is never left out.
 mod zero {
     use minicbor::decode::Error as DecodeError;
     use minicbor::encode::{Error as EncodeError, Write};
@@ -155,7 +154,7 @@ pub struct CopyMade {
     pub object: ObjectId,
     #[n(1)]
     pub node: NodeId,
-    /// Of the word of the owner's that it followed last.
+    /// Of the last [`Located`] that the node followed.
     #[n(2)]
     pub attempt: TransferAttempt,
 }
@@ -166,8 +165,8 @@ row! {
         else "it is about another process's value, or about a copy of another node";
 }
 
-/// A node to the owner of an object: nobody there needs the copy any more. It stays, or goes on being made,
-/// until [`DropCopy`] comes: others may be pulling from it.
+/// A node to the owner of an object: no process there needs the copy any more. The copy stays, or goes on
+/// being made, until [`DropCopy`] comes: other nodes may be pulling from it.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct CopyGone {
@@ -183,7 +182,7 @@ row! {
         else "it is about another process's value, or about a copy of another node";
 }
 
-/// A node to the owner of an object: the rest does not come from the sender that it was told.
+/// A node to the owner of an object: the rest does not come from the sender that the owner named.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct SenderFailed {
@@ -192,7 +191,7 @@ pub struct SenderFailed {
     /// The node that pulls.
     #[n(1)]
     pub node: NodeId,
-    /// Of the word of the owner's that named the sender.
+    /// Of the [`Located`] that named the sender.
     #[n(2)]
     pub attempt: TransferAttempt,
 }
@@ -203,8 +202,8 @@ row! {
         else "it is about another process's value, or about a copy of another node";
 }
 
-/// The owner of an object to a node: nobody counts on the copy there. If it is still wanted there, the node
-/// asks again.
+/// The owner of an object to a node: the owner does not count on the copy there. If the node still wants it,
+/// it asks again.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct DropCopy {
@@ -220,7 +219,7 @@ row! {
         else "it is about another process's value, or about a copy of another node";
 }
 
-/// To a process that holds blocks of another node: what lay in these is lost.
+/// To a process that holds blocks of another node: the values in these are lost.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct LostAt {
@@ -236,8 +235,8 @@ row! {
         else "it says of another node's blocks that they are lost";
 }
 
-/// To a process that holds blocks of another node: that node leaves. Whoever has the values brought elsewhere
-/// need not have them made again. [`HandedOver`] answers for each block, or [`FreeAt`].
+/// To a process that holds blocks of another node: that node leaves. Values that the process has brought
+/// elsewhere need not be made again. [`HandedOver`] answers for each block, or [`FreeAt`].
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct HandOver {
@@ -252,8 +251,9 @@ row! {
     only if |hand, ends| hand.node == ends.from.node(), else "it hands over blocks of another node";
 }
 
-/// The answer, by way of the process's own node: that node may end as far as these blocks are concerned.
-/// Their values are elsewhere, or cannot be. The blocks stay held: tasks that run there may read them.
+/// The answer, by way of the process's own node: the leaving node may end as far as these blocks are
+/// concerned. Their values are elsewhere, or cannot be. The blocks stay held: tasks on the leaving node may
+/// read them.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct HandedOver {
@@ -285,18 +285,18 @@ pub struct Fetching {
     /// Bytes of the value up to the last that is wanted.
     #[n(3)]
     pub end: u64,
-    /// A number of the asker's, which the chunks repeat.
+    /// A number of the asker, which the chunks repeat.
     #[n(4)]
     pub attempt: FetchAttempt,
-    /// A copy of this generation is wanted, wherever it lies: the receiver knows in which block, and the
-    /// offset says nothing.
+    /// A copy of this generation is wanted: the receiver finds its block by itself, and the offset says
+    /// nothing.
     #[n(5)]
     pub generation: Option<u64>,
 }
 
 row! { 129 Fetching: [node -> node]; no values; }
 
-/// Why the rest of what was asked for does not come.
+/// Why the rest of a requested value does not come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(index_only)]
 pub enum FetchEnd {
@@ -308,8 +308,8 @@ pub enum FetchEnd {
     Unwanted,
 }
 
-/// Over a data connection. From the asker: all that it asked for under this number is not wanted. From the
-/// other: the rest of one [`Fetching`] does not come.
+/// Over a data connection. From the asker: it wants nothing more of what it requested under this number. From
+/// the sender of the value: the rest of one [`Fetching`] does not come.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct FetchEnded {
@@ -323,27 +323,27 @@ pub struct FetchEnded {
 
 row! { 131 FetchEnded: [node -> node]; no values; }
 
-/// Over a data connection, from the side that is asked for values: where its memory is, for an asker on the
-/// same machine. One that can read it says [`MemoryOpen`] and is lent values from then on; one that cannot
-/// says nothing.
+/// Over a data connection, from the side that serves values: where its memory is, for an asker on the same
+/// machine. An asker that can read it answers [`MemoryOpen`] and is lent values from then on; others do not
+/// answer.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct MemoryHere {
-    /// Which kernel, process numbers and network it lives with.
+    /// The boot id and the pid and network namespaces of the sender.
     #[n(0)]
     pub machine: String,
-    /// A process that has the memory open, and under which number.
+    /// A process that has the memory open, and its descriptor of it.
     #[n(1)]
     pub process: u32,
     #[n(2)]
     pub descriptor: u32,
-    /// What the memory is recognised by.
+    /// The inode that identifies the memory.
     #[n(3)]
     pub inode: u64,
     #[n(4)]
     pub bytes: u64,
-    /// In this cell of the memory stands this number as long as what is lent over this connection stays as it
-    /// is.
+    /// This cell of the memory holds the number `lender` as long as the values lent over this connection do
+    /// not change.
     #[n(5)]
     pub cell: u32,
     #[n(6)]
@@ -356,7 +356,7 @@ row! { 135 MemoryHere: [node -> node]; no values; }
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct MemoryOpen {
-    /// Of [`MemoryHere`].
+    /// The number in [`MemoryHere`].
     #[n(0)]
     pub lender: u64,
 }
@@ -371,18 +371,18 @@ pub struct Lent {
     /// Of the [`Fetching`] that it answers.
     #[n(0)]
     pub attempt: FetchAttempt,
-    /// Bytes of the value before the first and up to the last.
+    /// Bytes of the value before the first and up to the last lent one.
     #[n(1)]
     pub begin: u64,
     #[n(2)]
     pub end: u64,
-    /// Where the first one lies.
+    /// Where the first lent byte lies.
     #[n(3)]
     pub offset: u64,
     /// The number of the value's task, so that two sides that disagree notice.
     #[n(4)]
     pub number: u64,
-    /// A number of the sender's, which the answer repeats.
+    /// A number of the sender, which the answer repeats.
     #[n(5)]
     pub loan: u64,
 }
