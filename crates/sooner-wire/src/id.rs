@@ -157,7 +157,7 @@ pub struct TaskId {
     pub number: u64,
 }
 
-/// The task that a process began last, as far as other processes can see.
+/// The task that a process began last, as far as others can see.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Started {
     /// The task.
@@ -179,8 +179,7 @@ impl TaskId {
         self.object(u32::MAX)
     }
 
-    /// Stands for an actor's checkpointed state: on the node that keeps it, and in the process that takes the
-    /// actor over.
+    /// Stands for an actor's checkpointed state, on its node and in the process that takes the actor over.
     #[must_use]
     pub fn state(self) -> ObjectId {
         self.object(u32::MAX - 1)

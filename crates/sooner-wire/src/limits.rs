@@ -38,8 +38,8 @@ pub const CLIENT_UNREAD_BYTES_MAX: usize = FRAME_BODY_BYTES_MAX + 16 * LINK_BUFF
 /// its next small task, shallow enough that a waiting task is not held up behind others for long.
 pub const LEASE_BACKLOG_NANOS: u64 = 2_000_000;
 
-/// Arguments in memory of the tasks that are pushed ahead to a worker take at most one part in this many of
-/// the store, and at most [`LEASE_ARGUMENT_BYTES`].
+/// Arguments in memory of tasks that are pushed ahead to a worker take at most one part in this many of the
+/// store, and at most [`LEASE_ARGUMENT_BYTES`].
 pub const LEASE_ARGUMENT_SHARE: u64 = 64;
 /// See [`LEASE_ARGUMENT_SHARE`].
 pub const LEASE_ARGUMENT_BYTES: u64 = 64 << 20;
@@ -72,9 +72,9 @@ pub const WORKERS_MAX: usize = 4000;
 /// (nanoseconds).
 pub const START_PATIENCE_NANOS: u64 = 15_000_000_000;
 
-/// How long a node that could start no workers for a request is not asked again, counted from the last
-/// refusal of any node (nanoseconds): longer than the next node takes to refuse, too, so that a request that
-/// no node can begin fails.
+/// How long a node that could start no workers for a request is not asked again, from the last refusal of any
+/// node on (nanoseconds): longer than the next node takes to refuse, too, so that what no node can begin
+/// fails.
 pub const REFUSAL_NANOS: u64 = 2 * START_PATIENCE_NANOS;
 
 /// The longest pause before a worker start that lacked a resource of the machine is tried again
@@ -92,8 +92,8 @@ pub const RETRY_PAUSE_NANOS_MAX: u64 = 5_000_000_000;
 /// between them that is most of a minute, in which other work may end.
 pub const MEMORY_RETRIES_MAX: u8 = 15;
 
-/// A raised memory reservation is rounded up to a multiple of one part in this many of the node's memory: so
-/// many more shapes there can be.
+/// A raised memory reservation is a multiple of one part in this many of the node's memory: as many more
+/// shapes there can be.
 pub const MEMORY_RESERVATION_STEPS: u64 = 16;
 
 /// Functions whose tasks' peak memory a node remembers.
@@ -171,7 +171,7 @@ const _: () = assert!(STORE_EXTENT_BYTES <= STORE_RELEASE_BYTES && STORE_RELEASE
 pub const PROGRESS_CELLS: usize = WORKERS_MAX + 96;
 
 /// How long an actor waits for its replies to leave before it takes a checkpoint (nanoseconds). If a caller
-/// reads nothing for that long, the checkpoint is postponed, so that other callers are not held up.
+/// reads nothing for that long, the checkpoint is taken later, so that other callers are not held up.
 pub const CHECKPOINT_FLUSH_NANOS: u64 = 1_000_000_000;
 
 /// Longest chain of names, messages and the like in error texts (bytes).
@@ -236,15 +236,15 @@ pub const PEEK_BYTES: usize = 4 << 10;
 /// How long a new connection may take to name its addressee (nanoseconds).
 pub const PEEK_NANOS: u64 = 1_000_000_000;
 
-/// New connections that have not named their addressee yet; when one more comes the oldest is closed.
+/// New connections that have not named their addressee yet; one more closes the oldest.
 pub const PEEKS_MAX: usize = 64;
 
 /// How long two processes may take to authenticate each other (nanoseconds): the dialled one may be busy with
 /// a task.
 pub const HANDSHAKE_NANOS: u64 = 10_000_000_000;
 
-/// Connections of a head, and of a node, whose peers have not authenticated yet; when one more comes the
-/// oldest is closed. As many again from addresses where a peer has authenticated before.
+/// Connections of a head, and of a node, whose peers have not authenticated yet; one more closes the oldest.
+/// As many again from addresses where a peer has authenticated before.
 pub const HANDSHAKES_MAX: usize = 64;
 
 /// How many of them one address may have before a further one closes its own oldest.
@@ -286,7 +286,7 @@ pub const ACK_NANOS: u64 = 20_000_000;
 /// busy machine.
 pub const SILENCE_NANOS: u64 = 2_000_000_000;
 
-/// The kernel probes a connection that was silent for this time (nanoseconds), and again after as long.
+/// The kernel probes a connection after this much silence (nanoseconds), and again after as long.
 pub const PROBE_IDLE_NANOS: u64 = 1_000_000_000;
 
 /// A session without a connection ends after this time (nanoseconds), although both nodes live: every wait
@@ -339,8 +339,7 @@ pub const GUEST_JOB_NANOS: u64 = 30_000_000_000;
 /// How long a question to an unreachable control service waits (nanoseconds).
 pub const CONTROL_AWAY_NANOS: u64 = 30_000_000_000;
 
-/// Waiting messages to an unreachable control service (bytes): beyond, questions to it are answered with an
-/// error.
+/// Waiting messages to an unreachable control service (bytes): beyond, questions to it get an error.
 pub const CONTROL_BUFFER_BYTES_MAX: usize = 4 << 20;
 
 /// Connections that one node dials for its processes at a time, and how long each may take (nanoseconds).
@@ -351,7 +350,7 @@ pub const DIAL_NANOS: u64 = 2_000_000_000;
 /// Connections of one process to processes of other nodes: each costs two descriptors and a share of memory.
 pub const REMOTE_LINES_MAX: usize = 2048;
 
-/// How long the node's messages wait until the connection to a dead process is read to its end (nanoseconds):
+/// How long the node's messages wait for a dead process's connection to be read to its end (nanoseconds):
 /// what the process sent before its end counts.
 pub const HOLD_NANOS: u64 = 200_000_000;
 
@@ -418,17 +417,17 @@ pub const VIEW_NANOS: u64 = 50_000_000;
 /// Up to this many nodes, each node is sent the free resources of all; above, nodes ask.
 pub const VIEW_NODES_MAX: usize = 64;
 
-/// Nodes in one answer to the question which nodes could serve a request.
+/// Nodes in one answer to `FindNodes`.
 pub const CANDIDATES_MAX: usize = 16;
 
 /// Pause before a node asks again which nodes could serve what it has no room for (nanoseconds). It doubles
-/// each time, up to [`FIND_NODES_NANOS_MAX`], so that not all nodes of a full cluster ask all the time.
+/// each time, up to [`FIND_NODES_NANOS_MAX`]: not all nodes of a full cluster ask all the time.
 pub const FIND_NODES_NANOS: u64 = 100_000_000;
 
 /// The longest time between two such questions (nanoseconds).
 pub const FIND_NODES_NANOS_MAX: u64 = 1_600_000_000;
 
-/// How long such an answer counts (nanoseconds): no later message corrects it.
+/// How long such an answer counts (nanoseconds): no message corrects it.
 pub const CANDIDATES_NANOS: u64 = 1_000_000_000;
 
 /// Nodes that are looked at for such an answer (about 100 us); more only if too few of them are free.
@@ -437,8 +436,8 @@ pub const CANDIDATES_SCANNED_MAX: usize = 1024;
 /// Bundles of placement groups in one report of a node: free resources of the rest are left out.
 pub const BUNDLES_REPORTED_MAX: usize = 256;
 
-/// How long an actor that was sent to a node with room may wait there before it is recalled (nanoseconds): as
-/// long as a lease that was asked for there.
+/// How long an actor may wait on a node that had room before it is recalled (nanoseconds): as long as a lease
+/// that was asked for there.
 pub const RECALL_NANOS: u64 = 100_000_000;
 
 /// Pause before an actor is recalled again that its node neither gave back nor began (nanoseconds).
@@ -505,8 +504,8 @@ const _: () = assert!(SPILL_RETRY_NANOS <= SPILL_RETRY_NANOS_MAX);
 /// (nanoseconds).
 pub const PULL_ROOM_NANOS: u64 = 30_000_000_000;
 
-/// A process that creates a value, and for which room is on its way, gets the node's answer after this time
-/// at the latest (nanoseconds).
+/// How long a process that creates a value waits for the node's answer at most while room is on its way
+/// (nanoseconds).
 pub const CREATION_WAIT_NANOS: u64 = 100_000_000;
 
 /// Pause before a pull that found no room is tried again while values are being moved elsewhere
@@ -524,7 +523,7 @@ pub const STUCK_NANOS: u64 = 1_000_000_000;
 pub const STUCK_MOVING_NANOS: u64 = 10_000_000_000;
 const _: () = assert!(STUCK_NANOS < STUCK_MOVING_NANOS && STUCK_MOVING_NANOS < PULL_ROOM_NANOS);
 
-/// The first pause before a failed write to disk is tried again (nanoseconds).
+/// The first pause before a failed write to disk is repeated (nanoseconds).
 pub const SPILL_RETRY_NANOS: u64 = 1_000_000_000;
 
 /// The longest such pause (nanoseconds).
@@ -556,7 +555,7 @@ pub const DATA_CONNECTIONS: usize = 4;
 /// in flight, which is less than a fast network carries meanwhile.
 pub const FAR_NANOS: u64 = 10_000_000;
 
-/// Data connections that a node accepts, from all other nodes together.
+/// Data connections that a node accepts from all others.
 pub const DATA_CONNECTIONS_MAX: usize = 4096;
 
 /// A data connection without values ends after this time (nanoseconds).
@@ -623,7 +622,7 @@ pub const PREPARE_PAUSE_NANOS: u64 = 10_000_000;
 /// The longest such pause (nanoseconds).
 pub const PREPARE_PAUSE_NANOS_MAX: u64 = 1_000_000_000;
 
-/// How long a node keeps prepared bundles without a message about them before it asks what becomes of them
+/// How long a node keeps prepared bundles without a message before it asks what becomes of them
 /// (nanoseconds).
 pub const PREPARED_NANOS: u64 = 10_000_000_000;
 

@@ -1,8 +1,8 @@
 //! Where the values in a message are, from the point of view of the node that reads the message.
 //!
-//! `Stored` means the memory of the local node. A message to another node is globalised: its `Stored` values
-//! become `Remote` and name this node. A message from another node is localised: values in local memory
-//! become `Stored` again, if the sender is entitled to say so. Messages inside a node are neither.
+//! `Stored` means the memory of the local node. A message to another node is globalised: `Stored` becomes
+//! `Remote` with this node. A message from another node is localised: values in local memory become `Stored`
+//! again, if the sender is entitled to say so. Messages inside a node are neither.
 //!
 //! An owner knows where its values are. Another process may name the place after the owner's death, when the
 //! memory is free and may hold another value. Such a value stays `Remote`, even on the local node, and its
@@ -15,15 +15,15 @@ use crate::message::{
 use crate::{NodeId, WorkerId};
 
 impl Outcome {
-    /// For a message to another node: `Stored` becomes `Remote` with node `me`.
+    /// For another node: `Stored` becomes `Remote` with node `me`.
     pub fn globalise(&mut self, me: NodeId) {
         if let Self::Stored(location) = self {
             *self = Self::Remote(Box::new(Remote { node: me, location: *location }));
         }
     }
 
-    /// For a message from another node: a value in the memory of node `me` becomes `Stored`. A value that
-    /// `me` has spilled stays `Remote`, and must be brought from disk.
+    /// From another node: a value in the memory of node `me` becomes `Stored`. A value that `me` has spilled
+    /// must be brought from disk, and stays `Remote`.
     pub fn localise(&mut self, me: NodeId) {
         if let Self::Remote(remote) = self
             && remote.node == me
@@ -40,10 +40,10 @@ impl Message {
         self.for_each_outcome(&mut |_, outcome| outcome.globalise(me));
     }
 
-    /// The reverse, for a message that has come to node `me` from a process on another node: values that the
-    /// sender owns and that lie in this node's memory become `Stored`. For [`Message::CreateActor`], which
-    /// others pass on, the sender is the process that creates the actor. The state in [`Message::Restore`]
-    /// becomes `Stored` whoever owns it: it lies in a block that its node keeps.
+    /// The reverse, for a message to node `me` from a process on another node: values that the sender owns
+    /// and that lie in this node's memory become `Stored`. For [`Message::CreateActor`], which others pass
+    /// on, the sender is the actor's creator. The state in [`Message::Restore`] is localised whoever owns it:
+    /// it lies in a block that its node keeps.
     pub fn localise_from(&mut self, sender: WorkerId, me: NodeId) {
         if let Self::Routed(routed) = self {
             return routed.message.localise_from(routed.from, me);

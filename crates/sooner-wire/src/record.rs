@@ -218,7 +218,7 @@ pub struct ActorRecord {
 pub struct BundleRecord {
     #[n(0)]
     pub bundle: Bundle,
-    /// The node that holds the bundle, and the attempt that placed it there.
+    /// The bundle's node, and the attempt that placed it there.
     #[n(1)]
     pub place: Option<(NodeId, PlacementAttempt)>,
 }
@@ -255,7 +255,7 @@ pub fn creation_pieces(create: &CreateActor) -> Result<Vec<Vec<u8>>, usize> {
     Ok(pieces.map(<[u8]>::to_vec).collect())
 }
 
-/// Reads the message from the pieces that [`creation_pieces`] made, in order.
+/// Joins the pieces of [`creation_pieces`], in order.
 ///
 /// # Errors
 /// [`RecordError`] when the bytes are something else.

@@ -116,7 +116,7 @@ pub enum TermError {
     /// An expression that ends too early or too late.
     #[error("{0:?} cannot be read: give 'value', '!value', 'in(a, b)' or '!in(a, b)'")]
     Expression(String),
-    /// Too many terms, or too many values of one term.
+    /// Too many terms or values.
     #[error("{0} {1} are too many: at most {2} are allowed")]
     TooMany(usize, &'static str, usize),
 }
@@ -144,7 +144,7 @@ impl LabelTerm {
         Ok(term)
     }
 
-    /// Checks the key and the values, which may come from another process.
+    /// Checks key and values, which others may have sent.
     ///
     /// # Errors
     /// [`TermError`] when the key or a value is not allowed, or there are too many.

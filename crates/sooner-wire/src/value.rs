@@ -1,9 +1,8 @@
 //! How a value's bytes begin: one format byte that says how to read the rest.
 //!
-//! The byte is language-neutral, so that a later front end can read values that Python wrote, where the
-//! format allows. This module holds the numbers of the formats and the layout of a value's parts; the
-//! bindings read and write the formats. A value's bytes came from another process, so no length in them is
-//! trusted.
+//! The byte is language-neutral, so that a later front end can read what Python wrote where the format
+//! allows. This module holds the numbers of the formats and the layout of a value's parts; the bindings read
+//! and write them. A value came from another process, so no length in it is trusted.
 
 use std::ops::Range;
 
@@ -21,9 +20,8 @@ pub const BUFFER_ALIGNMENT: usize = 64;
 /// Bytes before the data of a value of [`FORMAT_BYTES`].
 pub const BYTES_HEAD: usize = 8;
 
-/// Bytes before the pickle of a [`FORMAT_PICKLE5`] value with `buffers` buffers: the format, the number of
-/// buffers at offset 4 (4 bytes), the length of the pickle at offset 8, and the length of each buffer (8
-/// bytes each), all little endian.
+/// Bytes before the pickle of a [`FORMAT_PICKLE5`] value: the format, the number of buffers at 4 (4 bytes),
+/// the length of the pickle at 8, and the length of each buffer (8 bytes each), all little endian.
 #[must_use]
 pub const fn pickle_head_bytes(buffers: usize) -> usize {
     16 + 8 * buffers
@@ -34,7 +32,7 @@ pub const fn pickle_head_bytes(buffers: usize) -> usize {
 pub struct PickleParts<'a> {
     /// The pickle.
     pub pickle: Range<usize>,
-    /// Encoded lengths of the buffers not yet iterated over.
+    /// Lengths of the remaining buffers, encoded.
     lengths: &'a [u8],
     /// End of the previous part.
     at: usize,

@@ -44,7 +44,7 @@ pub struct Restore {
     /// The last checkpoint; `None` if there was none. The receiver borrows the references inside.
     #[n(1)]
     pub state: Option<Return>,
-    /// The callers that make calls again before other calls are executed.
+    /// Callers that make calls again before others are executed.
     #[n(2)]
     pub callers: Vec<WorkerId>,
     /// Control to node: the takeover that this is for. Its process is not told.
@@ -73,10 +73,10 @@ pub struct KeepObjects {
     /// Whose checkpoint.
     #[n(0)]
     pub actor: ActorId,
-    /// All objects that this owner keeps for it: the owner lets go of those that it kept for an earlier one.
+    /// All objects that this owner keeps for it; those kept for an earlier one are let go.
     #[n(1)]
     pub objects: Vec<ObjectId>,
-    /// ... but not now: there may be a later checkpoint that no message has reported yet.
+    /// ... but not now: there may be a later checkpoint, not yet reported.
     #[n(2)]
     pub more: Option<bool>,
 }

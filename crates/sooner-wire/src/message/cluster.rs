@@ -120,8 +120,8 @@ pub struct NodesChanged {
 
 row! { 102 NodesChanged: [control -> node]; no values; }
 
-/// A node has died or left for good, with every process whose id begins with its own. It comes back as
-/// another node.
+/// A node has died or left for good, with every process whose id begins with its own. It returns as another
+/// node.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct NodeGone {
@@ -268,13 +268,13 @@ pub struct Candidates {
 
 row! { 109 Candidates: [control -> node]; no values; }
 
-/// A node that could serve the request.
+/// A node that could serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(array)]
 pub struct Candidate {
     #[n(0)]
     pub node: NodeId,
-    /// By its last report the node could serve it now.
+    /// By its last report it could serve now.
     #[n(1)]
     pub is_free: bool,
 }

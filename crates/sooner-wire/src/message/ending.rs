@@ -1,7 +1,7 @@
 //! How other nodes learn of the end of a process (`docs/adr/0029`).
 //!
-//! The node of the process reports the end to the control service first ([`ProcessLeft`]). The control
-//! service tells the nodes that the process concerns ([`WorkerGone`]); each answers once for all its clients
+//! The process's node reports the end to the control service first ([`ProcessLeft`]). The control service
+//! tells the nodes that the process concerns ([`WorkerGone`]); each answers once for all its clients
 //! ([`Collected`]), and when all have answered the control service sends [`super::Settled`].
 
 use minicbor::{Decode, Encode};
@@ -64,8 +64,8 @@ pub struct ProcessLeft {
     /// Nodes that the process concerns, besides its own.
     #[n(2)]
     pub watchers: Vec<NodeId>,
-    /// The message for those nodes. Absent if the process is about to end, or did not exist when a message
-    /// for it came.
+    /// The message for them. Absent if the process is about to end, or did not exist when a message for it
+    /// came.
     #[n(3)]
     pub gone: Option<Box<WorkerGone>>,
 }

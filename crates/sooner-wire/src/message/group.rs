@@ -98,8 +98,7 @@ pub struct Bundle {
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct CreateGroup {
-    /// Zero: the client wants no answer, only messages about the group. With a title it wants one: the name
-    /// may be taken.
+    /// Zero: no answer is wanted, only messages about the group. With a title one is: the name may be taken.
     #[n(0)]
     pub request: u64,
     #[n(1)]
@@ -213,8 +212,8 @@ pub struct Release {
 
 row! { 166 Release: [directory -> node]; no values; }
 
-/// Client to control: asks for a group, by id or by name, or for all without either. Node to control: asks
-/// what becomes of the bundles that were prepared in this attempt.
+/// Client to control: asks for a group, by id or by name, or for all. Node to control: asks what becomes of
+/// the bundles that were prepared in this attempt.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct FindGroup {

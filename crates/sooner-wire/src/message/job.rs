@@ -120,7 +120,7 @@ row! {
 }
 
 impl Job {
-    /// Whether a node tells the control service that a job starts, or that it does not know a job.
+    /// A node may report to the control service that a job starts, or that it does not know a job.
     fn is_for_control(&self, ends: &Ends) -> bool {
         ends.route != Route::NodeToDirectory
             || match self.state {

@@ -1,5 +1,4 @@
-//! Leases of workers of other nodes: between the asking process's node and the worker's node
-//! (`docs/adr/0031`).
+//! Leases of workers of other nodes: between the asker's node and the worker's node (`docs/adr/0031`).
 //!
 //! A client asks its own node only ([`super::RequestLease`]); that node asks other nodes for what it has no
 //! room for.
@@ -82,8 +81,8 @@ pub struct LeaseRefused {
     /// The node can start no workers for the client's job: do not ask it again for that job.
     #[n(4)]
     pub no_workers: Option<bool>,
-    /// A resource of the machine is used up, and no worker could be started for long: this demand is met by
-    /// another node, or fails.
+    /// A resource of the machine is used up, and no worker could be started for long: another node meets this
+    /// demand, or it fails.
     #[n(5)]
     pub for_now: Option<bool>,
 }

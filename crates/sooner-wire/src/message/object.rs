@@ -57,16 +57,16 @@ pub struct RemoveBorrow {
     /// The process that registered the sender; `None`: the owner or the sender itself.
     #[n(2)]
     pub giver: Option<WorkerId>,
-    /// The giver is dead, and the sender had reported by then that it holds these references ([`HeldFrom`]).
-    /// This return counts once the death is settled, whether or not the giver had registered the sender.
+    /// The giver is dead, and the sender has reported that it holds these ([`HeldFrom`]). This return counts
+    /// once the death is settled, whether or not the giver had registered the sender.
     #[n(3)]
     pub was_said: Option<bool>,
 }
 
 row! { 33 RemoveBorrow: [process -> process]; no values; }
 
-/// Client to node: what the sender still holds of all references that a dead process handed or lent it.
-/// Whether the giver's messages reached the owners is not known.
+/// Client to node: what the sender still holds of all that a dead process handed or lent it. Whether the
+/// owners learnt of it is not known.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct HeldFrom {
@@ -88,8 +88,7 @@ pub struct Held {
     pub borrower: WorkerId,
     #[n(2)]
     pub count: u32,
-    /// The dead process that gave them. The borrower's node sets it, and an owner counts such references
-    /// once.
+    /// The dead process that gave them. Set by the borrower's node; an owner counts such references once.
     #[n(3)]
     pub of: Option<WorkerId>,
 }
@@ -115,7 +114,7 @@ pub struct Allocate {
     pub request: u64,
     #[n(1)]
     pub bytes: u64,
-    /// This is the last attempt: a refusal must name the processes that hold the memory.
+    /// This is the last attempt: a refusal must name the memory's holders.
     #[n(2)]
     pub is_last: Option<bool>,
     /// Bytes of blocks that the client will need next. The node grants them if there is room without moving
@@ -140,7 +139,7 @@ pub struct Allocated {
     pub used: u64,
     #[n(3)]
     pub capacity: u64,
-    /// Values are on their way to other nodes or to disk, which will make room: the client should wait.
+    /// Values are on their way to other nodes or to disk, which will make room: wait.
     #[n(4)]
     pub moves: Option<bool>,
     /// Processes that hold most, if that was asked for.
@@ -149,7 +148,7 @@ pub struct Allocated {
     /// Bytes that the machine has left, if it is the machine that has no room.
     #[n(6)]
     pub machine_left: Option<u64>,
-    /// There is room, and the node is reserving its pages: the client should ask again at once.
+    /// There is room, and the node is reserving its pages: ask again at once.
     #[n(7)]
     pub is_reserving: Option<bool>,
     /// Why values cannot be written to disk.

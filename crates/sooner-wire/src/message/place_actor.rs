@@ -77,8 +77,8 @@ pub struct PlaceRefused {
     /// The node can start no workers for the actor's job: do not ask it again for that job.
     #[n(4)]
     pub no_workers: Option<bool>,
-    /// A resource of the machine is used up, and no worker could be started for long: the actor begins on
-    /// another node, or not at all.
+    /// A resource of the machine is used up, and no worker could be started for long: the actor begins
+    /// elsewhere, or not at all.
     #[n(5)]
     pub for_now: Option<bool>,
 }
@@ -209,12 +209,11 @@ pub struct AlsoHere {
     /// Checkpoints of the node's processes, in order, that are not known to stand.
     #[n(0)]
     pub checkpoints: Vec<(WorkerId, Checkpoint)>,
-    /// Actors that are dead by the last message to this node. The creator's node may not have received that
-    /// message.
+    /// Actors that are dead by the last message to this node. The creator's node may not have received it.
     #[n(1)]
     pub dead: Vec<ActorDead>,
-    /// Nodes with processes whose ends concern this node. If one has no record any more, it is dead, and the
-    /// list of nodes that were told so went with the earlier control service.
+    /// Nodes with processes whose ends concern this node. One without a record is dead, and the earlier
+    /// control service took the list of nodes that were told so with it.
     #[n(2)]
     pub watched: Option<Vec<NodeId>>,
 }

@@ -126,7 +126,7 @@ impl Routes {
         Self(all)
     };
 
-    /// The set of these routes.
+    /// A set of these.
     ///
     /// # Panics
     /// When a route is listed twice; for a row that is when it is compiled.

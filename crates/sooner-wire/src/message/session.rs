@@ -5,7 +5,7 @@ use minicbor::{Decode, Encode};
 use super::JobConfig;
 use crate::{NodeId, TaskId, WorkerId};
 
-/// Roles of those that send a hello.
+/// Roles of clients.
 pub mod role {
     /// A program that called `init`.
     pub const DRIVER: u8 = 0;
@@ -13,7 +13,7 @@ pub mod role {
     pub const WORKER: u8 = 1;
     /// Something that asks and then leaves: never a worker, never a driver.
     pub const TOOL: u8 = 2;
-    /// A driver's second connection, which brings its workers' output. It ends when the workers have ended.
+    /// A driver's second connection, for its workers' output. It ends when the workers have ended.
     pub const LOGS: u8 = 3;
 }
 
@@ -148,7 +148,7 @@ pub struct Connect {
 
 row! { 5 Connect: [process -> node]; no values; }
 
-/// A process is dead, or has ended; everything it owned is lost with it.
+/// A process is dead, or has ended, and all that it owned with it.
 #[derive(Debug, Clone, PartialEq, Default, Encode, Decode)]
 #[cbor(array)]
 pub struct WorkerGone {
@@ -190,7 +190,7 @@ pub struct MemoryEnd {
     /// The most that a task can reserve there (bytes); zero where memory is no resource.
     #[n(2)]
     pub reservable: u64,
-    /// The kernel ended the worker, as it does with the largest process. `held` is an estimate.
+    /// The kernel ended the worker: it takes the largest process. `held` is an estimate.
     #[n(3)]
     pub by_kernel: Option<bool>,
     /// The worker was ended at a limit of its own (bytes), whatever the machine had left.
@@ -244,7 +244,7 @@ pub struct Fork {
 
 row! { 8 Fork: [node -> template]; no values; }
 
-/// Node to template, repeatedly where a head may declare the node dead: if no such message comes for
+/// Node to template, repeatedly where a head may declare the node dead: without such a message for
 /// `patience`, stop the workers until the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(array)]

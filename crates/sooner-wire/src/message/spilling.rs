@@ -194,9 +194,8 @@ pub struct Relinquish {
     /// [`Relinquished`] answers for all of them at once.
     #[n(0)]
     pub blocks: Vec<Relinquishing>,
-    /// Other work goes first: tasks and calls that wait in this process give up the arguments that they have.
-    /// Tasks go back to their callers ([`TasksReturned`](super::TasksReturned)), and copies for waiting calls
-    /// are dropped.
+    /// Other work goes first: tasks and calls that wait in this process give up their arguments. Tasks go
+    /// back to their callers ([`TasksReturned`](super::TasksReturned)); copies for waiting calls are dropped.
     #[n(1)]
     pub gives_way: Option<bool>,
     /// The node of the blocks; `None`: the process's own node.
@@ -224,7 +223,7 @@ pub enum Recompute {
     OrKeep,
 }
 
-/// The answer to [`Relinquish`].
+/// Answers [`Relinquish`].
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct Relinquished {

@@ -204,10 +204,10 @@ pub struct Report {
     pub tasks: Vec<TaskRow>,
     #[n(2)]
     pub tasks_total: u64,
-    /// Tasks of other processes that run in this one.
+    /// Tasks of other processes that run here.
     #[n(3)]
     pub running: Vec<RunningRow>,
-    /// Tasks of other processes that wait in this one.
+    /// Tasks of other processes that wait here.
     #[n(4)]
     pub queued: u64,
     #[n(5)]
@@ -599,13 +599,13 @@ pub struct ClusterRow {
     /// Where this node listens.
     #[n(4)]
     pub address: String,
-    /// Why there is no connection to the head, if there is none; then the rows are from before it was lost.
+    /// Why there is no connection to the head, if there is none; the rows date from before.
     #[n(5)]
     pub lost: Option<String>,
     /// All nodes, itself included.
     #[n(6)]
     pub nodes: Vec<super::NodeRow>,
-    /// Free resources of the nodes, if the control service sends them.
+    /// Free resources of the nodes, if sent.
     #[n(7)]
     pub view: Vec<super::ViewRow>,
     /// The latest nodes that have died or left.

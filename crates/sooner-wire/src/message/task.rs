@@ -205,7 +205,7 @@ pub struct Location {
     pub length: u64,
 }
 
-/// An object's value, the place of the value, or why there is none.
+/// An object's value, its place, or why there is none.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Encode, Decode)]
 pub enum Outcome {
     /// A small value.
@@ -217,7 +217,8 @@ pub enum Outcome {
     /// There is no value, and why.
     #[n(2)]
     Failed(#[n(0)] Box<Failure>),
-    /// A value in the shared memory of another node: a process that needs the bytes pulls them.
+    /// A value in the shared memory of another node: the outcome is there, and a process that needs the bytes
+    /// pulls them.
     #[n(3)]
     Remote(#[n(0)] Box<Remote>),
 }

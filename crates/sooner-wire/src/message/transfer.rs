@@ -308,8 +308,8 @@ pub enum FetchEnd {
     Unwanted,
 }
 
-/// Over a data connection. From the asker: it wants nothing more of what it requested under this number. From
-/// the sender of the value: the rest of one [`Fetching`] does not come.
+/// Over a data connection. From the asker: it wants nothing more under this number. From the value's sender:
+/// the rest of one [`Fetching`] does not come.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct FetchEnded {
@@ -324,8 +324,8 @@ pub struct FetchEnded {
 row! { 131 FetchEnded: [node -> node]; no values; }
 
 /// Over a data connection, from the side that serves values: where its memory is, for an asker on the same
-/// machine. An asker that can read it answers [`MemoryOpen`] and is lent values from then on; others do not
-/// answer.
+/// machine. If the asker can read it, it answers [`MemoryOpen`] and is lent values from then on; otherwise it
+/// sends nothing.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct MemoryHere {
