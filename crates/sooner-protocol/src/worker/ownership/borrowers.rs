@@ -1,14 +1,15 @@
-//! Who borrows an object of this process, and who said so.
+//! Which processes borrow an object of this process, and which process registered each.
 //!
-//! A registration is counted under the process that made it until that is known to count: its word to us may
-//! be lost with it, or that to the borrower, which returns what it had from whom. Both are right again when
-//! the death of the process that made the registration is settled.
+//! Each registration remembers who made it (the *giver*). If the giver dies, its message to this process or
+//! to the borrower may be lost, and the borrower returns per giver what it received. So the count is
+//! provisional until the giver's death is settled.
 //!
-//! Registrations and returns may arrive in any order: a count may be negative for a moment, while the process
-//! that handed the reference on is still a borrower itself.
+//! Registrations and returns may arrive in any order: a count may be negative for a moment, while the giver
+//! is still a borrower itself.
 //!
-//! What a borrower said that it holds of a dead process, and returns before that death is settled here, is
-//! set aside until then: counted at once, it would be set off against what the borrower was handed since.
+//! A borrower may report that it holds references from a dead process, and return them before that death is
+//! settled here. Such returns are set aside until then: counted at once, they would cancel references that
+//! the borrower received since.
 
 use sooner_wire::WorkerId;
 
@@ -16,27 +17,27 @@ use sooner_wire::WorkerId;
 #[derive(Debug, Clone, Copy, Hash)]
 struct Borrow {
     who: WorkerId,
-    /// `None`: ourselves, the borrower, or somebody whose death is settled.
+    /// `None`: this process, the borrower itself, or a process whose death is settled.
     giver: Option<WorkerId>,
     count: i32,
-    /// Returns that wait for the death of the giver to be settled: not borrowed.
+    /// Returns that wait for the giver's death to be settled: not borrowed.
     is_set_aside: bool,
 }
 
-/// What a return of references counts against.
+/// Which registrations a return of references counts against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Return {
-    /// Nothing: it was on its way while the death of the giver was settled.
+    /// None: the return was under way while the death of the giver was settled.
     Nothing,
-    /// What the borrower said that it holds of this process, whose death is not settled yet.
+    /// The references that the borrower reported to hold from this process, whose death is not settled yet.
     Later(WorkerId),
-    /// What this one registered, or nobody in particular.
+    /// Those that this giver made; `None`: those without a giver.
     Now(Option<WorkerId>),
 }
 
 impl Return {
-    /// Of what `giver` registered. `was_said`: the borrower had said by then that it holds it of that one,
-    /// which is gone.
+    /// For a return of references from `giver`. `was_said`: the borrower had already reported that it holds
+    /// them from `giver`, which is dead.
     #[must_use]
     pub fn of(giver: Option<WorkerId>, was_said: bool, is_settled: impl Fn(WorkerId) -> bool) -> Self {
         match giver {
@@ -55,7 +56,7 @@ pub struct Borrowers {
 }
 
 impl Borrowers {
-    /// Counts registrations, or returns (negative). Gives the count after.
+    /// Counts registrations of `who` by `giver`, or returns (negative). Gives the new count.
     pub fn change(&mut self, who: WorkerId, giver: Option<WorkerId>, change: i32) -> i32 {
         let is_same = |borrow: &Borrow| borrow.who == who && borrow.giver == giver && !borrow.is_set_aside;
         let Some(at) = self.borrows.iter().position(is_same) else {
@@ -70,21 +71,21 @@ impl Borrowers {
         count
     }
 
-    /// What a process has returned of what it said that it holds of a dead one counts when that death is
-    /// settled.
+    /// Sets aside `count` returned references that `who` had reported to hold from the dead `giver`: the
+    /// return counts when that death is settled.
     pub fn set_aside(&mut self, who: WorkerId, giver: WorkerId, count: i32) {
         self.borrows.push(Borrow { who, giver: Some(giver), count, is_set_aside: true });
     }
 
-    /// What is set aside: borrower, giver, and count.
+    /// Takes the returns that are set aside: borrower, giver, and count.
     pub fn take_set_aside(&mut self) -> Vec<(WorkerId, WorkerId, i32)> {
         let taken = self.borrows.extract_if(.., |borrow| borrow.is_set_aside);
         taken.filter_map(|borrow| Some((borrow.who, borrow.giver?, borrow.count))).collect()
     }
 
-    /// The death of a process is settled, and what others said that they hold of it counts: what it borrowed,
-    /// and what it registered, counts no more, and what was set aside does. Gives those who had returned
-    /// that.
+    /// The death of a process is settled, and what others reported to hold from it counts. Removes what it
+    /// borrowed and what it registered, and counts the returns that were set aside. Gives the borrowers that
+    /// made those returns.
     pub fn end(&mut self, gone: WorkerId) -> Vec<WorkerId> {
         let mut returned = Vec::new();
         let ended = |borrow: &mut Borrow| borrow.who == gone || borrow.giver == Some(gone);

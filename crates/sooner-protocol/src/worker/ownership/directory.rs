@@ -1,14 +1,14 @@
-//! Who pulls an object from whom: the directory of its copies, at its owner. Broadcast chains as in Hoplite
-//! (sections 3.2 and 4.2), for every node that wants a copy of a value of this process.
+//! Which node pulls an object from which: the directory of its copies, at its owner. Broadcast chains as in
+//! Hoplite (sections 3.2 and 4.2), for every node that wants a copy of a value of this process.
 //!
-//! A receiver asks, and is named one sender: the copy nearest to a complete one that has no receiver yet.
-//! From then on it is a copy itself, though it has no byte, and the next one may be told to pull from it. So
-//! receivers that come together make a chain through which the bytes run, and those that come later find
-//! copies that are complete. Small values are the exception: there a complete copy takes several receivers,
-//! because a chain costs more in latency than it saves in bandwidth.
+//! A receiver asks, and is assigned one sender: the copy nearest to a complete one that has no receiver yet.
+//! From then on the receiver counts as a copy itself, though it has no byte, and the next one may pull from
+//! it. So receivers that come together form a chain through which the bytes run; later ones find complete
+//! copies. Small values are the exception: a complete copy takes several receivers, because a chain costs
+//! more in latency than it saves in bandwidth.
 //!
-//! A copy is *fed* if it is complete or its sender is fed. Copies that are not fed wait, those behind a
-//! waiting one keep their sender, and nobody else is sent to them.
+//! A copy is *fed* if it is complete or its sender is fed. A copy without a sender waits; receivers behind it
+//! keep it as their sender, and no other node is sent to them.
 //!
 //! Invariants:
 //! - B1: a node is in the table of an object once, with one sender at most.
@@ -21,10 +21,9 @@
 //!   the next sender is.
 //! - B6: attempts are numbered; a failure of any but the latest one changes nothing.
 //!
-//! The caller sees to it that nothing is said here for a node after [`Chains::on_node_gone`]. Messages of one
-//! node come in order.
+//! The caller passes nothing about a node after [`Chains::on_node_gone`]. Messages of one node come in order.
 //!
-//! It never touches bytes, and never tells a sender anything: receivers pull.
+//! It never touches bytes, and never sends to a sender: receivers pull.
 
 use std::hash::{Hash, Hasher};
 
@@ -37,23 +36,23 @@ use crate::table::Map;
 /// Pairs of nodes that could not reach each other, per object.
 const APART_MAX: usize = 256;
 
-/// What the directory wants done, in order.
+/// What the directory wants done, to be carried out in order.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ChainAction {
-    /// Tell a receiver from whom to pull.
+    /// Tell a receiver its sender.
     Pull(Assigned),
-    /// Tell a node that nobody counts on what it has of an object. If it still wants the value it asks again.
+    /// Tell a node that its copy of an object is not needed. If it still wants the value it asks again.
     Drop {
         /// Of which object.
         object: ObjectId,
         /// Which node.
         node: NodeId,
     },
-    /// The copy that was kept for the owner is gone, and this one is to be kept in its place.
+    /// The copy that was kept for the owner is gone, and another one is to be kept in its place.
     Keep {
         /// Of which object.
         object: ObjectId,
-        /// Where it is.
+        /// Where the other copy is.
         node: NodeId,
     },
     /// No complete copy is known any more: the value has to be made again. [`Chains::on_made`] or
@@ -62,12 +61,11 @@ pub enum ChainAction {
         /// Which one.
         object: ObjectId,
     },
-    /// There is no room in the table for another receiver. It pulls from the place it was told with the
-    /// reference.
+    /// The table has no room for another receiver. It pulls from the place that came with the reference.
     Refused {
         /// Of which object.
         object: ObjectId,
-        /// Who.
+        /// The receiver.
         receiver: NodeId,
     },
 }
@@ -77,9 +75,9 @@ pub enum ChainAction {
 pub struct Assigned {
     /// Of which object.
     pub object: ObjectId,
-    /// Who pulls.
+    /// The node that pulls.
     pub receiver: NodeId,
-    /// From whom.
+    /// The node it pulls from.
     pub sender: NodeId,
     /// Bytes of the object.
     pub length: u64,
@@ -117,9 +115,9 @@ impl Default for ChainLimits {
 enum State {
     /// All bytes are there. One complete copy is kept for the owner; the others may be evicted.
     Complete { kept: bool },
-    /// It pulls from there.
+    /// The node pulls from that one.
     From(NodeId),
-    /// It has nobody to pull from.
+    /// The node has no sender.
     Waiting,
 }
 
@@ -127,11 +125,11 @@ enum State {
 #[derive(Debug, Clone, Hash)]
 struct Holding {
     state: State,
-    /// Its first and its latest attempt in this generation; `None`: it was never told anyone.
+    /// Its first and its latest attempt in this generation; `None`: it never had a sender.
     attempts: Option<(TransferAttempt, TransferAttempt)>,
-    /// How many pull from it.
+    /// Number of nodes that pull from it.
     receivers: u32,
-    /// Whether any has: who comes later is sent to one that has not, so that all take turns.
+    /// Whether any node has: later receivers are sent to a copy that has not served, so that all take turns.
     has_served: bool,
     /// Its node does not need it: it goes with its last receiver, and gets no new one.
     leaves: bool,
@@ -149,13 +147,13 @@ impl Holding {
 
 #[derive(Debug, Clone, Default)]
 struct Broadcast {
-    /// Once the value was made.
+    /// Known once the value was made.
     length: Option<u64>,
     generation: u64,
-    /// In the order in which they came.
+    /// In the order in which the nodes came.
     copies: Map<NodeId, Holding>,
-    /// Who could not pull from whom, the lower one first: else two that do not see each other would be sent
-    /// to each other in turn, each time to the dismay of the other.
+    /// Pairs of nodes that could not reach each other, the lower one first: else two such nodes would be sent
+    /// to each other in turn, and fail each time.
     apart: Vec<(NodeId, NodeId)>,
 }
 
@@ -164,7 +162,7 @@ struct Broadcast {
 pub struct Chains {
     limits: ChainLimits,
     objects: Map<ObjectId, Broadcast>,
-    /// Generations and attempts so far, of all objects: none has the number of one that was forgotten.
+    /// Generations and attempts so far, of all objects: no number of a forgotten object is used again.
     numbers: u64,
 }
 
@@ -176,8 +174,8 @@ impl Chains {
     }
 
     /// A value was made, or is known to be at a node where it is kept for its owner. Gives the generation
-    /// under which that node serves it. `None`: it is not needed, because a complete copy of an earlier
-    /// execution is known, or there is no room in the table.
+    /// under which that node serves it. `None`: not entered, because a complete copy of an earlier execution
+    /// is known, or the table has no room.
     pub fn on_made(
         &mut self,
         object: ObjectId,
@@ -204,7 +202,7 @@ impl Chains {
         Some(generation)
     }
 
-    /// A node wants a copy. One that asks again is told the same again; one that had a complete copy has lost
+    /// A node wants a copy. One that asks again gets the same answer; one that had a complete copy has lost
     /// it.
     pub fn on_locate(&mut self, object: ObjectId, receiver: NodeId, out: &mut Vec<ChainAction>) {
         let known = self.copy(object, receiver).map(|copy| copy.state);
@@ -225,7 +223,7 @@ impl Chains {
         self.serve(object, out);
     }
 
-    /// A node has all bytes. True of any attempt since it asked, unless the value was made again meanwhile.
+    /// A node has all bytes, by any attempt since it asked, unless the value was made again meanwhile.
     pub fn on_complete(
         &mut self,
         object: ObjectId,
@@ -248,7 +246,7 @@ impl Chains {
         self.serve(object, out);
     }
 
-    /// A receiver cannot get the rest from its sender. What the sender has is not counted on any more.
+    /// A receiver cannot get the rest from its sender. The sender's copy is not counted on any more.
     pub fn on_failed(
         &mut self,
         object: ObjectId,
@@ -270,7 +268,7 @@ impl Chains {
         self.remove(object, node, out);
     }
 
-    /// A node does not need its copy any more. It is told [`ChainAction::Drop`] when nobody pulls from it.
+    /// A node does not need its copy any more. It gets [`ChainAction::Drop`] when no node pulls from it.
     pub fn on_leaving(&mut self, object: ObjectId, node: NodeId, out: &mut Vec<ChainAction>) {
         let broadcast = self.objects.get_mut(&object);
         match broadcast.and_then(|broadcast| broadcast.copies.get_mut(&node)) {
@@ -278,13 +276,13 @@ impl Chains {
                 copy.leaves = true;
                 self.serve(object, out);
             }
-            // Also if nothing is known of the object: copies may outlive it.
+            // Also for an unknown object: copies may outlive it.
             None if bug!(ForgottenCopyKept) => {}
             None => out.push(ChainAction::Drop { object, node }),
         }
     }
 
-    /// A node is gone with all that it had.
+    /// A node is dead, with all its copies.
     pub fn on_node_gone(&mut self, node: NodeId, out: &mut Vec<ChainAction>) {
         let hit = self.objects.iter().filter(|(_, broadcast)| broadcast.copies.contains_key(&node));
         for object in hit.map(|(object, _)| *object).collect::<Vec<_>>() {
@@ -293,8 +291,7 @@ impl Chains {
         }
     }
 
-    /// The value is not needed any more, or cannot be made again. The copy that is kept is the owner's to
-    /// free.
+    /// The value is not needed any more, or cannot be made again. The owner frees the copy that is kept.
     pub fn on_gone(&mut self, object: ObjectId, out: &mut Vec<ChainAction>) {
         let Some(broadcast) = self.objects.swap_remove(&object) else { return };
         let others = broadcast.copies.iter().filter(|(_, copy)| copy.state != State::Complete { kept: true });
@@ -302,8 +299,8 @@ impl Chains {
     }
 
     /// The value is out of reference, and its copies need not go with it (Oakes, table 5.1: pinning and
-    /// unpinning). Only those are told that wait for a word, because bytes of theirs are missing or because
-    /// they asked whether they may go.
+    /// unpinning). Only those nodes get a message that wait for one, because bytes of theirs are missing or
+    /// because they asked whether their copy may go.
     pub fn on_unpinned(&mut self, object: ObjectId, out: &mut Vec<ChainAction>) {
         let Some(broadcast) = self.objects.swap_remove(&object) else { return };
         let waits = |copy: &Holding| !copy.is_complete() || copy.leaves;
@@ -340,13 +337,13 @@ impl Chains {
         kept.map(|(node, _)| *node)
     }
 
-    /// The nodes that have said that they have a complete copy.
+    /// The nodes that reported a complete copy.
     pub fn complete_at(&self, object: ObjectId) -> impl Iterator<Item = NodeId> {
         let copies = self.objects.get(&object).into_iter().flat_map(|broadcast| &broadcast.copies);
         copies.filter(|(_, copy)| copy.is_complete()).map(|(node, _)| *node)
     }
 
-    /// Whether anything is known of an object.
+    /// Whether the object is in the table.
     #[must_use]
     pub fn contains(&self, object: ObjectId) -> bool {
         self.objects.contains_key(&object)
@@ -364,14 +361,14 @@ impl Chains {
         self.objects.get(&object).is_some_and(|broadcast| broadcast.copies.values().any(Holding::is_complete))
     }
 
-    /// Whether a node pulls it, or waits to be told from whom.
+    /// Whether a node pulls the object, or waits for a sender.
     #[must_use]
     pub fn is_pulled(&self, object: ObjectId) -> bool {
         let is_incomplete = |broadcast: &Broadcast| broadcast.copies.values().any(|copy| !copy.is_complete());
         self.objects.get(&object).is_some_and(is_incomplete)
     }
 
-    /// From whom a node was told to pull.
+    /// The sender that a node was assigned.
     #[must_use]
     pub fn sender_of(&self, object: ObjectId, receiver: NodeId) -> Option<NodeId> {
         match self.copy(object, receiver)?.state {
@@ -409,8 +406,8 @@ impl Chains {
         self.objects.get(&object)?.copies.get(&node)
     }
 
-    /// Whether another receiver of an object fits in. If need be, a complete copy that serves nobody is
-    /// forgotten.
+    /// Whether another receiver of an object fits in. If need be, forgets a complete copy that serves no
+    /// node.
     fn make_room(&mut self, object: ObjectId, out: &mut Vec<ChainAction>) -> bool {
         let Some(broadcast) = self.objects.get(&object) else {
             return self.objects.len() < self.limits.objects_max;
@@ -427,8 +424,8 @@ impl Chains {
         idle.is_some()
     }
 
-    /// Takes a copy out. The first who pulled from it goes on with its sender, which had at least as much;
-    /// the others, and all if it had none, find new ones.
+    /// Removes a copy. The first node that pulled from it goes on with the removed copy's sender, which had
+    /// at least as much; the others, and all if there was no sender, find new ones.
     fn remove(&mut self, object: ObjectId, node: NodeId, out: &mut Vec<ChainAction>) {
         let Some(broadcast) = self.objects.get_mut(&object) else { return };
         let Some(removed) = broadcast.copies.shift_remove(&node) else { return };
@@ -453,8 +450,9 @@ impl Chains {
         }
     }
 
-    /// Lets go of a copy that is not needed, then names senders to those that wait, in order, as far as there
-    /// are any. Whoever is served is the next sender: those that could not reach the others look again.
+    /// Drops a copy that is not needed, then assigns senders to waiting nodes, in order, as far as there are
+    /// any. A node that got a sender can be the next sender, so nodes that could not reach the others look
+    /// again.
     fn serve(&mut self, object: ObjectId, out: &mut Vec<ChainAction>) {
         let copies = &self.objects[&object].copies;
         if let Some((node, _)) = copies.iter().find(|(_, copy)| copy.leaves && copy.receivers == 0) {
@@ -488,7 +486,7 @@ impl Chains {
 }
 
 impl Broadcast {
-    /// Sees to it that a complete copy is kept, if there is one.
+    /// Marks a complete copy as the kept one, if there is one.
     fn keep_one(&mut self, object: ObjectId, out: &mut Vec<ChainAction>) -> bool {
         if self.copies.values().any(|copy| copy.state == State::Complete { kept: true }) {
             return true;
@@ -501,11 +499,11 @@ impl Broadcast {
         true
     }
 
-    /// The copy nearest to a complete one that can take a receiver; among equals the one with the fewest,
-    /// then one that has served nobody yet, then the oldest.
+    /// The copy nearest to a complete one that can take a receiver; among equals the one with the fewest
+    /// receivers, then one that has served no node yet, then the oldest.
     ///
-    /// One that the receiver could not reach is tried again only if it could reach no complete copy at all:
-    /// it fails again or it does not, and the wait ends either way.
+    /// A copy that the receiver could not reach is tried again only if it could reach no complete copy at
+    /// all: whether it fails again or not, the wait ends.
     fn best_sender(&self, receiver: NodeId, limits: &ChainLimits) -> Option<NodeId> {
         let is_reached = |node: NodeId| !self.are_apart(receiver, node);
         let mut complete = self.copies.iter().filter(|(_, copy)| copy.is_complete());
@@ -519,7 +517,7 @@ impl Broadcast {
         fed.min_by_key(|(rank, _)| *rank).map(|(_, node)| node)
     }
 
-    /// The first of those that wait for whom there is a sender.
+    /// The first waiting node for which there is a sender, and that sender.
     fn next_pair(&self, limits: &ChainLimits) -> Option<(NodeId, NodeId)> {
         if !self.copies.values().any(Holding::is_complete) {
             return None;
@@ -533,7 +531,7 @@ impl Broadcast {
         self.apart.contains(&(one.min(other), one.max(other)))
     }
 
-    /// Two nodes cannot reach each other.
+    /// Records that two nodes cannot reach each other.
     fn part(&mut self, one: NodeId, other: NodeId) {
         if self.are_apart(one, other) {
             return;
@@ -549,7 +547,7 @@ impl Broadcast {
         if is_small && copy.is_complete() { limits.small_receivers } else { 1 }
     }
 
-    /// Steps to the complete copy that feeds a node, if one does.
+    /// Steps to the complete copy that feeds a node; `None`: none does.
     fn distance(&self, node: NodeId) -> Option<usize> {
         let mut at = node;
         for steps in 0..=self.copies.len() {
@@ -564,7 +562,7 @@ impl Broadcast {
     }
 
     fn check(&self, limits: &ChainLimits) {
-        // Where the value was made is let in whatever there is.
+        // The node where the value was made is let in even if the table is full.
         assert!(self.copies.len() <= limits.nodes_max + 1, "too many nodes");
         let mut receivers: Map<NodeId, u32> = Map::default();
         for (node, copy) in &self.copies {
@@ -599,7 +597,7 @@ impl Broadcast {
     }
 }
 
-// By hand, because maps are not hashed: their order is part of what they are here.
+// By hand, because maps do not implement `Hash`: their order is part of their value here.
 impl Hash for Broadcast {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (self.length, self.generation, &self.apart, self.copies.len()).hash(state);

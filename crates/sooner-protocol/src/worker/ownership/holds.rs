@@ -1,5 +1,5 @@
-//! Why each object is kept: the uses of the ownership table by what they are, looked up in the tables of the
-//! core when somebody asks. Nothing is written down for this while tasks run.
+//! Why each object is kept: the uses in the ownership table by kind, looked up in the tables of the core when
+//! a report is asked for. Nothing is recorded for this while tasks run.
 
 use sooner_wire::message::state::{HoldRow, ObjectRow, hold};
 use sooner_wire::message::{TaskKind, TaskSpec};
@@ -39,7 +39,7 @@ impl Holds {
     }
 }
 
-/// What a use is, before it is known whether anybody asks.
+/// One use of an object, in borrowed form: it is copied only for objects that the report is about.
 #[derive(Default)]
 struct Hold<'a> {
     kind: u8,
@@ -49,7 +49,7 @@ struct Hold<'a> {
 }
 
 impl WorkerCore {
-    /// Notes where a task was submitted for what it returns.
+    /// Records for the results of a task where it was submitted.
     #[inline]
     pub(in crate::worker) fn note_site(&mut self, spec: &TaskSpec) {
         let Some(site) = &spec.site else { return };
@@ -69,7 +69,8 @@ impl WorkerCore {
         for row in &mut rows {
             let mut kept = holds.0.swap_remove(&row.object).unwrap_or_default();
             let mut left = row.uses.saturating_sub(kept.iter().map(|hold| hold.count).sum());
-            // What the last checkpoint of the actor here contains is the one kind of use that is in no table.
+            // The objects in the last checkpoint of the local actor are the one kind of use that is in no
+            // table.
             let pins = self.ownership.pins(row.object).min(left);
             left -= pins;
             for (kind, count) in [(hold::PINNED, pins), (hold::CHECKPOINT, left)] {
@@ -147,7 +148,7 @@ impl WorkerCore {
         }
     }
 
-    /// The functions of these tasks of ours, as far as they are known.
+    /// The functions of these tasks of this process, as far as they are known.
     fn makers(&self, numbers: impl Iterator<Item = u64>) -> Map<u64, String> {
         let wanted: Set<u64> = numbers.collect();
         let mut makers = Map::default();

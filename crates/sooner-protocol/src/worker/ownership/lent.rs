@@ -1,7 +1,7 @@
-//! Arguments of tasks and calls that were with processes which are gone. Such a process may have lent them
-//! on, so they stay used until its death is settled (`docs/adr/0015-settling-a-death.md`).
+//! Arguments of tasks and calls that were with processes that died. Such a process may have lent them on, so
+//! they stay used until its death is settled (`docs/adr/0015-settling-a-death.md`).
 //!
-//! The uses themselves are in the ownership table: here is only what they are for.
+//! The uses themselves are in the ownership table; this module only records what they are for.
 
 use sooner_wire::{ObjectId, WorkerId};
 
@@ -12,19 +12,19 @@ pub struct Lent {
 }
 
 impl Lent {
-    /// A process that is gone had these.
+    /// The dead process `gone` had these.
     pub fn insert(&mut self, gone: WorkerId, objects: Vec<ObjectId>) {
         self.by_process.push((gone, objects));
     }
 
-    /// These deaths are settled. Gives what nobody can have from those processes any more.
+    /// The deaths of `gone` are settled. Gives the objects that no process can have from them any more.
     pub fn settle(&mut self, gone: &[WorkerId]) -> impl Iterator<Item = ObjectId> + use<> {
         let is_settled = |(process, _): &mut (WorkerId, Vec<ObjectId>)| gone.contains(process);
         let settled: Vec<_> = self.by_process.extract_if(.., is_settled).collect();
         settled.into_iter().flat_map(|(_, objects)| objects)
     }
 
-    /// Who had what.
+    /// The dead processes, and what each had.
     pub fn iter(&self) -> impl Iterator<Item = (WorkerId, &[ObjectId])> {
         self.by_process.iter().map(|(gone, objects)| (*gone, &**objects))
     }

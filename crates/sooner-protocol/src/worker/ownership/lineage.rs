@@ -3,10 +3,10 @@
 //!
 //! A task is kept from its reply until the records of all its results are gone; those records stay as long as
 //! a kept task takes one of them as an argument. Only tasks with a result in shared memory are kept: values
-//! that travel in messages live in the owner's table and share its fate. What is kept is bounded in bytes;
-//! the oldest goes first.
+//! that travel in messages live in the owner's table and share its fate. Kept tasks are bounded in bytes; the
+//! oldest goes first.
 //!
-//! It decides nothing about objects: the caller lets go of the arguments of what this gives back.
+//! It decides nothing about objects: the caller ends the uses of a returned task's arguments.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,11 +24,11 @@ pub struct Finished {
     pub retries: i32,
     /// The task that submitted it.
     pub parent: Option<TaskId>,
-    /// Arguments whose records count it.
+    /// Arguments whose records count this task.
     pub arguments: Box<[ObjectId]>,
-    /// Records of its results that are left.
+    /// Results of the task whose records are left.
     pub records: u32,
-    /// Items of a generator that came.
+    /// Items received, of a generator.
     pub items: u32,
 }
 
@@ -58,7 +58,7 @@ impl Default for Lineage {
 }
 
 impl Lineage {
-    /// Keeps at most so many bytes.
+    /// Bounds the kept tasks to `bytes`.
     pub fn set_limit(&mut self, bytes: usize) {
         self.limit = bytes;
     }
@@ -69,7 +69,7 @@ impl Lineage {
         self.tasks.insert(finished.spec.task.number, finished);
     }
 
-    /// The oldest task, when there are more bytes than may be.
+    /// Takes out the oldest task if the kept tasks exceed the limit.
     pub fn evict(&mut self) -> Option<Finished> {
         if self.bytes <= self.limit {
             return None;
@@ -86,7 +86,7 @@ impl Lineage {
         Some(finished)
     }
 
-    /// The record of a result is gone. Gives the task if it was the last one.
+    /// The record of a result was removed. Gives the task if that was its last one.
     pub fn on_record_gone(&mut self, number: u64) -> Option<Finished> {
         let finished = self.tasks.get_mut(&number)?;
         finished.records -= 1;

@@ -1,10 +1,10 @@
 //! Object recovery (Ownership, section 4.3): what happens when the node says that values are lost.
 //!
 //! The owner asks for a complete copy, if its directory knows of one ([`super::Promotion`]). Without one it
-//! has the creating task executed again, first those that make its lost arguments, as often as their retries
-//! allow. Tasks that were about to read a lost value wait for it again: queued here with their owner, pushed
-//! ones go back (tasks) or wait where they are (calls of an actor, which must stay in order). A value of
-//! another node that has been brought here is not lost with either of its places.
+//! has the creating task executed again, after those that make its lost arguments, as often as their retries
+//! allow. Tasks that were about to read a lost value wait for it again: tasks not yet pushed wait with their
+//! owner; pushed tasks go back; pushed actor calls wait where they are, to stay in order. A value of another
+//! node that was brought here survives the loss of either place.
 //!
 //! Invariants:
 //! - RC1: an object of ours that something needs has a value, is being computed, or has a failure that says
@@ -27,12 +27,12 @@ use crate::worker::core::{hex, uses};
 use crate::worker::execution::{Incoming, Met};
 use crate::worker::tasks::{Pending, State};
 
-/// Who else hears of a loss, from its own node: a task that takes what is lost can go back to such a caller,
-/// which does not push it again as it is.
+/// Which other processes learn of a loss from their own nodes. A task that takes a lost value can go back to
+/// such a caller, which does not push it again unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::worker) enum Told {
     Nobody,
-    /// Who gets a task back that takes them: with it comes the word where they are not.
+    /// Callers that get a task back that takes lost values: the message says where those are not.
     Callers,
     /// Every process of this node.
     Neighbours,
@@ -41,12 +41,12 @@ pub(in crate::worker) enum Told {
 }
 
 impl WorkerCore {
-    /// Memory for lineage (bytes).
+    /// Limits the memory for lineage (bytes).
     pub fn limit_lineage(&mut self, bytes: usize) {
         self.lineage.set_limit(bytes);
     }
 
-    /// Whether a task of ours is pending because a result of it is lost.
+    /// Whether a task of this process is pending because a result of it is lost.
     #[must_use]
     pub fn recovers(&self, task: TaskId) -> bool {
         task.owner == self.me && self.pendings.get(task.number).is_some_and(|pending| pending.recovers)
@@ -58,8 +58,8 @@ impl WorkerCore {
         (self.lineage.len(), self.lineage.bytes())
     }
 
-    /// A task of ours ended well. Its description is kept if one of its results lies in shared memory and it
-    /// may be executed again; its arguments are still used.
+    /// A task of this process succeeded. Its description is kept if one of its results lies in shared memory
+    /// and it may be executed again; its arguments are still used.
     pub(in crate::worker) fn keep_lineage(&mut self, pending: &Pending, out: &mut Actions) {
         let spec = &pending.spec;
         let objects = || (0..spec.returns).map(|index| spec.task.object(index));
@@ -73,8 +73,8 @@ impl WorkerCore {
         self.keep_finished(pending, 0, records, out);
     }
 
-    /// A streaming task of ours ended, well or not: the same for its items, and for what it returns if that
-    /// `is_stored`.
+    /// A streaming task of this process ended, well or not. Like [`Self::keep_lineage`] for its items, and
+    /// for its return value if that `is_stored`.
     pub(in crate::worker) fn keep_generator(
         &mut self,
         pending: &Pending,
@@ -92,7 +92,7 @@ impl WorkerCore {
         if let Some(made) = unrepeatable(pending) {
             return objects().for_each(|object| self.ownership.set_made(object, made));
         }
-        // Records that went while it ran are not among those that are counted now.
+        // Records that were removed while it ran are not counted in `records`.
         self.settle_lineage(out);
         let mut records = 0;
         for object in objects() {
@@ -127,7 +127,7 @@ impl WorkerCore {
         }
     }
 
-    /// Lets go of kept tasks whose results are all gone: in a loop, because one may have kept a chain of any
+    /// Drops kept tasks whose results are all gone. A loop, because one task may have kept a chain of any
     /// length.
     pub(in crate::worker) fn settle_lineage(&mut self, out: &mut Actions) {
         while self.ownership.has_out_of_scope() {
@@ -139,30 +139,29 @@ impl WorkerCore {
         }
     }
 
-    /// A node was asked for its copy of a value of ours, and has answered.
+    /// A node has answered whether it has a copy of an owned value.
     pub(in crate::worker) fn on_promoted(&mut self, answer: &Promoted, out: &mut Actions) {
         match self.ownership.on_promoted(answer, out) {
             Promotion::Taken(outcome, contained) => self.resolve(answer.object, outcome, &contained, out),
-            // The next node is asked, or the value is made again, unless it is there or is being made.
+            // Asks the next node, or has the value made again, unless it is there or is being made.
             Promotion::Refused | Promotion::Unwanted => self.recover(answer.object, out),
         }
     }
 
-    /// A node is gone that may have been asked for copies.
+    /// A node is dead that may have been asked for copies.
     pub(in crate::worker) fn end_promotions_at(&mut self, node: NodeId, out: &mut Actions) {
         for object in self.ownership.end_promotions_at(node) {
             self.recover(object, out);
         }
     }
 
-    /// The contents of blocks are lost.
+    /// Blocks lost their contents.
     pub(in crate::worker) fn on_blocks_lost(&mut self, places: &[Place], out: &mut Actions) {
         let lost = self.ownership.on_blocks_lost(places, out);
         self.after_loss(lost, Told::Neighbours, out);
     }
 
-    /// Objects have no value any more: who was about to read one waits for it, and those of ours are brought
-    /// back.
+    /// Objects lost their values: tasks about to read one wait for it, and owned ones are recovered.
     pub(in crate::worker) fn after_loss(&mut self, lost: Vec<ObjectId>, told: Told, out: &mut Actions) {
         self.wait_again(&lost, out);
         let me = self.me.node();
@@ -192,7 +191,8 @@ impl WorkerCore {
         }
     }
 
-    /// Tasks of ours that take lost values wait for them, also those that wait for others already.
+    /// Lets tasks of this process that take lost values wait for them, also tasks that wait for others
+    /// already.
     fn wait_again(&mut self, lost: &[ObjectId], out: &mut Actions) {
         let lost: Set<ObjectId> = lost.iter().copied().collect();
         let takes_lost = |spec: &TaskSpec| spec.dependencies.iter().any(|object| lost.contains(object));
@@ -201,7 +201,7 @@ impl WorkerCore {
             .iter()
             .filter(|pending| takes_lost(&pending.spec))
             .filter_map(|pending| match pending.state {
-                // A constructor waits at the node: its worker fetches what is lost.
+                // A constructor waits at the node: its worker fetches lost values.
                 State::Queued if pending.spec.kind == TaskKind::Creation => None,
                 State::Queued => Some((pending.spec.clone(), 0)),
                 State::Waiting { missing } => Some((pending.spec.clone(), missing)),
@@ -209,7 +209,7 @@ impl WorkerCore {
             })
             .collect();
         for (spec, mut missing) in affected {
-            // Calls in order keep their place.
+            // Ordered calls keep their place.
             if missing == 0 && (matches!(spec.kind, TaskKind::Task(_)) || spec.unordered == Some(true)) {
                 self.remove_from_queue(&spec);
             }
@@ -237,7 +237,7 @@ impl WorkerCore {
         true
     }
 
-    /// A task that was pushed is to be queued again: unless one of its arguments was lost meanwhile.
+    /// A pushed task is to be queued again. True if it must wait, because an argument was lost meanwhile.
     pub(in crate::worker) fn must_wait_again(&mut self, number: u64, out: &mut Actions) -> bool {
         let Some(pending) = self.pendings.get(number) else { return false };
         if pending.spec.dependencies.is_empty() {
@@ -245,7 +245,7 @@ impl WorkerCore {
         }
         let spec = pending.spec.clone();
         if self.look_at_arguments(&spec).0.is_some() {
-            // It was lost and did not come back: the task ends as if it had waited for it.
+            // The argument was lost and did not come back: the task ends as if it had waited for it.
             self.pendings.get_mut(number).expect("looked up above").state = State::Waiting { missing: 0 };
             self.unblocked.push_back(number);
             return true;
@@ -257,8 +257,8 @@ impl WorkerCore {
         waits
     }
 
-    /// Has the value of an object of ours computed again, if it has none, nobody computes it, and there is no
-    /// copy.
+    /// Recovers the value of an owned object, if it has none and none is being computed: from a copy, or by
+    /// executing its task again.
     pub(in crate::worker) fn recover(&mut self, object: ObjectId, out: &mut Actions) {
         let mut todo = vec![object];
         while let Some(object) = todo.pop() {
@@ -299,19 +299,19 @@ impl WorkerCore {
         }
     }
 
-    /// Executes a task again whose results, or some of them, are lost.
+    /// Executes a task again of which some or all results are lost.
     fn repeat(&mut self, finished: &Finished, todo: &mut Vec<ObjectId>, out: &mut Actions) {
         mark!("a lost value was computed again");
         let mut spec = finished.spec.clone();
         let changed = Arc::make_mut(&mut spec);
         changed.recovers = Some(true);
         if matches!(changed.kind, TaskKind::Method(_)) {
-            // Its turn has passed: calls that wait for it must not hold it up, here or at the actor.
+            // The call's turn has passed: calls that wait for it must not hold it up, here or at the actor.
             changed.unordered = Some(true);
         }
         let was_dropped = self.ownership.take_dropped(spec.task, spec.returns);
         if let Some(options) = spec.stream {
-            // What is there of it stays, and can return while it is pending.
+            // Items that are there stay, and can return while the task is pending.
             self.streams.reopen(spec.task.number, options, finished.items);
         } else {
             self.ownership.begin_repeat(spec.task, spec.returns);
@@ -322,7 +322,7 @@ impl WorkerCore {
         }
         self.enter(spec.clone(), finished.parent, out);
         let pending = self.pendings.get_mut(number).expect("entered above");
-        // Nothing failed where a value was dropped for want of room.
+        // A value that was dropped for want of room is no failure.
         let counts = finished.retries > 0 && !was_dropped;
         pending.retries = finished.retries - i32::from(counts);
         pending.recovers = true;
@@ -334,7 +334,7 @@ impl WorkerCore {
         self.unblocked.push_back(number);
     }
 
-    /// Values of ours that came from a process that had not heard of their loss.
+    /// Handles owned values that arrived from a process that had not learned of their loss.
     pub(in crate::worker) fn lose_arrivals(&mut self, out: &mut Actions) {
         while let Some(object) = self.lost_on_arrival.pop() {
             self.ownership.lose(object, out);
@@ -343,7 +343,7 @@ impl WorkerCore {
         }
     }
 
-    /// A value that calls queued here wait for has come, or will not.
+    /// A value that queued calls here wait for has come, or will not.
     pub(in crate::worker) fn deliver_missing(&mut self, object: ObjectId, out: &mut Actions) {
         let Some(outcome) = self.ownership.outcome(object) else {
             return;
@@ -370,15 +370,15 @@ impl WorkerCore {
         self.ask_to_resume(out);
     }
 
-    /// Somebody here waits for a value: its owner is asked, or it is computed again if it went with its last
-    /// use and its reference came back.
+    /// A local reader waits for a value: asks its owner, or has it computed again if it went with its last
+    /// use and a reference came back.
     pub fn need(&mut self, object: ObjectId, out: &mut Actions) {
         self.ownership.need(object, out);
         self.revive(object, out);
         self.run_unblocked(out);
     }
 
-    /// The shell wants to hear when the outcome is there; false if it is there already.
+    /// The shell wants to learn when the outcome is there; false if it already is.
     pub fn watch(&mut self, object: ObjectId, out: &mut Actions) -> bool {
         let watches = self.ownership.watch(object, out);
         if watches {
@@ -387,7 +387,7 @@ impl WorkerCore {
         watches
     }
 
-    /// A value that somebody counts on is wanted: have it computed if it went with its last use.
+    /// Has an owned value computed that is wanted, if it went with its last use.
     pub(in crate::worker) fn revive(&mut self, object: ObjectId, out: &mut Actions) {
         if object.owner() == self.me && self.ownership.is_absent(object) {
             self.recover(object, out);
@@ -395,7 +395,7 @@ impl WorkerCore {
     }
 }
 
-/// Where lost values are not that tasks were to take from there.
+/// The places where lost values are not, for tasks that were to read them there.
 fn missing_of(tasks: &[Incoming], lost: &[ObjectId]) -> Vec<Missing> {
     let dependencies = tasks.iter().flat_map(|incoming| &incoming.push.dependencies);
     let places =
@@ -411,7 +411,7 @@ fn missing_of(tasks: &[Incoming], lost: &[ObjectId]) -> Vec<Missing> {
     missing
 }
 
-/// Why what a pending task makes cannot be made again, if that is so.
+/// Why the results of a pending task cannot be made again; `None`: they can.
 pub(in crate::worker) fn unrepeatable(pending: &Pending) -> Option<Made> {
     let spec = &pending.spec;
     match spec.kind {
@@ -423,7 +423,7 @@ pub(in crate::worker) fn unrepeatable(pending: &Pending) -> Option<Made> {
     }
 }
 
-/// What a failure means for results that were there and are lost.
+/// The failure for results that were there and are lost, from the failure of the repeated execution.
 pub(in crate::worker) fn reconstruction_failure(spec: &TaskSpec, failure: &Failure) -> Failure {
     let says_so = matches!(
         failure.code,

@@ -1,5 +1,5 @@
-//! Values of other nodes in the core: tasks that were pushed here wait until their arguments have been
-//! brought, and what becomes of those that cannot be (`docs/adr/0023-remote-values.md`).
+//! Values of other nodes in the core: tasks that were pushed to this process wait until their arguments have
+//! been brought, and end or go back if they cannot be (`docs/adr/0023-remote-values.md`).
 
 use sooner_wire::message::{
     Dependency, Failure, FailureCode, Fetch, GivenBlocks, Location, LostAt, Message, Missing, Outcome, Place,
@@ -14,7 +14,7 @@ use crate::worker::action::{Actions, Peer, send};
 use crate::worker::execution::{Incoming, MetDependency};
 
 impl WorkerCore {
-    /// Enters an argument that is in the memory of another node, used by its task until that ends.
+    /// Enters an argument in the memory of another node; its task uses it until that task ends.
     pub(in crate::worker) fn meet_remote(
         &mut self,
         dependency: &mut Dependency,
@@ -27,7 +27,7 @@ impl WorkerCore {
             None if object.owner() != self.me => {
                 self.resolve(object, dependency.outcome.clone(), &[], out);
             }
-            // It is ours, was lost, and is computed again.
+            // An own value that was lost and is computed again.
             None => {}
             Some(latest) => {
                 dependency.outcome = latest.clone();
@@ -40,8 +40,8 @@ impl WorkerCore {
         met.stored = Some(slot);
     }
 
-    /// Whether the caller of a task has heard that its arguments are lost: then the task goes back to it, and
-    /// comes again with the next values. Others would push it again as it is.
+    /// Whether the caller of a task has learned that its arguments are lost. Then the task goes back, and
+    /// comes again with the next values. Other callers would push it again unchanged.
     pub(in crate::worker) fn learns_of_losses(&self, caller: Peer, push: &Push) -> bool {
         let Peer::Worker(caller) = caller else { return false };
         let is_here = caller.node() == self.me.node();
@@ -52,10 +52,9 @@ impl WorkerCore {
         })
     }
 
-    /// What the caller of a task must hear of its lost arguments so that the task can go back: nothing of
-    /// those that lay here if it is a neighbour. `None`: it would push the task again as it is. Other
-    /// arguments may be on their way. A task that waited here for one that is lost would keep the resources
-    /// that computing it takes.
+    /// What the caller must learn about lost arguments so that the task can go back: nothing about those on
+    /// this node if the caller is local. `None`: it would push the task again unchanged. Other arguments may
+    /// be under way. A task that waited here for a lost one would keep the resources that computing it takes.
     pub(in crate::worker) fn missing_arguments(&self, incoming: &Incoming) -> Option<Vec<Missing>> {
         let is_neighbour = matches!(incoming.from, Peer::Worker(caller) if caller.node() == self.me.node());
         let mut missing = Vec::new();
@@ -71,7 +70,7 @@ impl WorkerCore {
         Some(missing)
     }
 
-    /// A task that waits here takes these, which are in the memory of another node: they are brought.
+    /// A task that waits here takes these objects, which are in the memory of another node: has them brought.
     pub(in crate::worker) fn bring_arguments(&mut self, objects: Vec<ObjectId>, out: &mut Actions) {
         for object in objects {
             self.execution.miss(object);
@@ -79,7 +78,7 @@ impl WorkerCore {
         }
     }
 
-    /// The node has answered what it was asked for.
+    /// The node has answered a pull.
     pub(in crate::worker) fn on_pulled(&mut self, pulled: Pulled, out: &mut Actions) {
         let Pulled { object, location, failure, tried } = pulled;
         match (location, failure) {
@@ -111,7 +110,7 @@ impl WorkerCore {
         }
     }
 
-    /// A value could not be brought here: what waits for it ends.
+    /// A value could not be brought here: the tasks that wait for it end.
     fn refuse_unbrought(&mut self, object: ObjectId, failure: &Failure, out: &mut Actions) {
         if self.execution.is_missing(object) {
             for incoming in self.execution.take_unbrought(object) {
@@ -121,7 +120,7 @@ impl WorkerCore {
         }
     }
 
-    /// The state that the actor here was to begin with is lost: its constructor says so.
+    /// The state that the local actor was to begin with is lost: its constructor reports that.
     fn lose_state(&mut self, state: ObjectId) {
         let message = "the state in the last checkpoint of the actor is lost: it was in the memory of another node, and is not there any more";
         let failure = Failure::new(FailureCode::ObjectLost, message);
@@ -129,7 +128,7 @@ impl WorkerCore {
         self.execution.forget_missing(state);
     }
 
-    /// Nodes speak of copies of values of this process.
+    /// Messages of nodes about copies of values of this process.
     pub(in crate::worker) fn on_copies(&mut self, word: &Message, out: &mut Actions) {
         let lost = match word {
             Message::Locate(locate) => self.ownership.on_locate(locate, out),
@@ -141,7 +140,7 @@ impl WorkerCore {
         self.after_loss_elsewhere(lost, Told::Callers, out);
     }
 
-    /// Blocks of another node were given to this process by one that is gone. What that said to it has been
+    /// A dead process had given blocks of another node to this one. Its messages to this process have been
     /// read.
     pub(in crate::worker) fn on_given_elsewhere(&mut self, question: GivenBlocks, out: &mut Actions) {
         let GivenBlocks { giver, mut offsets } = question;
@@ -152,15 +151,15 @@ impl WorkerCore {
         }
     }
 
-    /// Blocks that this process holds at another node are lost.
+    /// Blocks that this process holds at another node lost their contents.
     pub(in crate::worker) fn on_lost_at(&mut self, lost: &LostAt, out: &mut Actions) {
         let lost = self.ownership.on_lost_at(lost.node, &Place::all(&lost.offsets), out);
         self.after_loss_elsewhere(lost, Told::Callers, out);
     }
 
-    /// A node is gone, and with it all values that were only there.
+    /// A node is dead, and with it all values that were only there.
     pub(in crate::worker) fn on_node_gone(&mut self, node: NodeId, out: &mut Actions) {
-        // First of all: what was lost there is made again at once, and not by those who are gone as well.
+        // First of all: lost values are made again at once, and not by workers that died with the node.
         self.leases.on_node_gone(node);
         let mut lost = self.ownership.on_node_gone(node, out);
         lost.extend(self.ownership.end_copies_at(node, out));
@@ -168,7 +167,7 @@ impl WorkerCore {
         self.end_promotions_at(node, out);
     }
 
-    /// A borrower asks for a value, perhaps because it is not where this process had said.
+    /// A borrower asks for a value, perhaps because it is not where this process said it was.
     pub(in crate::worker) fn on_fetch(&mut self, fetch: &Fetch, from: WorkerId, out: &mut Actions) {
         let Fetch { object, missing_at } = *fetch;
         if let Some(place) = missing_at {

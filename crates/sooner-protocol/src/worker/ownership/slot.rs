@@ -1,13 +1,13 @@
 //! A slot: the place where an object's outcome appears, shared between the ownership table and every handle
 //! that user code holds.
 //!
-//! It exists so that `get` on an object that is there takes no lock: a handle reads its slot. It is passive:
+//! Thanks to it, `get` on an object that is there takes no lock: a handle reads its slot. A slot is passive:
 //! it never waits and never wakes anyone. The core writes the outcome; handles count themselves in and out.
 //!
-//! An outcome is written once. When the value is lost, a place for the next outcome stands behind it: who
-//! holds the earlier one may go on reading it, who looks again finds the latest. A value in shared memory may
-//! go to another place, any number of times: where it is now is written over where it was ([`Moved`]), and
-//! who looked before has a copy of that.
+//! An outcome is written once. When the value is lost, the slot gets a place for the next outcome behind it:
+//! holders of the earlier outcome may read on, later readers find the latest. A value in shared memory may
+//! move any number of times: its new place is written over the old one ([`Moved`]), of which earlier readers
+//! have a copy.
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
@@ -35,29 +35,29 @@ pub struct Slot {
 const ASKED: u8 = 1;
 const FAILED: u8 = 2;
 
-/// Where a value is, for who wants to read it.
+/// Where a value is, for its readers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// There is none yet, or it was lost.
+    /// There is no value yet, or it was lost.
     Nowhere,
-    /// In the memory of another node; nobody has asked for it.
+    /// In the memory of another node, and not asked for.
     Elsewhere,
-    /// There, and it is being brought.
+    /// In the memory of another node, and being brought here.
     OnItsWay,
-    /// There, and it could not be brought: the table knows why.
+    /// In the memory of another node, and could not be brought here: the table knows why.
     OutOfReach,
     /// It can be read, or has failed.
     Here,
 }
 
-/// An outcome, and what came after it.
+/// An outcome, and what followed it.
 #[derive(Debug, Default)]
 struct Version {
     outcome: OnceLock<Outcome>,
     later: OnceLock<Box<Later>>,
 }
 
-/// What came after an outcome: other places of the same value, and the next outcome when that was lost.
+/// What followed an outcome: the value's latest place, and the next outcome if the value was lost.
 #[derive(Debug, Default)]
 struct Later {
     moved: Moved,
@@ -90,7 +90,7 @@ impl Drop for Version {
     }
 }
 
-/// Somebody looks where the value is, or reads it there.
+/// A reader that looks up where the value is, or reads it there.
 #[derive(Debug)]
 pub struct Reading<'a> {
     slot: &'a Slot,
@@ -103,7 +103,7 @@ impl Drop for Reading<'_> {
 }
 
 impl Slot {
-    /// A slot that already has its outcome and is known to no table yet.
+    /// A slot that already has its outcome and is in no table yet.
     #[must_use]
     pub fn with_outcome(outcome: Outcome) -> Self {
         let slot = Self::default();
@@ -111,7 +111,7 @@ impl Slot {
         slot
     }
 
-    /// The outcome, if there is one: borrowed, or copied where it may be written over.
+    /// The outcome, if there is one: borrowed, or a copy where it may be written over.
     #[inline]
     #[must_use]
     pub fn outcome(&self) -> Option<Cow<'_, Outcome>> {
@@ -121,7 +121,7 @@ impl Slot {
         }
     }
 
-    /// The outcome, if nothing came after it: with no need to copy anything.
+    /// The outcome, if nothing followed it: nothing needs to be copied.
     #[inline]
     #[must_use]
     pub fn first_outcome(&self) -> Option<&Outcome> {
@@ -133,7 +133,8 @@ impl Slot {
         self.latest().outcome()
     }
 
-    /// Looks at the outcome: of most slots nothing ever moves or is lost, and `get` looks several times.
+    /// Runs `look` on the outcome without a copy in the common case: most values never move and are not lost,
+    /// and `get` looks several times.
     #[inline]
     fn look<R>(&self, look: impl FnOnce(Option<&Outcome>) -> R) -> R {
         match self.first.later.get() {
@@ -159,7 +160,7 @@ impl Slot {
         }
     }
 
-    /// Outcomes that were lost: somebody may still be reading there.
+    /// Outcomes that were lost: a reader may still be reading there.
     pub fn lost_outcomes(&self) -> impl Iterator<Item = Cow<'_, Outcome>> {
         let mut version = &self.first;
         std::iter::from_fn(move || {
@@ -182,14 +183,14 @@ impl Slot {
         }
     }
 
-    /// Whether a value was there and is lost: who waits for the next one has to say so.
+    /// Whether a value was there and is lost: a reader has to ask for the next one.
     #[must_use]
     pub fn was_lost(&self) -> bool {
         self.first.next().is_some()
     }
 
-    /// The value, which is in shared memory or on a disk, can be read in another such place from now on. Who
-    /// has seen where it was may go on with that; there is an outcome all the time.
+    /// From now on the value, in shared memory or on a disk, can be read at another such place. Readers that
+    /// saw the old place may go on with it; there is an outcome all the time.
     pub fn supersede(&self, outcome: &Outcome) {
         let latest = self.latest();
         if latest.outcome.get().is_some_and(Outcome::is_in_memory) {
@@ -197,9 +198,8 @@ impl Slot {
         }
     }
 
-    /// The value goes to another place ([`Self::supersede`]), unless a view of it is left or somebody is
-    /// about to make one: who wants to read in place counts as a view before it looks where that is
-    /// ([`Self::read`]).
+    /// Moves the value to another place ([`Self::supersede`]), unless a view of it is left or about to be
+    /// made: a reader in place counts as a view before it looks up the place ([`Self::read`]).
     #[must_use]
     pub fn move_to(&self, outcome: &Outcome) -> bool {
         if self.views() > 0 {
@@ -211,12 +211,12 @@ impl Slot {
         if self.views() == 0 {
             return true;
         }
-        // Somebody came in between, and may have seen either.
+        // A reader came in between, and may have seen either place.
         self.supersede(&before);
         false
     }
 
-    /// Where to read the value is looked up now: it stays there until the guard goes.
+    /// Announces a reader that looks up the place now: the value stays there until the guard is dropped.
     #[must_use]
     pub fn read(&self) -> Reading<'_> {
         self.add_view();
@@ -224,8 +224,8 @@ impl Slot {
         Reading { slot: self }
     }
 
-    /// Whether there is an outcome, and this process can read it: a value in the memory of another node must
-    /// be brought first.
+    /// Whether there is an outcome and this process can read it: a value in the memory of another node must
+    /// be brought here first.
     #[inline]
     #[must_use]
     pub fn is_readable(&self) -> bool {
@@ -260,17 +260,17 @@ impl Slot {
         matches!(self.outcome().as_deref(), Some(Outcome::Remote(remote)) if remote.location.place().is_disk())
     }
 
-    /// The value is elsewhere, and nobody has asked for it (again).
+    /// The value is elsewhere, and not asked for (again).
     pub(crate) fn set_elsewhere(&self) {
         self.bringing.store(0, Ordering::Release);
     }
 
-    /// It was asked for.
+    /// The value was asked for.
     pub(crate) fn set_on_its_way(&self) {
         self.bringing.store(ASKED, Ordering::Release);
     }
 
-    /// It could not be brought here.
+    /// The value could not be brought here.
     pub(crate) fn set_out_of_reach(&self) {
         self.bringing.store(FAILED, Ordering::Release);
     }
@@ -284,14 +284,13 @@ impl Slot {
         version
     }
 
-    /// Counts a handle in. The caller holds a handle, the table's lock, or is the only one who knows the
-    /// slot.
+    /// Counts a handle in. The caller holds a handle or the table's lock, or alone knows the slot.
     #[inline]
     pub fn acquire(&self) {
         self.handles.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a handle out; true if it was the last one of an object in the table, which must now hear of it.
+    /// Counts a handle out. True if it was the last handle of an object in the table, which must now be told.
     #[inline]
     pub fn release(&self) -> bool {
         self.handles.fetch_sub(1, Ordering::AcqRel) == 1 && self.registered.load(Ordering::Acquire)
@@ -337,8 +336,8 @@ impl Slot {
         self.views.load(Ordering::Acquire)
     }
 
-    /// Marks the slot with the number of a pass over many; false if this pass marked it before. Passes come
-    /// one after the other, so two plain accesses do; an atomic exchange costs more than all else here.
+    /// Marks the slot with the number of a pass over many slots; false if this pass marked it before. Passes
+    /// follow one another, so two plain accesses do; an atomic exchange costs more than all else here.
     #[inline]
     pub fn mark(&self, pass: u32) -> bool {
         let is_new = self.mark.load(Ordering::Relaxed) != pass;

@@ -1,16 +1,15 @@
-//! The ownership table (Ownership, tables 2 and 3): per object its slot, who keeps it alive, and, for a
-//! borrowed one, how often we were handed it.
+//! The ownership table (Ownership, tables 2 and 3): per object its slot, what keeps it alive, and, for a
+//! borrowed object, how often this process was handed it.
 //!
-//! Counting (Ownership, appendix A, as weighted counts). Whoever hands a reference to another process
-//! registers that process with the owner on its own ordered connection before it gives up its own reference.
-//! The owner counts registrations per borrower and who made them ([`super::Borrowers`]); the borrower counts
-//! how often it was handed the reference by whom and returns exactly that number when it has no more use for
-//! it.
+//! Counting (Ownership, appendix A, as weighted counts). A process that hands a reference to another one
+//! registers the borrower with the owner, on its own ordered connection, before it gives up its own
+//! reference. The owner counts registrations per borrower and giver ([`super::Borrowers`]). The borrower
+//! counts the references it received per giver, and returns exactly that number when it has no more use for
+//! the object.
 //!
-//! A process that is gone may have told the borrower and not the owner, or the other way round. What it
-//! borrowed and registered counts until everybody has said what they have of it
-//! ([`Self::on_settled`](Ownership::on_settled)); then that counts instead
-//! (`docs/adr/0015-settling-a-death.md`).
+//! A process may die after its message reached the borrower and not the owner, or the other way round. Until
+//! its death is settled, what it borrowed and registered counts. Then what all other processes report to hold
+//! from it counts instead ([`Self::on_settled`](Ownership::on_settled), `docs/adr/0015-settling-a-death.md`).
 //!
 //! Invariants:
 //! - O1: a record is removed only when no handle, no use and no borrower is left and its outcome is known.
@@ -41,46 +40,46 @@ use super::{Borrowers, Slot};
 use crate::table::{Map, Set};
 use crate::worker::action::{Action, Actions, Peer, send};
 
-/// Whether the object is ours.
+/// Whether this process owns the object.
 #[derive(Debug)]
 pub enum Origin {
-    /// We own it; others may borrow it.
+    /// This process owns it; others may borrow it.
     Owned(Borrowers),
     /// Another process owns it.
     Borrowed {
-        /// How often we were handed it and are certainly registered as a borrower: by the owner, or by
-        /// ourselves.
+        /// References received whose registration is certain: the owner or this process made it.
         received: u32,
-        /// Uses by tasks that others pushed here: each caller keeps the object for its own until the reply.
+        /// Uses by tasks that others pushed here: each caller keeps the object for its task until the reply.
         loans: u32,
-        /// Whether a caller registers us.
+        /// Whether a caller registers this process.
         registration: Registration,
-        /// Whether the owner was asked for the value. That may be so whoever registers us.
+        /// Whether the owner was asked for the value. Independent of `registration`.
         fetching: bool,
     },
 }
 
-/// Whether a caller registers us with the owner of an object that we were lent.
+/// Whether a caller registers this process with the owner of an object that was lent to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Registration {
-    /// No caller was told that it has to.
+    /// No caller was told to.
     Unasked,
-    /// One is to: we handed the object on although we are not registered, and our word to the owner needs
-    /// time to arrive.
+    /// A caller must: this process handed the object on while unregistered, and its message to the owner may
+    /// arrive late.
     Due,
-    /// One was told that we hold the object on: it registers us before it gives up what it has.
+    /// A caller was told that this process holds the object on: it registers us before it gives up what it
+    /// has.
     Announced,
 }
 
-/// What a slot does not say of the value of an object of ours.
+/// What the slot of an owned object does not say about its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum ValueState {
-    /// Nothing: the value is to come, or where the outcome says.
+    /// Nothing: the value is still to come, or is where the outcome says.
     #[default]
     Regular,
-    /// Its block was given up before the record went.
+    /// Its block was freed before the record was removed.
     Released,
-    /// The value is gone, and nobody computes it.
+    /// The value is gone, and no task computes it.
     Absent,
 }
 
@@ -95,7 +94,7 @@ struct Waiting {
     watched: bool,
 }
 
-/// How an object of ours came to be, as far as it says whether it can be made again.
+/// How an owned object was made, as far as that says whether it can be made again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Made {
     /// By `put`, or by a task that is pending.
@@ -114,13 +113,13 @@ pub enum Made {
 }
 
 /// One object. Its booleans are independent of each other and of the other states: a dropped value may be
-/// lost or released later, a shared block may be released, and somebody may have been told of any of them.
+/// lost or released later, a shared block may be released, and any of them may have been told to a process.
 #[derive(Debug)]
 pub struct Record {
     /// Where the outcome appears.
     pub slot: Arc<Slot>,
     uses: u32,
-    /// Arguments of kept tasks that this is (Ownership, table 2: the lineage count).
+    /// Number of kept tasks that take this object as an argument (Ownership, table 2: the lineage count).
     lineage: u32,
     made: Made,
     value: ValueState,
@@ -131,13 +130,13 @@ pub struct Record {
     waiting: Option<Box<Waiting>>,
     /// The handle of an actor: when it goes, the actor goes.
     is_actor: bool,
-    /// Others hold the block, too: it goes back to the node, and is not reused here.
+    /// Other processes hold the block, too: it goes back to the node instead of being reused here.
     is_shared: bool,
-    /// Somebody was told where the value of this object of ours is, and may still have to do with it.
+    /// The place of this owned value was told to a process that may still use the object.
     is_told: bool,
 }
 
-/// A lost value that somebody may still be reading.
+/// What a lost value leaves behind, where a process may still be reading.
 #[derive(Debug, Default)]
 struct Stale {
     blocks: Vec<Location>,
@@ -154,24 +153,24 @@ struct Stale {
 pub struct Ownership {
     me: WorkerId,
     records: Map<ObjectId, Record>,
-    /// What each other process borrows from us, or registered borrowers of, so that its death costs only
-    /// that.
+    /// Per other process, the owned objects that it borrows or registered borrowers of: its death costs only
+    /// those.
     borrowed_by: Map<WorkerId, Set<ObjectId>>,
-    /// How often we were handed borrowed objects by others than their owners.
+    /// How often this process was handed borrowed objects, per giver other than the owner.
     handed: Map<ObjectId, Vec<(WorkerId, u32)>>,
-    /// What was said of borrowed objects to be held of processes that are gone: part of what was received.
+    /// Per borrowed object, the counts that this process reported to hold from dead givers: part of
+    /// `received`.
     said_of: Map<ObjectId, Vec<(WorkerId, u32)>>,
-    /// Objects of gone owners are found through this.
+    /// Borrowed objects by owner, to find those of a dead one.
     borrowed_from: Map<WorkerId, Set<ObjectId>>,
-    /// Processes that are gone, the latest last: a third process may register one of them for a reference
-    /// that it was handed shortly before its end. As many as a node has at a time; messages are not on their
-    /// way for longer.
+    /// Dead processes, the latest last: a third process may register a dead one for a reference that it was
+    /// handed shortly before its end. As many as a node has at a time; messages are not under way for longer.
     gone: Set<WorkerId>,
-    /// Those of them of whom not everybody has been heard.
+    /// Those of `gone` whose death is not settled yet.
     unsettled: Set<WorkerId>,
-    /// What was said to be held of those of them that are of other nodes.
+    /// What this process reported to hold from those of `unsettled` that are of other nodes.
     said: Map<WorkerId, Vec<Held>>,
-    /// Borrowers at other nodes of whose ends the node was asked to tell.
+    /// Borrowers at other nodes whose end the node was asked to report.
     watched: Set<WorkerId>,
     /// Objects with references that were pickled outside of the engine, and how many.
     pins: Map<ObjectId, u32>,
@@ -179,26 +178,25 @@ pub struct Ownership {
     sites: Map<ObjectId, Name>,
     /// Blocks whose contents are lost, until the node uses them again.
     lost: Set<Place>,
-    /// What lost values leave behind; given up with the record, because a process may still be reading there.
+    /// What lost values leave behind. Freed with the record, because a process may still be reading there.
     stale: Map<ObjectId, Stale>,
-    /// Results of kept tasks whose records went.
+    /// Results of kept tasks whose records were removed.
     out_of_scope: Vec<ObjectId>,
-    /// Tasks of ours, by number, that are being executed again for a lost result: they make their other
-    /// results, too.
+    /// Own tasks, by number, that are executed again for a lost result: they make their other results, too.
     repeated: Set<u64>,
-    /// Blocks of values of ours that we have not freed, and which values these are.
+    /// Blocks of this process's values that it has not freed, and the objects in them.
     given_blocks: Map<Place, ObjectId>,
     /// Outcomes that turned out to be errors: see [`Self::failures`].
     failures: u64,
-    /// Blocks of dead owners, of which the node asked last whether they are read here.
+    /// Blocks of dead owners about which the node asked last: does this process read them?
     orphans: Set<Place>,
-    /// How often this process was lent a value in one of these, or in an earlier one.
+    /// How often this process was lent a value in a block of `orphans`, present or earlier.
     orphans_met: u64,
     remotes: Remotes,
-    /// Who pulls our values from whom.
+    /// Which nodes pull this process's values, and from which senders.
     directory: Directory,
     promotions: Promotions,
-    /// Actors whose handle's record went since somebody asked.
+    /// Actors whose handle's record was removed since [`Self::take_dropped_actors`].
     dropped_actors: Vec<TaskId>,
 }
 
@@ -289,7 +287,7 @@ impl Ownership {
         let slot = Arc::new(Slot::default());
         slot.register();
         let origin = if object.owner() == self.me {
-            // Ours, and gone: someone kept an id without a reference. Whoever asks learns that.
+            // An own object that is gone: a process kept an id without a reference. Readers get this failure.
             slot.fill(Outcome::Failed(Box::new(freed_failure(object))));
             Origin::Owned(Borrowers::default())
         } else {
@@ -317,8 +315,7 @@ impl Ownership {
         }
     }
 
-    /// Whether nothing and nobody waits for the object of ours, or could: lineage that counts it may ask for
-    /// it again.
+    /// Whether nothing waits for the owned object, or could: lineage that counts it may ask for it again.
     #[must_use]
     pub fn is_unwanted(&self, object: ObjectId) -> bool {
         self.records.get(&object).is_none_or(|record| {
@@ -327,7 +324,8 @@ impl Ownership {
         })
     }
 
-    /// Whether the object is ours and nothing but the caller's one handle keeps it: nobody else can read it.
+    /// Whether this process owns the object and only the caller's one handle keeps it: nobody else can read
+    /// it.
     #[must_use]
     pub fn is_sole(&self, object: ObjectId) -> bool {
         if object.owner() != self.me {
@@ -339,9 +337,9 @@ impl Ownership {
         })
     }
 
-    /// Gives an object of ours up although references to it are left: reading it through them is an error in
-    /// this process. Its memory is free at once if nobody else can read it, no view of it is left and none is
-    /// about to be made, else when they are gone.
+    /// Frees an owned object although references to it are left: reading it through them is an error in this
+    /// process. Its memory is free at once if no other process can read it and no view of it is left or about
+    /// to be made; else as soon as that is so.
     pub fn free(&mut self, object: ObjectId, out: &mut Actions) {
         let Some(record) = self.records.get_mut(&object) else { return };
         let is_ours = matches!(&record.origin, Origin::Owned(borrowers) if borrowers.is_empty());
@@ -371,7 +369,7 @@ impl Ownership {
     }
 
     /// Writes the outcome of an object. `contained` are references inside the value; those that came with it
-    /// were received before.
+    /// were counted as received before.
     pub fn resolve(
         &mut self,
         object: ObjectId,
@@ -418,14 +416,14 @@ impl Ownership {
         resolved
     }
 
-    /// How many objects have failed so far. A wait for many looks at each of them for an error only when this
-    /// has changed.
+    /// How many objects have failed so far. A wait for many objects looks at each for an error only when this
+    /// number has changed.
     #[must_use]
     pub fn failures(&self) -> u64 {
         self.failures
     }
 
-    /// Lets go of a value that nobody wants any more, and of what came inside it and was received.
+    /// Frees a value that nobody wants any more, and drops the received references inside it.
     pub fn discard(
         &mut self,
         object: ObjectId,
@@ -441,7 +439,7 @@ impl Ownership {
         }
     }
 
-    /// A value that was put contains references of ours.
+    /// Records the references inside a value that was put by this process.
     pub fn contain(&mut self, object: ObjectId, contained: &[ObjectId]) {
         for inner in contained {
             self.add_use(*inner);
@@ -457,8 +455,8 @@ impl Ownership {
         self.records.get(&object).map(|r| r.contained.to_vec()).unwrap_or_default()
     }
 
-    /// A process is gone: what it owned has no value (fate-sharing, Ownership, section 4.3). What it borrowed
-    /// counts until [`Self::on_settled`]. Returns the objects whose waiting tasks must hear of it.
+    /// A process is dead: what it owned has no value (fate-sharing, Ownership, section 4.3). What it borrowed
+    /// counts until [`Self::on_settled`]. Gives the objects whose waiting tasks must learn of it.
     pub fn on_worker_gone(&mut self, worker: WorkerId) -> Vec<ObjectId> {
         if self.note_gone(worker) {
             self.unsettled.insert(worker);
@@ -481,7 +479,7 @@ impl Ownership {
             .collect()
     }
 
-    /// Enters a value that came with its block: this process is one of those who hold it.
+    /// Enters a value that came with its block: this process is one of the block's holders.
     pub fn adopt(&mut self, object: ObjectId, outcome: Outcome) {
         let slot = Arc::new(Slot::with_outcome(outcome));
         slot.register();
@@ -489,18 +487,18 @@ impl Ownership {
         self.records.insert(object, record);
     }
 
-    /// Actors that nothing here refers to any more.
+    /// Actors to which nothing in this process refers any more.
     pub fn take_dropped_actors(&mut self) -> Vec<TaskId> {
         std::mem::take(&mut self.dropped_actors)
     }
 
-    /// Whether the block holds a value that another process gave us.
+    /// Whether the block holds a value that another process gave to this one.
     #[must_use]
     pub fn knows_block(&self, place: Place) -> bool {
         self.given_blocks.contains_key(&place)
     }
 
-    /// Removes a record that nothing keeps (O1) and lets go of what it kept.
+    /// Removes a record that nothing keeps (O1), and ends the uses that it made.
     fn settle(&mut self, object: ObjectId, out: &mut Actions) {
         let Some(record) = self.records.get(&object) else { return };
         let owned_and_free = match &record.origin {
@@ -541,7 +539,7 @@ impl Ownership {
                     }
                     self.free_value(object, record.slot.outcome().as_deref(), record.is_shared, out);
                 }
-                // Its copy here was lost, and it was not wanted again.
+                // The copy here was lost, and the object was not wanted again.
                 self.free_primary(object, out);
             }
             Origin::Borrowed { received, .. } => {
@@ -565,8 +563,8 @@ impl Ownership {
         }
     }
 
-    /// A block is not needed any more. It is not for reuse here if it is lost, because somebody may still
-    /// believe in it, or if others hold it, too: the node knows when the last of them is done.
+    /// A block is not needed any more. It is not reused here if it is lost, because a process may still
+    /// believe in it, or if others hold it, too: the node knows when the last holder is done.
     fn free_block(&mut self, location: Location, is_shared: bool, out: &mut Actions) {
         let place = location.place();
         self.given_blocks.swap_remove(&place);
@@ -623,7 +621,7 @@ impl Record {
         !self.is_used()
     }
 
-    /// A use or a borrower has ended: when none is left, nobody is left who was told of the place.
+    /// A use or a borrower has ended. When none is left, no process that was told the place is left either.
     fn note_end(&mut self) {
         let is_lent = matches!(&self.origin, Origin::Owned(borrowers) if !borrowers.is_empty());
         self.is_told &= self.uses > 0 || is_lent;
@@ -649,7 +647,7 @@ impl Record {
     }
 }
 
-/// The defect `NestedNotKept`: what a value contains is known to nobody.
+/// The defect `NestedNotKept`: no table knows what a value contains.
 fn record_without_contained(record: &mut Record) {
     record.contained = Box::default();
 }

@@ -1,9 +1,9 @@
-//! Where a value has moved: written over each time, and read without a lock.
+//! The place that a value has moved to: overwritten by each move, and read without a lock.
 //!
-//! A value may go to disk and back as long as somebody holds it, so a list of its places would grow for ever.
-//! The place is written by one thread at a time, which holds the lock of the ownership table; a reader that
-//! comes in between sees that by the sequence number and looks again (a sequence lock; each word is an atomic
-//! of its own, so that no read is undefined).
+//! A value may go to disk and back as long as a process holds it, so a list of its places would grow for
+//! ever. One thread at a time writes the place, under the lock of the ownership table. A reader that comes in
+//! between sees that by the sequence number and looks again (a sequence lock; each word is an atomic of its
+//! own, so that no read is undefined).
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -13,10 +13,10 @@ use sooner_wire::message::{Location, Outcome, Remote};
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Moved {
-    /// Zero: it never has. Odd: it is being written.
+    /// Zero: the value never moved. Odd: a write is under way.
     sequence: AtomicU64,
-    /// One more than the number of another node, or its own if the value is on its disk; zero for the memory
-    /// of this one.
+    /// One more than the number of the node that has the value: another node, or this one if the value is on
+    /// its disk. Zero: this node's memory.
     node: AtomicU64,
     offset: AtomicU64,
     length: AtomicU64,
@@ -40,12 +40,12 @@ impl Moved {
                 let remote = |node| Outcome::Remote(Box::new(Remote { node: NodeId(node), location }));
                 return Some(node.checked_sub(1).map_or(Outcome::Stored(location), remote));
             }
-            // Whoever writes may have been taken off its processor.
+            // The writing thread may have been taken off its processor.
             std::thread::yield_now();
         }
     }
 
-    /// Only a value in shared memory or on disk has a place. One thread at a time.
+    /// Writes the place. Only a value in shared memory or on disk has one. One thread at a time.
     pub(super) fn write(&self, place: &Outcome) {
         let (node, location) = match place {
             Outcome::Stored(location) => (0, *location),

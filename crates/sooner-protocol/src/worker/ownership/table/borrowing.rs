@@ -1,5 +1,5 @@
-//! Counting references that are handed from process to process ([`crate::worker::ownership::Borrowers`] and
-//! the module above say how).
+//! Counts references that are handed from process to process ([`crate::worker::ownership::Borrowers`] and the
+//! module above say how).
 
 use std::sync::Arc;
 
@@ -13,8 +13,7 @@ use crate::worker::ownership::Slot;
 use crate::worker::ownership::borrowers::Return;
 
 impl Ownership {
-    /// We have a reference for which the owner counts us: by its own hand, or because we registered
-    /// ourselves.
+    /// This process has a reference for which the owner counts it: the owner or this process registered it.
     pub fn received(&mut self, object: ObjectId) -> Arc<Slot> {
         let slot = self.meet(object);
         if let Some(Record { origin: Origin::Borrowed { received, .. }, .. }) = self.records.get_mut(&object)
@@ -24,7 +23,7 @@ impl Ownership {
         slot
     }
 
-    /// A process handed us a reference and registered us with the owner.
+    /// Another process handed this one a reference and registered it with the owner.
     pub fn handed_by(&mut self, object: ObjectId, giver: WorkerId) {
         if giver == object.owner() || giver == self.me || object.owner() == self.me {
             self.received(object);
@@ -55,7 +54,7 @@ impl Ownership {
     /// Ends one [`Self::begin_loan`].
     pub fn end_loan(&mut self, object: ObjectId, out: &mut Actions) {
         let Some(record) = self.records.get_mut(&object) else { return };
-        // One that this process took over from its dead owner since counts no loans.
+        // This process may have taken the object over from its dead owner since: then no loans are counted.
         if let Origin::Borrowed { loans, .. } = &mut record.origin {
             assert!(*loans > 0, "O5: a loan ends that never began");
             *loans -= 1;
@@ -65,11 +64,12 @@ impl Ownership {
         }
     }
 
-    /// Whether this process goes on holding a borrowed object, when a task has ended that was lent it, by a
-    /// right of which no caller knows (`docs/adr/0037-loans-stand-for-themselves.md`).
+    /// Whether, after a task that was lent a borrowed object, this process goes on holding it by a right that
+    /// no caller knows (`docs/adr/0037-loans-stand-for-themselves.md`).
     ///
-    /// Other tasks that were lent it are no such right: each caller keeps the object for its own, and hears
-    /// with its reply of what is kept then. Nor need a caller be told when another one was: that one
+    /// Other tasks that were lent it are no such right: each caller keeps the object for its task, and learns
+    /// from that task's reply what is kept then. Nor need this caller be told when another one was: the other
+    /// one registers this process, which returns the object when it has no use for it at all.
     /// registers this process, which returns the object when it has no use for it at all.
     #[must_use]
     pub fn is_kept_untold(&self, object: ObjectId, caller: WorkerId) -> bool {
@@ -89,13 +89,13 @@ impl Ownership {
         is_kept && !is_told
     }
 
-    /// The reply to a caller says that this process goes on holding what a task of its was lent: as if it had
-    /// handed it over.
+    /// The reply to a caller says that this process goes on holding what its task was lent: that counts as if
+    /// the caller had handed it over.
     pub fn hold_on(&mut self, objects: &[ObjectId], caller: WorkerId) {
         for object in objects {
             self.handed_by(*object, caller);
-            // An actor that called itself: its word to the owner is on its way, and nobody keeps the object
-            // for so long.
+            // Not if an actor called itself: its message to the owner is under way, and no caller keeps the
+            // object until it arrives.
             if caller != self.me
                 && let Some(Record { origin: Origin::Borrowed { registration, .. }, .. }) =
                     self.records.get_mut(object)
@@ -105,9 +105,9 @@ impl Ownership {
         }
     }
 
-    /// Whether we were only lent a reference and handed it on, and no caller was told. Who gave it back to us
-    /// in a result, and registered us, may have been lent it as well: that word is on its way, and nobody
-    /// keeps the object for so long.
+    /// Whether this process was only lent a reference, handed it on, and told no caller. A process that gave
+    /// it back in a result, and registered this one, may have been lent it as well: its message to the owner
+    /// is under way, and no process keeps the object until it arrives.
     #[must_use]
     pub fn must_be_registered(&self, object: ObjectId) -> bool {
         let Some(Record { origin, .. }) = self.records.get(&object) else { return false };
@@ -119,9 +119,10 @@ impl Ownership {
 
     /// Registers `borrower` for a reference that is being handed to it.
     ///
-    /// A process that was only lent the reference gives it up with its reply to the lender. That word could
-    /// reach the owner, by way of the lender, before ours about the borrower: so the reply says that we hold
-    /// it on, the lender registers us, and we return it at once, behind our word.
+    /// A process that was only lent the reference gives it up with its reply to the lender. The lender's
+    /// message could then reach the owner before the one about `borrower`. So the reply says that this
+    /// process holds the object on, and the lender registers it. This process returns the reference at once,
+    /// behind its own message to the owner.
     pub fn hand_over(&mut self, object: ObjectId, borrower: WorkerId, out: &mut Actions) {
         if let Some(Record { origin: Origin::Borrowed { received: 0, registration, .. }, .. }) =
             self.records.get_mut(&object)
@@ -132,12 +133,13 @@ impl Ownership {
         self.hand_back(object, borrower, out);
     }
 
-    /// The same for the process that lent it and gets it back with our reply: it counts on its own right.
+    /// Like [`Self::hand_over`], to the lender, with the reply: the lender has a right of its own to the
+    /// reference.
     pub fn hand_back(&mut self, object: ObjectId, borrower: WorkerId, out: &mut Actions) {
         if object.owner() == self.me && borrower == self.me {
-            // An actor called itself: what it owns it owns.
+            // An actor called itself: it needs no registration for an object that it owns.
         } else if self.gone.contains(&borrower) {
-            // The owner may be younger than the end of this process, and would never hear that it is gone.
+            // The owner may be younger than the borrower's end, and would never learn that it is dead.
         } else if object.owner() == self.me {
             self.on_add_borrow(object, borrower, self.me, out);
         } else if object.owner() != borrower && !bug!(BorrowerNotRegistered) {
@@ -145,7 +147,8 @@ impl Ownership {
         }
     }
 
-    /// A borrower was registered with us: by ourselves, by itself, or by the `giver` of a reference.
+    /// Counts a borrower that registered itself, or that this process or the `giver` of a reference
+    /// registered.
     pub fn on_add_borrow(
         &mut self,
         object: ObjectId,
@@ -163,7 +166,7 @@ impl Ownership {
         self.change_borrow(object, borrower, giver, 1, out);
     }
 
-    /// A borrower is done with what a process had handed to it.
+    /// A borrower returns references that it received from one giver.
     pub fn on_remove_borrow(&mut self, from: WorkerId, remove: &RemoveBorrow, out: &mut Actions) {
         let RemoveBorrow { object, count, giver, was_said } = *remove;
         let count = i32::try_from(count).unwrap_or(i32::MAX);
@@ -177,8 +180,8 @@ impl Ownership {
         }
     }
 
-    /// An object is gone, and returns of it were set aside. What the death that they wait for brings is still
-    /// to come, and would otherwise count alone.
+    /// An object is gone while returns of it were set aside. The counts that settling the death brings are
+    /// still to come, and would otherwise count alone.
     pub(super) fn keep_set_aside(&mut self, object: ObjectId, returns: Vec<(WorkerId, WorkerId, i32)>) {
         for (borrower, giver, count) in returns {
             self.set_aside(object, borrower, giver, count);
@@ -187,7 +190,7 @@ impl Ownership {
 
     fn set_aside(&mut self, object: ObjectId, borrower: WorkerId, giver: WorkerId, count: i32) {
         if object.owner() == self.me {
-            // It may be gone: see `keep_set_aside`.
+            // The object may be gone: see `keep_set_aside`.
             self.meet(object);
         }
         let Some(Record { origin: Origin::Owned(borrowers), .. }) = self.records.get_mut(&object) else {
@@ -199,7 +202,7 @@ impl Ownership {
         }
     }
 
-    /// Whether everybody has been heard on a process that is gone.
+    /// Whether a process is dead and its death is settled.
     pub(super) fn is_settled(&self, process: WorkerId) -> bool {
         self.gone.contains(&process) && !self.unsettled.contains(&process)
     }
@@ -244,15 +247,15 @@ impl Ownership {
         }
     }
 
-    /// The node hears of the end of a process of another node only if it has to do with it, and a borrower
-    /// may have been registered by somebody else: it is asked to, once.
+    /// Asks the node, once, to report the end of a borrower of another node. The node learns of such ends
+    /// only for processes it has to do with, and another process may have registered the borrower.
     fn watch_borrower(&mut self, borrower: WorkerId, out: &mut Actions) {
         if !self.gone.contains(&borrower) && self.watched.insert(borrower) {
             send(out, Peer::Node, Watch { worker: borrower });
         }
     }
 
-    /// References inside a value came with it.
+    /// Counts the references that came inside a value from `giver`.
     pub fn receive(&mut self, contained: &[ObjectId], giver: WorkerId) {
         for inner in contained {
             self.handed_by(*inner, giver);

@@ -1,9 +1,10 @@
 //! The copies of this process's values at other nodes, and who pulls them from whom
 //! (`docs/adr/0026-broadcast-chains-at-the-owner.md`).
 //!
-//! [`Chains`] decides; here its words meet the table. There is an entry for a value that the node of somebody
-//! else asked for, until the value goes. The value is where the table says, and stays there as long as the
-//! record does; copies are additional, and nothing here keeps one from going but those who pull from it.
+//! [`Chains`] decides; this module applies its decisions to the table. A value has an entry from when the
+//! node of another process asks for it until the value goes. The table says where the value is, and it stays
+//! there as long as the record does. Copies are additional: only nodes that pull from a copy keep it from
+//! going.
 //!
 //! Empty as long as there is one node.
 
@@ -15,34 +16,34 @@ use crate::table::Map;
 use crate::worker::action::{Actions, Peer, send};
 use crate::worker::ownership::{Assigned, ChainAction, Chains};
 
-/// How often the same place is named again after all who were to pull from it said that they cannot. Then the
-/// value counts as lost.
+/// How often the same place is named again after all its receivers reported that they cannot pull from it.
+/// Then the value counts as lost.
 const TRIES: u32 = 2;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Directory {
     chains: Chains,
-    /// Where the values are of which the directory knows, and how often nobody could pull from there.
+    /// Where the values are that have an entry, and how often no receiver could pull from there.
     places: Map<ObjectId, (Remote, u32)>,
-    /// Copies of what is out of reference go when their nodes need the room, and not before.
+    /// Copies of values out of reference go when their nodes need the room, and not before.
     is_lazy: bool,
 }
 
 impl Ownership {
-    /// From now on nodes are not told when values of which they have copies are out of reference (Oakes,
-    /// table 5.1: pinning and unpinning). They ask before such a copy goes for want of room, as for any
+    /// From now on nodes are not told when values of which they have copies go out of reference (Oakes, table
+    /// 5.1: pinning and unpinning). Nodes ask before they drop such a copy for want of room, as for any
     /// other.
     pub fn unpin_lazily(&mut self) {
         self.directory.is_lazy = true;
     }
 
-    /// A node wants a copy of a value of ours. Gives what turns out to be lost.
+    /// A node wants a copy of an owned value. Gives the objects that turn out to be lost.
     pub fn on_locate(&mut self, locate: &Locate, out: &mut Actions) -> Vec<ObjectId> {
         let Locate { object, node } = *locate;
         let lost = self.lose_dropped(object, out);
         if !lost.is_empty() {
-            // It waits for what its task makes.
+            // The node waits for the value that the task makes.
             let mut said = Vec::new();
             self.directory.chains.on_locate(object, node, &mut said);
             self.say(said, out);
@@ -71,7 +72,7 @@ impl Ownership {
         self.direct(said, out)
     }
 
-    /// A value of ours that was dropped for want of room is wanted by somebody who would not find it: it
+    /// If a node wants an owned value that was dropped for want of room, it would not find it: the value
     /// counts as lost, unless there is a copy of it here.
     fn lose_dropped(&mut self, object: ObjectId, out: &mut Actions) -> Vec<ObjectId> {
         if self.records.get(&object).is_none_or(|record| !record.is_dropped) {
@@ -90,10 +91,10 @@ impl Ownership {
         self.direct(said, out)
     }
 
-    /// A copy is not needed where it is.
+    /// A node does not need its copy any more.
     pub fn on_copy_gone(&mut self, gone: &CopyGone, out: &mut Actions) -> Vec<ObjectId> {
         if self.is_asked_for_copy(gone.object, gone.node) {
-            // What that node says to the question, which it had not heard, comes next.
+            // The node had not received the question; its answer comes next.
             return Vec::new();
         }
         let mut said = Vec::new();
@@ -101,15 +102,15 @@ impl Ownership {
         self.direct(said, out)
     }
 
-    /// A node cannot get the rest from whom it was told.
+    /// A receiver cannot get the rest from its sender.
     pub fn on_sender_failed(&mut self, failed: &SenderFailed, out: &mut Actions) -> Vec<ObjectId> {
         let mut said = Vec::new();
         self.directory.chains.on_failed(failed.object, failed.node, failed.attempt, &mut said);
         self.direct(said, out)
     }
 
-    /// A node is gone, and the copies there; what was made there has no value any more. Gives what turns out
-    /// to be lost beside that.
+    /// A node is dead, with its copies; the values made there are lost already. Gives the objects that turn
+    /// out to be lost besides.
     pub fn end_copies_at(&mut self, node: NodeId, out: &mut Actions) -> Vec<ObjectId> {
         if self.directory.chains.is_empty() {
             return Vec::new();
@@ -120,14 +121,14 @@ impl Ownership {
         self.direct(said, out)
     }
 
-    /// The value of an object is lost where it was: others are not sent there.
+    /// The value of an object is lost at its place: no other node is sent there.
     pub(super) fn forget_place(&mut self, object: ObjectId, out: &mut Actions) {
         if let Some((place, _)) = self.directory.places.swap_remove(&object) {
             self.forget_copy_at(object, place.node, out);
         }
     }
 
-    /// A node does not have the copy that counted as kept for this process. The caller sees to the value.
+    /// A node does not have the copy that counted as kept for this process. The caller handles the value.
     pub(super) fn forget_copy_at(&mut self, object: ObjectId, node: NodeId, out: &mut Actions) {
         let mut said = Vec::new();
         if self.directory.chains.kept_at(object) == Some(node) {
@@ -146,14 +147,14 @@ impl Ownership {
         if self.directory.chains.is_empty() { None } else { self.directory.chains.kept(object) }
     }
 
-    /// The copy that counted as kept is the value from now on, and in this place.
+    /// The copy that counted as kept is the value from now on, at `place`.
     pub(super) fn note_promoted(&mut self, object: ObjectId, place: Remote) {
         if self.directory.chains.on_promoted(object, place.node) {
             self.directory.places.insert(object, (place, 0));
         }
     }
 
-    /// A value of ours has got its outcome: whoever waits to pull it may.
+    /// An owned value has its outcome: nodes that wait to pull it may.
     #[inline]
     pub(super) fn publish(&mut self, object: ObjectId, out: &mut Actions) {
         if !self.directory.chains.is_empty() {
@@ -171,7 +172,7 @@ impl Ownership {
         self.say(said, out);
     }
 
-    /// A value of ours goes, or is not in memory any more: nobody counts on copies of it.
+    /// An owned value goes, or is not in memory any more: its copies are dropped.
     #[inline]
     pub(super) fn end_copies(&mut self, object: ObjectId, out: &mut Actions) {
         if !self.directory.chains.is_empty() {
@@ -179,7 +180,7 @@ impl Ownership {
         }
     }
 
-    /// A value of ours is out of reference: nobody will ask for copies of it.
+    /// An owned value is out of reference: no process will ask for copies of it.
     #[inline]
     pub(super) fn unpin_copies(&mut self, object: ObjectId, out: &mut Actions) {
         if !self.directory.is_lazy {
@@ -196,18 +197,18 @@ impl Ownership {
         let place = self.directory.places.swap_remove(&object).map(|(place, _)| place.node);
         let kept = self.directory.chains.kept_at(object);
         self.directory.chains.on_gone(object, &mut said);
-        // What lies where the table says is freed with the value.
+        // The block at the place that the table names is freed with the value.
         let copy = kept.filter(|node| Some(*node) != place);
         said.extend(copy.map(|node| ChainAction::Drop { object, node }));
         self.say(said, out);
     }
 
-    /// Whether a node is in the middle of a pull of a value of ours, as far as it was told from whom.
+    /// Whether a node is in the middle of a pull of an owned value, as far as it was told a sender.
     pub(super) fn is_pulled(&self, object: ObjectId) -> bool {
         !self.directory.chains.is_empty() && self.directory.chains.is_pulled(object)
     }
 
-    /// Says what the chains want said, and sees to values of which no complete copy can be reached. Gives
+    /// Sends what the chains decided, and handles values of which no complete copy can be reached. Gives
     /// those that are lost.
     fn direct(&mut self, said: Vec<ChainAction>, out: &mut Actions) -> Vec<ObjectId> {
         let mut lost = Vec::new();
@@ -217,11 +218,11 @@ impl Ownership {
                 continue;
             }
             let before = self.directory.places.swap_remove(&object);
-            // It is being made again: whoever waits is told when it is there.
+            // Without a place it is being made again: waiting nodes are told when it is there.
             let Some(place) = self.place_of(object) else { continue };
             let tries = before.filter(|(at, _)| *at == place).map_or(0, |(_, tries)| tries + 1);
-            // What is in a block here is said to be lost by this node; what is said to be on its disk may not
-            // be there.
+            // This node itself reports the loss of a block here; a value said to be on its disk may be
+            // missing.
             let may_be_lost = place.node != self.me.node() || place.location.place().is_disk();
             if tries >= TRIES && may_be_lost {
                 lost.extend(self.on_lost_at(place.node, &[place.location.place()], out));
@@ -234,7 +235,7 @@ impl Ownership {
         lost
     }
 
-    /// Gives the objects of which no complete copy is known.
+    /// Sends what the chains decided. Gives the objects of which no complete copy is known.
     fn say(&self, said: Vec<ChainAction>, out: &mut Actions) -> Vec<ObjectId> {
         let mut without = Vec::new();
         for action in said {
@@ -260,7 +261,7 @@ impl Ownership {
         send(out, Peer::Node, Located { object, node, sender, generation, attempt, is_copy });
     }
 
-    /// There is no room for another copy in the table: who asks pulls from where the value was made.
+    /// The table has no room for another copy: the node pulls from where the value was made.
     fn name_place(&self, object: ObjectId, node: NodeId, out: &mut Actions) {
         let (sender, generation, attempt, is_copy) = (self.place_of(object), 0, None, false);
         send(out, Peer::Node, Located { object, node, sender, generation, attempt, is_copy });
@@ -279,7 +280,7 @@ impl Ownership {
 }
 
 impl Directory {
-    /// A value is at this place, if nobody has a complete copy of it.
+    /// Enters the place of a value, unless a complete copy of it is known or there is no room.
     fn made(
         &mut self,
         object: ObjectId,
@@ -294,13 +295,13 @@ impl Directory {
         }
         self.places.insert(object, (place, tries));
         if was_to_pull {
-            // It was made where it was to be pulled to: who waits there asks for it anew.
+            // The value was made at a node that was to pull it: those that wait there ask anew.
             name_nobody(object, place.node, out);
         }
     }
 }
 
-/// There is nothing that could be pulled: who wants the value asks the owner for it.
+/// Tells a node that there is nothing to pull: processes that want the value ask the owner for it.
 fn name_nobody(object: ObjectId, node: NodeId, out: &mut Actions) {
     let (sender, generation, attempt, is_copy) = (None, 0, None, false);
     send(out, Peer::Node, Located { object, node, sender, generation, attempt, is_copy });

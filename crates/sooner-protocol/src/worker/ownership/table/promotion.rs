@@ -1,12 +1,11 @@
-//! Copies of values of ours at other nodes, or at this one for other processes, that become the value when
-//! that is lost where it was (`docs/adr/0052-copies-become-values.md`).
+//! Copies that become the value when it is lost: copies of this process's values at other nodes, or at this
+//! node for other processes (`docs/adr/0052-copies-become-values.md`).
 //!
-//! The directory knows of complete copies. One node after the other is asked, and the next one when the
-//! answer is no, or that node is gone. A node that says yes holds the copy for this process already, so it is
-//! taken, or given back if nobody wants it any more.
+//! The directory knows of complete copies. One node after the other is asked; the next one when a node
+//! refuses or dies. A node that agrees already holds the copy for this process, so this process takes it, or
+//! gives it back if the value is not wanted any more.
 //!
-//! It never takes a copy without asking: the node may have let go of it, and nobody would know in which block
-//! it is.
+//! It never takes a copy without asking: the node may have dropped it, and no process would know its block.
 
 use sooner_wire::message::{FreeAt, FreeBlocks, Outcome, Place, Promote, Promoted, Remote};
 use sooner_wire::{NodeId, ObjectId};
@@ -19,36 +18,37 @@ use crate::worker::action::{Actions, Peer, send};
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Promotions {
-    /// Which nodes are asked: one per object, also if its record goes meanwhile, or its value comes again.
+    /// The node asked for each object: one at a time, even if the record goes meanwhile or the value comes
+    /// again.
     asked: Map<ObjectId, NodeId>,
-    /// Blocks of this node which other processes here may hold, too: they are not reused by this one.
+    /// Blocks of this node that other local processes may hold, too: this process does not reuse them.
     here: Set<Place>,
-    /// Blocks of this node that were pulled while it is asked for the same copy. It counts a process once,
-    /// however often that holds a block, so what it answers says whether the block is given back.
+    /// Blocks of this node that were pulled while it is asked for the same copy. The node counts a process
+    /// once per block, however often it holds it, so the answer decides whether the block is given back.
     pulled: Map<ObjectId, Place>,
 }
 
 impl Promotions {
-    /// A block is given back. Whether others may hold it, too.
+    /// A block is given back. Whether other processes may hold it, too.
     pub(super) fn forget_here(&mut self, place: Place) -> bool {
         !self.here.is_empty() && self.here.swap_remove(&place)
     }
 }
 
-/// What became of a question for a copy.
+/// What became of asking for a copy.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Promotion {
     /// The value is there, with these references inside.
     Taken(Outcome, Vec<ObjectId>),
-    /// It is not there.
+    /// The node does not have the copy.
     Refused,
-    /// Nobody wants it any more.
+    /// This process does not want the value any more.
     Unwanted,
 }
 
 impl Ownership {
-    /// Asks for a complete copy of a value of ours that has none and is not being made. False if none is
-    /// known. True if one is asked for already.
+    /// Asks for a complete copy of an owned value that is lost and is not being made. False if no copy is
+    /// known. True if one was asked for already.
     pub fn ask_for_copy(&mut self, object: ObjectId, out: &mut Actions) -> bool {
         if object.owner() != self.me {
             return false;
@@ -68,7 +68,7 @@ impl Ownership {
         self.promotions.asked.get(&object) == Some(&node)
     }
 
-    /// The copy came that this node is asked for, by a question from before. True if it is.
+    /// A pulled copy arrived. True if this node is still asked for that same copy.
     pub(super) fn holds_asked_copy(&mut self, object: ObjectId, place: Place) -> bool {
         let is_asked = self.is_asked_for_copy(object, self.me.node());
         if is_asked {
@@ -78,7 +78,7 @@ impl Ownership {
         is_asked
     }
 
-    /// A node has answered.
+    /// A node has answered [`Self::ask_for_copy`].
     pub fn on_promoted(&mut self, answer: &Promoted, out: &mut Actions) -> Promotion {
         let Promoted { object, node, location } = *answer;
         let is_expected = self.is_asked_for_copy(object, node);
@@ -127,7 +127,7 @@ impl Ownership {
         }
     }
 
-    /// A node is gone: it counts as one that does not have the copies that it was asked for.
+    /// A node is dead: gives the objects whose copies it was asked for, as if it had refused.
     pub fn end_promotions_at(&mut self, node: NodeId) -> Vec<ObjectId> {
         let at = self.promotions.asked.iter().filter(|(_, asked)| **asked == node);
         let ended: Vec<ObjectId> = at.map(|(object, _)| *object).collect();
@@ -149,7 +149,7 @@ impl Ownership {
         if node != self.me.node() {
             return send(out, Peer::Node, FreeAt { node, offsets });
         }
-        // What is the copy of a value that came again is held as that.
+        // If a pull made this the copy of a value that came again, it stays held as that.
         if self.remotes.copies().all(|copy| copy != (object, location)) {
             send(out, Peer::Node, FreeBlocks { offsets });
         }

@@ -1,9 +1,9 @@
 //! Lost values and lineage counts in the ownership table (Ownership, sections 4.2 and 4.3).
 //!
-//! A value is lost when the node says so. A borrower forgets where it was and asks the owner again; the
-//! owner's core has it computed again, or says why that cannot be ([`super::Made`]). Between the node's word
-//! and its reuse of the memory a process may be told the old place by one that has not heard yet: such a
-//! message counts as no answer.
+//! A value is lost when the node says so. A borrower forgets the place and asks the owner again; the owner's
+//! core has the value computed again, or says why that cannot be ([`super::Made`]). Between the node's
+//! message and its reuse of the memory, another process that has not received the message may still name the
+//! old place: that counts as no answer.
 //!
 //! It never decides whether a task is executed again: `worker/ownership/recovery.rs` does.
 
@@ -14,7 +14,7 @@ use super::{Made, Origin, Ownership, Record, Stale, ValueState, freed_failure};
 use crate::worker::action::{Actions, Peer, send};
 
 impl Ownership {
-    /// The contents of blocks are lost. Gives the objects that were there, which have no value now.
+    /// Blocks lost their contents. Gives the objects that were there, which have no value now.
     pub fn on_blocks_lost(&mut self, places: &[Place], out: &mut Actions) -> Vec<ObjectId> {
         self.lost.extend(places.iter().copied());
         let is_hit = |object: ObjectId, record: &Record| {
@@ -35,7 +35,7 @@ impl Ownership {
         }
     }
 
-    /// Whether an outcome of an object says that its value is where nothing is any more.
+    /// Whether the place that an outcome of an object names is known to be lost.
     #[inline]
     #[must_use]
     pub fn is_lost(&self, object: ObjectId, outcome: &Outcome) -> bool {
@@ -84,7 +84,7 @@ impl Ownership {
         }
     }
 
-    /// Nobody reads a lost value any more.
+    /// No process reads a lost value any more: frees what it left behind.
     pub(super) fn let_go_of(&mut self, object: ObjectId, stale: Stale, is_shared: bool, out: &mut Actions) {
         stale.blocks.into_iter().for_each(|location| self.free_block(location, is_shared, out));
         stale.copies.into_iter().for_each(|location| self.free_block(location, true, out));
@@ -92,7 +92,7 @@ impl Ownership {
         stale.contained.into_iter().for_each(|inner| self.end_use(inner, out));
     }
 
-    /// A borrowed value that came is lost already: ask again.
+    /// A borrowed value that arrived is lost already: asks the owner again.
     pub fn ask_again(&mut self, object: ObjectId, lost: &Outcome, out: &mut Actions) {
         if let Some(place) = lost.place_elsewhere() {
             self.note_missing(object, place);
@@ -111,7 +111,7 @@ impl Ownership {
         outcome.is_some_and(|outcome| self.is_lost(object, &outcome) || self.is_missing(object, &outcome))
     }
 
-    /// Whether an object of ours has no value and none is being computed.
+    /// Whether an owned object has no value and none is being computed.
     #[must_use]
     pub fn is_absent(&self, object: ObjectId) -> bool {
         self.records.get(&object).is_some_and(Record::is_absent)
@@ -127,7 +127,7 @@ impl Ownership {
         }
     }
 
-    /// A task of ours is executed again, and is to make all its results.
+    /// A task of this process is executed again, and is to make all its results.
     pub fn begin_repeat(&mut self, task: TaskId, returns: u32) {
         self.repeated.insert(task.number);
         for index in 0..returns {
@@ -135,7 +135,7 @@ impl Ownership {
         }
     }
 
-    /// That execution has ended: whether its results can return is for lineage to say.
+    /// That execution has ended: from now on lineage says whether its results can return.
     pub fn end_repeat(&mut self, task: TaskId) {
         self.repeated.swap_remove(&task.number);
     }
@@ -197,8 +197,8 @@ impl Ownership {
         self.records.get(&object).map_or(Made::Itself, |record| record.made)
     }
 
-    /// A kept task takes the object as an argument. False if that does not keep it: handles of actors, and
-    /// values of others in shared memory, live as long as they are used.
+    /// A kept task takes the object as an argument. False if that does not keep it: actor handles, and
+    /// borrowed values in shared memory, live only as long as they are used.
     pub fn add_lineage(&mut self, object: ObjectId) -> bool {
         let me = self.me;
         let Some(record) = self.records.get_mut(&object) else { return false };
@@ -208,7 +208,7 @@ impl Ownership {
         is_kept
     }
 
-    /// Borrows an object once more that this process had given back, if it lives.
+    /// Borrows an object again that this process had returned, if its owner still has it.
     pub fn borrow_again(&mut self, object: ObjectId, out: &mut Actions) {
         if object.owner() != self.me && !self.records.contains_key(&object) {
             send(out, Peer::Worker(object.owner()), AddBorrow { object, borrower: self.me });
@@ -237,13 +237,13 @@ impl Ownership {
         !self.out_of_scope.is_empty()
     }
 
-    /// Results of kept tasks whose records went since the last call.
+    /// Results of kept tasks whose records were removed since the last call.
     pub fn take_out_of_scope(&mut self) -> Vec<ObjectId> {
         std::mem::take(&mut self.out_of_scope)
     }
 
-    /// Only lineage keeps the record: its shared memory goes (O4). If its task is being executed again for
-    /// another result, the value comes with that.
+    /// Only lineage keeps the record: its shared memory is freed (O4). If the task is being executed again
+    /// for another result, the value comes with that.
     pub(super) fn release_value(&mut self, object: ObjectId, out: &mut Actions) {
         let record = self.records.get(&object).expect("looked up by the caller");
         let (can_return, is_ours) = (record.made == Made::Kept, object.owner() == self.me);

@@ -1,16 +1,16 @@
-//! Giving blocks up when the node is short of memory: values of ours go to disk, copies of values go (Oakes,
+//! Giving up blocks when the node is short of memory: owned values go to disk, copies are dropped (Oakes,
 //! table 5.1: what is in use is pinned; a secondary copy may go at any time).
 //!
-//! A block may go when nobody can be reading it, and everybody who will want it asks for its place first:
-//! threads of this process look at the slot while they count as views of it; others were told of the place
-//! with a task that they execute, or as borrowers that asked for the value. So a value stays while one of
-//! these may be left, and while a view of it is. Who has a reference and never asked keeps nothing in memory:
-//! values inside others, references in lists that tasks and actors hold, items that nobody has read. Nor do
-//! tasks that wait for their turn: they are told the place when they are sent.
+//! A block may go when no process can be reading it and every later reader will ask for its place first.
+//! Threads of this process count as views while they look at the slot. Other processes learn the place with a
+//! task that they execute, or as borrowers that asked for the value. So a value stays while such a process or
+//! a view may be left. A reference alone, whose holder never asked, keeps nothing in memory: values inside
+//! others, lists that tasks and actors hold, unread items. Nor do tasks that wait for their turn: they are
+//! sent the place with the push.
 //!
-//! It is the same with what was made at other nodes, which ask, too. There no thread of this process can be
-//! reading. Who is in the middle of a pull from there learns that the value is not there any more, and asks
-//! for it where it is.
+//! The same holds for values made at other nodes, which ask this process, too. No thread of this process can
+//! be reading there. A node in the middle of a pull from there learns that the value is not there any more,
+//! and asks for its new place.
 
 use sooner_wire::message::{FreeAt, FreeBlocks, Location, Outcome, Place, Relinquishing, Remote};
 use sooner_wire::{NodeId, ObjectId};
@@ -21,8 +21,8 @@ use crate::table::Map;
 use crate::worker::action::{Actions, Peer, send};
 
 impl Ownership {
-    /// The objects in those of these blocks that may be given up, as far as this table can say; the others
-    /// are in use.
+    /// The objects in those of `blocks` that may be given up, as far as this table knows; the others are in
+    /// use.
     #[must_use]
     pub fn movable(&self, blocks: &[Relinquishing]) -> Vec<(Relinquishing, ObjectId)> {
         let mut copies: Map<Place, ObjectId> = Map::default();
@@ -54,8 +54,8 @@ impl Ownership {
             && !self.is_pulled(object)
     }
 
-    /// The same for blocks of another node: first those that were given up before, of which that node has not
-    /// heard.
+    /// Like [`Self::movable`], for blocks of another node. First: the blocks that were given up before, of
+    /// which that node has not learned.
     #[must_use]
     pub fn movable_at(
         &self,
@@ -94,8 +94,7 @@ impl Ownership {
             && !self.is_pulled(object)
     }
 
-    /// Gives the block of a [`Self::movable_at`] object at another node up. Its copy here, if there is one,
-    /// stays.
+    /// Gives up the block of a [`Self::movable_at`] object at another node. A copy here stays.
     pub fn give_up_at(
         &mut self,
         node: NodeId,
@@ -123,8 +122,8 @@ impl Ownership {
         true
     }
 
-    /// The block of an object that was given up is free at once, and nothing is written: its task makes the
-    /// value again when somebody finds that it is not at its new place, where it never is.
+    /// Frees the given-up block of an object at once, without writing the value. The value is never at its
+    /// new place: a reader that finds out has its task make the value again.
     pub fn drop_value(&mut self, object: ObjectId, node: NodeId, block: Relinquishing, out: &mut Actions) {
         mark!("a value went because its task can make it again");
         if let Some(record) = self.records.get_mut(&object) {
@@ -133,7 +132,7 @@ impl Ownership {
         send(out, Peer::Node, FreeAt { node, offsets: vec![block.offset] });
     }
 
-    /// Whether somebody who may have been told where a value of ours is may still have to do with it.
+    /// Whether a process that may have been told the place of an owned value may still use the object.
     #[must_use]
     pub fn is_told(&self, object: ObjectId) -> bool {
         self.records.get(&object).is_some_and(|record| record.is_told)
@@ -145,7 +144,7 @@ impl Ownership {
         self.records.get(&object).is_some_and(Record::is_borrowed)
     }
 
-    /// An object of ours to which other processes have references: the known one, if that is so.
+    /// An owned object that other processes borrow: `known`, if it still is one.
     #[must_use]
     pub fn borrowed_one(&self, known: Option<ObjectId>) -> Option<ObjectId> {
         let is_ours = |record: &Record| matches!(&record.origin, Origin::Owned(by) if !by.is_empty());
@@ -159,7 +158,7 @@ impl Ownership {
         self.records.get(&object).map_or(0, Record::uses)
     }
 
-    /// The latest that is known of an object.
+    /// The latest outcome known of an object.
     #[must_use]
     pub fn outcome(&self, object: ObjectId) -> Option<Outcome> {
         self.records.get(&object)?.slot.outcome().map(std::borrow::Cow::into_owned)
@@ -172,7 +171,7 @@ impl Ownership {
         matches!(outcome.as_deref(), Some(Outcome::Inline(_)))
     }
 
-    /// Bytes of those of these values that are in memory, here or at another node.
+    /// Bytes of those of `objects` whose values are in memory, here or at another node.
     #[must_use]
     pub fn bytes_in_memory(&self, objects: &[ObjectId]) -> u64 {
         let outcomes = objects.iter().filter_map(|object| self.records.get(object)?.slot.outcome());
@@ -193,7 +192,7 @@ impl Ownership {
             Some(spilled) => Remote { node, location: at.on_disk(spilled) },
             None => match self.remotes.source_of(object) {
                 Some(from) => from,
-                // It was lost where it came from: this copy is all there is.
+                // The value was lost at its source: this copy is all there is.
                 None => return false,
             },
         };
@@ -226,7 +225,7 @@ impl Record {
     }
 }
 
-/// The value of a record is at a new place, of which nobody has been told.
+/// Records that the value is at a new place, which no process has been told.
 fn note_moved(record: Option<&mut Record>) {
     let Some(record) = record else { return };
     if !record.is_told && record.is_borrowed() {

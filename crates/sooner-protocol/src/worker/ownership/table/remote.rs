@@ -1,13 +1,13 @@
 //! Values in the memory of other nodes, and copies of them that were pulled here
 //! (`docs/adr/0023-remote-values.md`).
 //!
-//! A record whose slot says `Remote` has its outcome: dependents run, references go on. Who needs the bytes
-//! has them brought; the copy is the slot's next version. A copy is held by the process that pulled it, until
-//! its record goes. It is lent on by its owner alone, whose record outlives every borrower's; any other
-//! process names the place it pulled from, and the receiver pulls for itself. So nobody reads a copy that
-//! nobody answers for.
+//! A record whose slot says `Remote` has its outcome: dependents run, and references are passed on. A process
+//! that needs the bytes has them brought; its slot then names the copy. A copy is held by the process that
+//! pulled it, until its record goes. Only the owner lends a copy on, because its record outlives every
+//! borrower's. Any other process names the place it pulled from, and the receiver pulls for itself. So no
+//! process reads a copy that no process answers for.
 //!
-//! The block that the value was made in is held by the owner, at its node, from afar: [`FreeAt`] gives it
+//! The block in which the value was made is held by the owner, at its node, from afar: [`FreeAt`] gives it
 //! back.
 //!
 //! All of it is empty as long as there is one node.
@@ -25,71 +25,72 @@ use crate::worker::action::{Action, Actions, Peer, send};
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Remotes {
-    /// Copies that are the latest version of their records.
+    /// Copies that the slots of their records name.
     copies: Map<ObjectId, Copy>,
-    /// What the node was asked for and has not answered: one question per object, also if its record goes
+    /// Pulls that the node was asked for and has not answered: one per object, even if its record goes
     /// meanwhile.
     pulling: Map<ObjectId, Remote>,
-    /// Why the last pull failed, for those who waited.
+    /// Why the last pull failed, for those that waited.
     failed: Map<ObjectId, Failure>,
-    /// Where values of ours are whose copies here were lost.
+    /// Where the owned values are whose copies here were lost.
     primaries: Map<ObjectId, Remote>,
-    /// Values of ours that are brought here because their nodes leave.
+    /// Owned values that are brought here because their nodes leave.
     handed: Map<ObjectId, Remote>,
-    /// Blocks of other nodes whose contents are lost, until they are given back, or nobody is left who would
-    /// say what was in them. What was in them is ours.
+    /// Lost blocks of other nodes that held values of this process: until they are given back, or no process
+    /// is left that would name their contents.
     lost: Set<(NodeId, Place)>,
-    /// Nodes that are gone, with all that was there. As many as there were in this process's life.
+    /// Dead nodes. As many as died in this process's life.
     gone: Set<NodeId>,
-    /// Where borrowed values are not, until their records go: so long their owners use those blocks for
-    /// nothing else.
+    /// Where borrowed values are known not to be, until their records go: that long their owners do not reuse
+    /// those blocks.
     missing: Map<ObjectId, Remote>,
 }
 
 #[derive(Debug)]
 struct Copy {
     at: Location,
-    /// Where it was pulled from, unless that was lost.
+    /// The place it was pulled from, unless that was lost.
     from: Option<Remote>,
-    /// That place is given back as soon as nobody reads it there; who is elsewhere shall read the copy.
+    /// Whether `from` is given back as soon as no process reads there; processes elsewhere are sent to the
+    /// copy.
     replaces: bool,
 }
 
 impl Remotes {
-    /// The copies here, and where each lies.
+    /// The copies here, and their places.
     pub(super) fn copies(&self) -> impl Iterator<Item = (ObjectId, Location)> {
         self.copies.iter().map(|(object, copy)| (*object, copy.at))
     }
 
-    /// Whether what can be read here is a copy.
+    /// Whether what this process reads here is a copy.
     pub(super) fn has_copy(&self, object: ObjectId) -> bool {
         !self.copies.is_empty() && self.copies.contains_key(&object)
     }
 
-    /// Where the copy here was pulled from, unless that was lost.
+    /// The place that the copy here was pulled from, unless that was lost.
     pub(super) fn source_of(&self, object: ObjectId) -> Option<Remote> {
         self.copies.get(&object).and_then(|copy| copy.from)
     }
 
-    /// Where the copy here was pulled from has another place now.
+    /// The value that the copy here was pulled from has a new place.
     pub(super) fn move_source(&mut self, object: ObjectId, to: Remote) {
         if let Some(copy) = self.copies.get_mut(&object) {
             copy.from = Some(to);
         }
     }
 
-    /// Whether the value is to be here and nowhere else, as soon as that can be.
+    /// Whether the value is to be on this node only, as soon as that is possible.
     pub(super) fn is_leaving(&self, object: ObjectId) -> bool {
         let replaces = self.copies.get(&object).is_some_and(|copy| copy.replaces);
         replaces || self.handed.contains_key(&object)
     }
 
-    /// Whether it is being brought here.
+    /// Whether the value is being brought here.
     pub(super) fn is_pulling(&self, object: ObjectId) -> bool {
         !self.pulling.is_empty() && self.pulling.contains_key(&object)
     }
 
-    /// The copy here is none any more.
+    /// The copy here is no copy any more.
     pub(super) fn forget_copy(&mut self, object: ObjectId) {
         self.copies.swap_remove(&object);
     }
@@ -100,9 +101,9 @@ impl Remotes {
 pub enum Brought {
     /// The value can be read here.
     Here,
-    /// It was lost where it was.
+    /// The value was not at its place, and is lost.
     Lost,
-    /// Nobody wants it any more, or it was asked for anew.
+    /// The value is not wanted any more, or was asked for anew.
     Nothing,
 }
 
@@ -115,7 +116,8 @@ impl Ownership {
         source.is_some_and(|source| source.location.place().is_disk()) || is_without()
     }
 
-    /// The nodes that have the value of an object, as far as this process knows: where it was made first.
+    /// The nodes that have the value of an object, as far as this process knows; the node that made it is
+    /// first.
     #[must_use]
     pub fn nodes_with(&self, object: ObjectId) -> Vec<NodeId> {
         let source = self.remotes.source_of(object).map(|source| source.node);
@@ -151,7 +153,7 @@ impl Ownership {
         true
     }
 
-    /// The node has a copy of an object, and this process holds it.
+    /// The node has pulled a copy of an object, and this process holds it.
     pub fn on_copy(&mut self, object: ObjectId, at: Location, out: &mut Actions) -> Brought {
         self.remotes.pulling.swap_remove(&object);
         if let Some(record) = self.records.get_mut(&object)
@@ -176,7 +178,7 @@ impl Ownership {
     /// A value that was elsewhere can be read here from now on.
     pub fn note_here(&mut self, object: ObjectId, at: Location, out: &mut Actions) {
         let Some(record) = self.records.get_mut(&object) else { return };
-        // Who finds it elsewhere again, later, has it brought again.
+        // A reader that finds the value elsewhere again, later, has it brought again.
         record.slot.set_elsewhere();
         record.slot.supersede(&Outcome::Stored(at));
         if record.waiting.as_ref().is_some_and(|waiting| waiting.watched) {
@@ -185,17 +187,17 @@ impl Ownership {
         }
     }
 
-    /// Whether the latest that is known of an object is that it is elsewhere.
+    /// Whether the latest known place of an object is at another node, or on disk.
     #[must_use]
     pub fn is_elsewhere(&self, object: ObjectId) -> bool {
         let outcome = self.records.get(&object).and_then(|record| record.slot.outcome());
         matches!(outcome.as_deref(), Some(Outcome::Remote(_)))
     }
 
-    /// A value was not where this process, or another one that asked before it, believed it to be. It is
-    /// lost, unless something else is known of it by now; then that is brought for those who still wait.
-    /// `tried`: where it is not for certain. If nothing is certain, its owner is asked, and may name the same
-    /// place again.
+    /// A value was not where this process, or one that asked before it, believed it to be. If no newer place
+    /// is known, the value is lost; else it is brought from there for those that still wait. `tried`: where
+    /// it certainly is not. `None`: nothing is certain; the owner is asked, and may name the same place
+    /// again.
     pub fn on_not_there(
         &mut self,
         object: ObjectId,
@@ -229,7 +231,7 @@ impl Ownership {
         Brought::Nothing
     }
 
-    /// A value cannot be brought here. It stays where it is; those who wait learn why.
+    /// A value cannot be brought here. It stays at its place; those that wait learn why.
     pub fn on_pull_failed(&mut self, object: ObjectId, failure: &Failure, out: &mut Actions) {
         self.remotes.pulling.swap_remove(&object);
         self.end_hand_over(object, out);
@@ -252,16 +254,16 @@ impl Ownership {
         self.remotes.failed.get(&object)
     }
 
-    /// Tells a process that is handed an object what [`Self::outcome_for`] says: as long as it may have to do
-    /// with the object, it may read the value there.
+    /// Like [`Self::outcome_for`], and records that a process was told the place: as long as that process may
+    /// use the object, it may read the value there.
     pub fn tell(&mut self, object: ObjectId, to: Option<WorkerId>) -> Option<Outcome> {
         self.records.get_mut(&object)?.is_told |= !bug!(ToldAndForgotten);
         self.outcome_for(object, to)
     }
 
-    /// What to tell a process that is handed an object. `None`: whoever will execute an actor's constructor.
-    /// A value that leaves the node that it was made at is still read there by those who are there: with a
-    /// second copy for them a node without room would wait for itself.
+    /// What to tell a process that is handed an object. `None`: the process that will execute an actor's
+    /// constructor. A value that leaves its node is still read there by that node's processes: with a second
+    /// copy for them, a node without room would wait for itself.
     pub fn outcome_for(&self, object: ObjectId, to: Option<WorkerId>) -> Option<Outcome> {
         let outcome = self.records.get(&object)?.slot.outcome()?;
         if self.remotes.copies.is_empty() {
@@ -275,8 +277,8 @@ impl Ownership {
             Some(from) if object.owner() != self.me || !is_here => Some(Outcome::Remote(Box::new(from))),
             Some(_) => Some(outcome.into_owned()),
             None => match copy.filter(|_| object.owner() != self.me) {
-                // It was lost where it came from, and only an owner answers for who reads its block. So this
-                // node is asked for the copy.
+                // The value was lost where the copy came from, and only an owner answers for the readers of
+                // its block. So the receiver asks this node for the copy.
                 Some(Copy { at, .. }) => {
                     mark!("a copy was lent whose value was lost where it came from");
                     Some(Outcome::Remote(Box::new(Remote { node: self.me.node(), location: *at })))
@@ -286,10 +288,10 @@ impl Ownership {
         }
     }
 
-    /// The contents of blocks of another node are lost, which this process holds there, or held when that was
-    /// said. Gives the objects that were there, which have no value now; those with a copy here have that
-    /// one. It says nothing of borrowed values: one that is said to be there came after this process gave the
-    /// block back, or its node knows that it is not there.
+    /// Blocks of another node lost their contents, which this process holds there, or held when that was
+    /// reported. Gives the objects that were there and have no value now; those with a copy here keep that
+    /// one. Borrowed values are left alone: one reported there came after this process gave the block back,
+    /// or its node knows that it is not there.
     pub fn on_lost_at(&mut self, node: NodeId, places: &[Place], out: &mut Actions) -> Vec<ObjectId> {
         self.remotes.lost.extend(places.iter().map(|place| (node, *place)));
         let me = self.me;
@@ -299,23 +301,23 @@ impl Ownership {
         self.lose_places(is_hit, out)
     }
 
-    /// Blocks of another node turned out not to be held by this process: whoever was to say what is in them
-    /// is gone, and what it said has been read. That their contents were lost says nothing of what will be
-    /// there.
+    /// This process turned out not to hold these blocks of another node: the process that was to name their
+    /// contents is dead, and its messages have been read. That the old contents were lost says nothing about
+    /// the next.
     pub fn forget_lost_at(&mut self, node: NodeId, places: &[Place]) {
         for place in places {
             self.remotes.lost.swap_remove(&(node, *place));
         }
     }
 
-    /// A node is gone, and all that was there. Gives the objects that have no value now, as above.
+    /// A node is dead, with all that was there. Gives the objects that have no value now, as above.
     pub fn on_node_gone(&mut self, node: NodeId, out: &mut Actions) -> Vec<ObjectId> {
         self.remotes.gone.insert(node);
         self.lose_places(|_, remote| remote.node == node, out)
     }
 
-    /// Another process was told that a value is there, and it is not. Gives the object if nothing else is
-    /// known of it: whoever asked with what was known before has its answer.
+    /// Another process did not find a value at `place`. Gives the object if that is the latest place known: a
+    /// process that asked with older knowledge has its answer already.
     pub fn on_missing(&mut self, object: ObjectId, place: &Remote, out: &mut Actions) -> Vec<ObjectId> {
         let latest = self.records.get(&object).and_then(|record| record.slot.outcome());
         let is_latest = matches!(latest.as_deref(), Some(Outcome::Remote(remote)) if **remote == *place);
@@ -326,7 +328,7 @@ impl Ownership {
         if object.owner() == self.me {
             return self.on_lost_at(place.node, &[place.location.place()], out);
         }
-        // What is known of it may be old, and another value in that block by now.
+        // This process's knowledge may be old, and another value in that block by now.
         self.lose_places(|lost, remote| lost == object && remote == place, out)
     }
 
@@ -361,7 +363,7 @@ impl Ownership {
         hit
     }
 
-    /// Where the block is that a value of ours was made in, or the copy that has taken its place.
+    /// Where the block is in which an owned value was made, or the copy that has taken its place.
     pub(super) fn place_of(&self, object: ObjectId) -> Option<Remote> {
         let record = self.records.get(&object).filter(|record| {
             matches!(record.origin, Origin::Owned(_)) && record.value == ValueState::Regular
@@ -376,9 +378,9 @@ impl Ownership {
         }
     }
 
-    /// A node leaves, or has no room: what lies in these blocks of it is brought here, if it is ours. A copy
-    /// that is here already is the value from now on. The node is told as soon as it need not wait for a
-    /// block any more, and asks again about those that it did not get back.
+    /// A node leaves, or has no room: owned values in these blocks of it are brought here. A copy that is
+    /// here already becomes the value. The node learns of each block as soon as it need not wait for it, and
+    /// asks again about those that it did not get back.
     pub fn on_hand_over(&mut self, node: NodeId, mut places: Vec<Place>, out: &mut Actions) {
         let hit: Set<Place> = places.iter().copied().collect();
         let is_hit = |remote: &Remote| remote.node == node && hit.contains(&remote.location.place());
@@ -407,8 +409,8 @@ impl Ownership {
         }
     }
 
-    /// The copy of a value of ours is the value from now on. Where it was pulled from is given back if nobody
-    /// but this process can have it. Otherwise that goes with the value, or when the node asks again.
+    /// Makes the copy of an owned value the value. The block it was pulled from is given back if only this
+    /// process can use it; otherwise with the value, or when the node asks again.
     fn keep_copy_only(&mut self, object: ObjectId, out: &mut Actions) {
         let Some(copy) = self.remotes.copies.get_mut(&object) else { return };
         copy.replaces = true;
@@ -427,7 +429,7 @@ impl Ownership {
         }
     }
 
-    /// The node that leaves need not wait for a value any more, if it does.
+    /// Tells the leaving node, if it waits for this value, that it need not any more. True if it waited.
     fn end_hand_over(&mut self, object: ObjectId, out: &mut Actions) -> bool {
         if self.remotes.handed.is_empty() {
             return false;
@@ -437,9 +439,9 @@ impl Ownership {
         true
     }
 
-    /// Whether a value of ours is, or was, in this block of another node, and has not been given back. A
-    /// borrowed one that was said to be there may be there no more, and the block in use for one of ours that
-    /// never came.
+    /// Whether an owned value is, or was, in this block of another node, and the block has not been given
+    /// back. Borrowed values do not count: one reported there may have left, and the block be in use for an
+    /// owned value that never came.
     #[must_use]
     pub fn knows_block_at(&self, node: NodeId, place: Place) -> bool {
         let me = self.me;
@@ -454,19 +456,19 @@ impl Ownership {
             || self.records.iter().any(|(object, record)| is_ours(object) && is_latest(record))
     }
 
-    /// Whether an object is not at a place of another node any more. Blocks that were lost say so of values
-    /// of ours alone: only those were in them.
+    /// Whether an object is no longer at a place of another node. A lost block says so of owned values only:
+    /// only those were in it.
     pub(super) fn is_lost_at(&self, object: ObjectId, remote: &Remote) -> bool {
         let is_in_lost = || self.remotes.lost.contains(&(remote.node, remote.location.place()));
         (object.owner() == self.me && is_in_lost()) || self.remotes.gone.contains(&remote.node)
     }
 
-    /// A borrowed value is not where this process was told.
+    /// Records that a borrowed value is not where this process was told.
     pub(super) fn note_missing(&mut self, object: ObjectId, place: Remote) {
         self.remotes.missing.insert(object, place);
     }
 
-    /// Where a borrowed value is not, for the question to its owner.
+    /// The place where a borrowed value is not, to send with the question to its owner.
     pub(super) fn missing_at(&self, object: ObjectId) -> Option<Remote> {
         if self.remotes.missing.is_empty() { None } else { self.remotes.missing.get(&object).copied() }
     }
@@ -484,7 +486,7 @@ impl Ownership {
         matches!(outcome, Outcome::Remote(_)) && outcome.place_elsewhere() == self.missing_at(object)
     }
 
-    /// A copy in this node's memory was lost, or is to go: it is no copy from now on. Gives where it lay.
+    /// The copy here was lost, or is to go: forgets it. Gives its place.
     pub(super) fn take_copy(&mut self, object: ObjectId) -> Option<Location> {
         if self.remotes.copies.is_empty() {
             return None;
@@ -496,7 +498,8 @@ impl Ownership {
         Some(at)
     }
 
-    /// Only the copy of a value of ours was lost: where the value still is, and the references inside it.
+    /// For an owned value of which only the copy was lost: where the value still is, and the references in
+    /// it.
     pub fn take_primary(&mut self, object: ObjectId) -> Option<(Remote, Vec<ObjectId>)> {
         let primary = self.remotes.primaries.swap_remove(&object)?;
         let contained = self.stale.get(&object).map_or(Vec::new(), |stale| stale.contained.clone());
@@ -506,7 +509,7 @@ impl Ownership {
         Some((primary, contained))
     }
 
-    /// Lets go of a value: of its block here, or of what there is of it elsewhere and here.
+    /// Frees a value: its block here, or its copy here and its block at another node.
     pub(super) fn free_value(
         &mut self,
         object: ObjectId,
@@ -525,7 +528,7 @@ impl Ownership {
         }
     }
 
-    /// Lets go of the copy of an object, if there is one, and of what it was pulled from.
+    /// Frees the copy of an object, if there is one, and the block that it was pulled from.
     pub(super) fn free_copy(&mut self, object: ObjectId, out: &mut Actions) -> bool {
         let Some(at) = self.take_copy(object) else { return false };
         send(out, Peer::Node, FreeBlocks { offsets: vec![at.offset] });
@@ -533,7 +536,7 @@ impl Ownership {
         true
     }
 
-    /// Lets go of where a value of ours was pulled from.
+    /// Frees the block that an owned value was pulled from.
     pub(super) fn free_primary(&mut self, object: ObjectId, out: &mut Actions) {
         if self.remotes.primaries.is_empty() {
             return;
@@ -543,7 +546,7 @@ impl Ownership {
         }
     }
 
-    /// A block of another node is not needed any more. Only the owner holds it.
+    /// A block of another node is not needed any more. Does nothing for a borrower: only the owner holds it.
     pub(super) fn free_remote(&mut self, object: ObjectId, remote: &Remote, out: &mut Actions) {
         if object.owner() == self.me {
             self.remotes.lost.swap_remove(&(remote.node, remote.location.place()));
@@ -553,9 +556,9 @@ impl Ownership {
         }
     }
 
-    /// The owner of a borrowed value is gone before it was brought here: the value goes with it. False if it
-    /// stays. What is on the disk of this node may be kept there for processes to come, and who is one of
-    /// them has its answer from the node.
+    /// The owner of a borrowed value died before the value was brought here: the value is lost. False if it
+    /// stays. A value on this node's disk stays: it may be kept there for later processes, which get their
+    /// answer from the node.
     pub(super) fn lose_with_owner(&mut self, object: ObjectId) -> bool {
         let here = self.me.node();
         let Some(record) = self.records.get_mut(&object) else { return false };
@@ -568,14 +571,14 @@ impl Ownership {
             record.slot.lose();
             let contained = std::mem::take(&mut record.contained);
             if !contained.is_empty() {
-                // They came with the value, and are let go with its record.
+                // They came with the value, and are dropped with its record.
                 self.stale.entry(object).or_default().contained.extend(contained);
             }
         }
         goes
     }
 
-    /// Nothing is remembered of an object whose record goes, but an open question.
+    /// Forgets an object whose record goes, but not an open pull.
     pub(super) fn forget_remote(&mut self, object: ObjectId) {
         if !self.remotes.failed.is_empty() {
             self.remotes.failed.swap_remove(&object);
@@ -588,7 +591,7 @@ impl Ownership {
         }
     }
 
-    /// Copies here, and questions to the node that are open; for tests.
+    /// Copies here, and pulls that the node has not answered; for tests.
     #[must_use]
     pub fn copies(&self) -> (usize, usize) {
         (self.remotes.copies.len(), self.remotes.pulling.len())

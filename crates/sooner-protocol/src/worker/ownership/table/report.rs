@@ -1,4 +1,4 @@
-//! What the ownership table tells about its objects.
+//! What the ownership table reports about its objects.
 
 use sooner_wire::message::Outcome;
 use sooner_wire::message::state::{ObjectDetail, ObjectRow};
@@ -10,13 +10,13 @@ use super::{Origin, Ownership, Record};
 const INNER_MAX: usize = 8;
 
 impl Ownership {
-    /// The first so many objects.
+    /// Rows of the first `most` objects.
     #[must_use]
     pub fn report(&self, most: usize) -> Vec<ObjectRow> {
         self.objects().take(most).map(|(object, record)| self.row(object, record)).collect()
     }
 
-    /// Keeps an object for the rest of the session: nobody can know who holds the pickle of its reference.
+    /// Keeps an object for the rest of the session: a pickled reference to it may be anywhere.
     pub fn pin(&mut self, object: ObjectId) {
         self.add_use(object);
         *self.pins.entry(object).or_default() += 1;
@@ -28,7 +28,7 @@ impl Ownership {
         self.pins.get(&object).copied().unwrap_or_default()
     }
 
-    /// Notes where an object in the table was made.
+    /// Records where an object in the table was made.
     pub fn set_site(&mut self, object: ObjectId, site: Name) {
         if self.records.contains_key(&object) {
             self.sites.insert(object, site);
@@ -80,7 +80,7 @@ impl Ownership {
         }
     }
 
-    /// Objects whose values contain references, and these.
+    /// Objects whose values contain references, and those references.
     pub(crate) fn containing(&self) -> impl Iterator<Item = (ObjectId, &[ObjectId])> {
         let containing = self.objects().filter(|(_, record)| !record.contained.is_empty());
         containing.map(|(object, record)| (object, &*record.contained))

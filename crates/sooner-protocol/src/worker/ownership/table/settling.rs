@@ -1,4 +1,4 @@
-//! What the death of a process means for counts, and who takes over what it owned
+//! What the death of a process means for counts, and which process takes over its blocks
 //! (`docs/adr/0015-settling-a-death.md`).
 
 use sooner_wire::limits::WORKERS_MAX;
@@ -11,20 +11,20 @@ use crate::worker::action::Actions;
 use crate::worker::ownership::Borrowers;
 
 impl Ownership {
-    /// Whether a process is gone, as far as is known here.
+    /// Whether this process knows that a process is dead.
     #[must_use]
     pub fn is_gone(&self, process: WorkerId) -> bool {
         self.gone.contains(&process)
     }
 
-    /// Notes that a process is gone. False if that is known.
+    /// Records that a process is dead. False if that was known.
     pub(super) fn note_gone(&mut self, process: WorkerId) -> bool {
         let is_news = self.gone.insert(process);
         self.watched.swap_remove(&process);
         if self.gone.len() > WORKERS_MAX
             && let Some(forgotten) = self.gone.shift_remove_index(0)
         {
-            // Owners have forgotten it, too, and would wait for news of it.
+            // Owners have forgotten this death, too, and would wait for it to be settled.
             self.said_of.retain(|_, givers| {
                 givers.retain(|(giver, _)| *giver != forgotten);
                 !givers.is_empty()
@@ -33,8 +33,8 @@ impl Ownership {
         is_news
     }
 
-    /// What this process holds of a dead one: references that it was handed by it, and those in `lent`, which
-    /// a task of the dead one uses here. They count as this process's own from now on.
+    /// What this process holds from the dead `giver`: references that `giver` handed to it, and those in
+    /// `lent`, which a task of `giver` uses here. From now on they count as this process's own.
     pub fn held_from(&mut self, giver: WorkerId, lent: &[ObjectId]) -> Vec<Held> {
         let mut held: Vec<Held> = Vec::new();
         let me = self.me;
@@ -73,8 +73,8 @@ impl Ownership {
         held
     }
 
-    /// A process of another node may be held for gone because it could not be reached, and end later: what
-    /// was said of it then was heard by nobody, and is said again.
+    /// A process of another node may be taken for dead because it could not be reached, and end later. What
+    /// was reported of it the first time reached no owner, and is reported again.
     fn repeat_held(&mut self, giver: WorkerId, mut held: Vec<Held>) -> Vec<Held> {
         if let Some(earlier) = self.said.swap_remove(&giver) {
             held.extend(earlier);
@@ -85,7 +85,7 @@ impl Ownership {
         held
     }
 
-    /// Everybody has been heard on processes that are gone.
+    /// The deaths of processes are settled: all others have reported what they hold from them.
     pub fn on_settled(&mut self, settled: &Settled, out: &mut Actions) {
         for held in &settled.held {
             if held.of.is_some_and(|of| self.is_settled(of)) {
@@ -116,8 +116,8 @@ impl Ownership {
         }
     }
 
-    /// Which of these blocks are read here, whose owners are gone: a view of the value is a handle. They are
-    /// held by this process from now on: given up when their records go.
+    /// Which of these blocks of dead owners this process reads (a view of the value is a handle). It holds
+    /// them from now on, and gives them up with their records.
     pub fn inherit(&mut self, places: &[Place]) -> Vec<Place> {
         self.orphans = places.iter().copied().collect();
         let mut read: Vec<Place> =
@@ -125,8 +125,8 @@ impl Ownership {
         self.borrowed_from.retain(|_, objects| {
             objects.retain(|object| {
                 let Some(record) = self.records.get_mut(object) else { return false };
-                // Who reads where the value was before it was lost has a view of it, or is a task that is
-                // about to. Otherwise the value may have left that block long ago, and another one may be
+                // A reader of the place where the value was before its loss has a view of it, or is a task
+                // about to read. Otherwise the value may have left that block long ago, and another one be
                 // there.
                 let is_read = record.slot.views() > 0 || record.uses() > 0;
                 for location in
@@ -159,7 +159,7 @@ impl Ownership {
         read
     }
 
-    /// A value at this place was lent to this process: counted if its owner is gone.
+    /// Counts a value lent to this process if its block is one of a dead owner.
     #[inline]
     pub fn meet_block(&mut self, place: Place) {
         self.orphans_met += u64::from(self.is_orphan(place));
@@ -171,7 +171,7 @@ impl Ownership {
         self.orphans_met
     }
 
-    /// Whether the node asked who reads a block, because its owner is gone.
+    /// Whether the node asked which processes read a block, because its owner is dead.
     #[inline]
     #[must_use]
     pub fn is_orphan(&self, place: Place) -> bool {

@@ -1,4 +1,4 @@
-//! Waiting for outcomes: tasks of ours, the shell's threads, and borrowers.
+//! Waiting for outcomes: tasks of this process, the shell's threads, and borrowers.
 
 use sooner_wire::message::{Fetch, Outcome, Priority, Value};
 use sooner_wire::{ObjectId, WorkerId};
@@ -23,7 +23,7 @@ impl Ownership {
         }
     }
 
-    /// The shell wants to hear when the outcome is there and can be read here; false if it can already.
+    /// The shell wants to learn when the outcome is there and readable here; false if it already is.
     pub fn watch(&mut self, object: ObjectId, out: &mut Actions) -> bool {
         let Some(record) = self.records.get_mut(&object) else { return false };
         if record.slot.is_readable() {
@@ -36,7 +36,7 @@ impl Ownership {
         true
     }
 
-    /// A task of ours depends on the object; false if its outcome is there already.
+    /// Lets a task of this process wait for the object; false if its outcome is there already.
     pub fn depend(&mut self, object: ObjectId, task: u64, out: &mut Actions) -> bool {
         let Some(record) = self.records.get_mut(&object) else { return false };
         if record.slot.has_outcome() {
@@ -47,8 +47,8 @@ impl Ownership {
         true
     }
 
-    /// A borrower asks for the value. False if it has let go of it since, and nobody else has it: then a lost
-    /// value need not come again.
+    /// A borrower asks for the value. False if it has dropped its reference since and no process has one
+    /// left: then a lost value need not come again.
     pub fn on_fetch(&mut self, object: ObjectId, from: WorkerId, out: &mut Actions) -> bool {
         self.meet(object);
         let record = &mut self.records[&object];
@@ -64,7 +64,7 @@ impl Ownership {
         }
         if !bug!(FetcherForgotten) {
             let fetchers = &mut record.waiting.get_or_insert_default().fetchers;
-            // One that dropped its references since may ask again, any number of times.
+            // A borrower that dropped its references since may ask again, any number of times.
             if !fetchers.contains(&from) {
                 fetchers.push(from);
             }
