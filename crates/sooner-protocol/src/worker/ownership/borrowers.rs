@@ -1,15 +1,15 @@
 //! Which processes borrow an object of this process, and which process registered each.
 //!
-//! Each registration remembers who made it (the *giver*). If the giver dies, its message to this process or
-//! to the borrower may be lost, and the borrower returns per giver what it received. So the count is
-//! provisional until the giver's death is settled.
+//! Each registration remembers who made it (the *giver*). If the giver dies, its message to us or to the
+//! borrower may be lost, and the borrower returns per giver what it received: the count is provisional until
+//! that death is settled.
 //!
 //! Registrations and returns may arrive in any order: a count may be negative for a moment, while the giver
 //! is still a borrower itself.
 //!
-//! A borrower may report that it holds references from a dead process, and return them before that death is
-//! settled here. Such returns are set aside until then: counted at once, they would cancel references that
-//! the borrower received since.
+//! References that a borrower reported to hold from a dead process may be returned before that death is
+//! settled here. Such returns are set aside until then: counted at once, they would cancel what the borrower
+//! received since.
 
 use sooner_wire::WorkerId;
 
@@ -29,7 +29,7 @@ struct Borrow {
 pub enum Return {
     /// None: the return was under way while the death of the giver was settled.
     Nothing,
-    /// The references that the borrower reported to hold from this process, whose death is not settled yet.
+    /// Those that the borrower reported to hold from this process, whose death is not settled yet.
     Later(WorkerId),
     /// Those that this giver made; `None`: those without a giver.
     Now(Option<WorkerId>),
@@ -71,8 +71,8 @@ impl Borrowers {
         count
     }
 
-    /// Sets aside `count` returned references that `who` had reported to hold from the dead `giver`: the
-    /// return counts when that death is settled.
+    /// `who` returns `count` references that it had reported to hold from the dead `giver`: this counts when
+    /// that death is settled.
     pub fn set_aside(&mut self, who: WorkerId, giver: WorkerId, count: i32) {
         self.borrows.push(Borrow { who, giver: Some(giver), count, is_set_aside: true });
     }
@@ -83,9 +83,8 @@ impl Borrowers {
         taken.filter_map(|borrow| Some((borrow.who, borrow.giver?, borrow.count))).collect()
     }
 
-    /// The death of a process is settled, and what others reported to hold from it counts. Removes what it
-    /// borrowed and what it registered, and counts the returns that were set aside. Gives the borrowers that
-    /// made those returns.
+    /// The death of a process is settled: what others reported to hold from it counts, and what it borrowed
+    /// or registered counts no more. Counts the returns that were set aside. Gives their borrowers.
     pub fn end(&mut self, gone: WorkerId) -> Vec<WorkerId> {
         let mut returned = Vec::new();
         let ended = |borrow: &mut Borrow| borrow.who == gone || borrow.giver == Some(gone);

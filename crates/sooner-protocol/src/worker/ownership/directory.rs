@@ -36,7 +36,7 @@ use crate::table::Map;
 /// Pairs of nodes that could not reach each other, per object.
 const APART_MAX: usize = 256;
 
-/// What the directory wants done, to be carried out in order.
+/// What the directory wants done, in order.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ChainAction {
     /// Tell a receiver its sender.
@@ -129,7 +129,7 @@ struct Holding {
     attempts: Option<(TransferAttempt, TransferAttempt)>,
     /// Number of nodes that pull from it.
     receivers: u32,
-    /// Whether any node has: later receivers are sent to a copy that has not served, so that all take turns.
+    /// Whether any has: later receivers are sent to a copy that has not served, so that all take turns.
     has_served: bool,
     /// Its node does not need it: it goes with its last receiver, and gets no new one.
     leaves: bool,
@@ -424,8 +424,8 @@ impl Chains {
         idle.is_some()
     }
 
-    /// Removes a copy. The first node that pulled from it goes on with the removed copy's sender, which had
-    /// at least as much; the others, and all if there was no sender, find new ones.
+    /// Removes a copy. Its first receiver goes on with its sender, which had at least as much; the others,
+    /// and all if it had no sender, find new ones.
     fn remove(&mut self, object: ObjectId, node: NodeId, out: &mut Vec<ChainAction>) {
         let Some(broadcast) = self.objects.get_mut(&object) else { return };
         let Some(removed) = broadcast.copies.shift_remove(&node) else { return };
@@ -562,7 +562,7 @@ impl Broadcast {
     }
 
     fn check(&self, limits: &ChainLimits) {
-        // The node where the value was made is let in even if the table is full.
+        // The node that made the value is let in even if the table is full.
         assert!(self.copies.len() <= limits.nodes_max + 1, "too many nodes");
         let mut receivers: Map<NodeId, u32> = Map::default();
         for (node, copy) in &self.copies {

@@ -39,7 +39,7 @@ impl Holds {
     }
 }
 
-/// One use of an object, in borrowed form: it is copied only for objects that the report is about.
+/// One use of an object; copied only if the report is about that object.
 #[derive(Default)]
 struct Hold<'a> {
     kind: u8,

@@ -1,7 +1,7 @@
 //! Arguments of tasks and calls that were with processes that died. Such a process may have lent them on, so
 //! they stay used until its death is settled (`docs/adr/0015-settling-a-death.md`).
 //!
-//! The uses themselves are in the ownership table; this module only records what they are for.
+//! The uses are in the ownership table; this module records their purpose.
 
 use sooner_wire::{ObjectId, WorkerId};
 
@@ -24,7 +24,7 @@ impl Lent {
         settled.into_iter().flat_map(|(_, objects)| objects)
     }
 
-    /// The dead processes, and what each had.
+    /// What each dead process had.
     pub fn iter(&self) -> impl Iterator<Item = (WorkerId, &[ObjectId])> {
         self.by_process.iter().map(|(gone, objects)| (*gone, &**objects))
     }

@@ -27,7 +27,7 @@ use crate::worker::core::{hex, uses};
 use crate::worker::execution::{Incoming, Met};
 use crate::worker::tasks::{Pending, State};
 
-/// Which other processes learn of a loss from their own nodes. A task that takes a lost value can go back to
+/// Which other processes learn of a loss from their own nodes. A task with a lost argument can go back to
 /// such a caller, which does not push it again unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::worker) enum Told {
@@ -73,8 +73,8 @@ impl WorkerCore {
         self.keep_finished(pending, 0, records, out);
     }
 
-    /// A streaming task of this process ended, well or not. Like [`Self::keep_lineage`] for its items, and
-    /// for its return value if that `is_stored`.
+    /// [`Self::keep_lineage`] for a streaming task that ended, well or not: for its items, and for its return
+    /// value if that `is_stored`.
     pub(in crate::worker) fn keep_generator(
         &mut self,
         pending: &Pending,
@@ -395,7 +395,7 @@ impl WorkerCore {
     }
 }
 
-/// The places where lost values are not, for tasks that were to read them there.
+/// The places where tasks were to read lost values.
 fn missing_of(tasks: &[Incoming], lost: &[ObjectId]) -> Vec<Missing> {
     let dependencies = tasks.iter().flat_map(|incoming| &incoming.push.dependencies);
     let places =
@@ -423,7 +423,7 @@ pub(in crate::worker) fn unrepeatable(pending: &Pending) -> Option<Made> {
     }
 }
 
-/// The failure for results that were there and are lost, from the failure of the repeated execution.
+/// The failure of lost results whose repeated execution failed.
 pub(in crate::worker) fn reconstruction_failure(spec: &TaskSpec, failure: &Failure) -> Failure {
     let says_so = matches!(
         failure.code,

@@ -40,11 +40,11 @@ const FAILED: u8 = 2;
 pub enum Place {
     /// There is no value yet, or it was lost.
     Nowhere,
-    /// In the memory of another node, and not asked for.
+    /// At another node, and not asked for.
     Elsewhere,
-    /// In the memory of another node, and being brought here.
+    /// At another node, and being brought here.
     OnItsWay,
-    /// In the memory of another node, and could not be brought here: the table knows why.
+    /// At another node, and could not be brought here: the table knows why.
     OutOfReach,
     /// It can be read, or has failed.
     Here,
@@ -133,8 +133,8 @@ impl Slot {
         self.latest().outcome()
     }
 
-    /// Runs `look` on the outcome without a copy in the common case: most values never move and are not lost,
-    /// and `get` looks several times.
+    /// Looks at the outcome, usually without a copy: most values never move and are not lost, and `get` looks
+    /// several times.
     #[inline]
     fn look<R>(&self, look: impl FnOnce(Option<&Outcome>) -> R) -> R {
         match self.first.later.get() {
@@ -336,8 +336,8 @@ impl Slot {
         self.views.load(Ordering::Acquire)
     }
 
-    /// Marks the slot with the number of a pass over many slots; false if this pass marked it before. Passes
-    /// follow one another, so two plain accesses do; an atomic exchange costs more than all else here.
+    /// Marks the slot with the number of a pass over many; false if this pass marked it before. Passes follow
+    /// one another, so two plain accesses do; an atomic exchange costs more than all else here.
     #[inline]
     pub fn mark(&self, pass: u32) -> bool {
         let is_new = self.mark.load(Ordering::Relaxed) != pass;

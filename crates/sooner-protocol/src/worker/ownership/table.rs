@@ -1,15 +1,14 @@
 //! The ownership table (Ownership, tables 2 and 3): per object its slot, what keeps it alive, and, for a
-//! borrowed object, how often this process was handed it.
+//! borrowed one, how often it was handed to this process.
 //!
-//! Counting (Ownership, appendix A, as weighted counts). A process that hands a reference to another one
-//! registers the borrower with the owner, on its own ordered connection, before it gives up its own
-//! reference. The owner counts registrations per borrower and giver ([`super::Borrowers`]). The borrower
-//! counts the references it received per giver, and returns exactly that number when it has no more use for
-//! the object.
+//! Counting (Ownership, appendix A, as weighted counts). A process that hands a reference on registers the
+//! receiver with the owner, on its own ordered connection, before it gives up its own reference. The owner
+//! counts registrations per borrower and giver ([`super::Borrowers`]). The borrower counts the references
+//! received per giver, and returns exactly that number when it has no more use for the object.
 //!
-//! A process may die after its message reached the borrower and not the owner, or the other way round. Until
-//! its death is settled, what it borrowed and registered counts. Then what all other processes report to hold
-//! from it counts instead ([`Self::on_settled`](Ownership::on_settled), `docs/adr/0015-settling-a-death.md`).
+//! A process may die after its message reached the borrower and not the owner, or the other way round. What
+//! it borrowed and registered counts until its death is settled; then what all others report to hold from it
+//! counts instead ([`Self::on_settled`](Ownership::on_settled), `docs/adr/0015-settling-a-death.md`).
 //!
 //! Invariants:
 //! - O1: a record is removed only when no handle, no use and no borrower is left and its outcome is known.
@@ -58,16 +57,16 @@ pub enum Origin {
     },
 }
 
-/// Whether a caller registers this process with the owner of an object that was lent to it.
+/// Whether a caller registers this process with the owner of an object lent to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Registration {
     /// No caller was told to.
     Unasked,
-    /// A caller must: this process handed the object on while unregistered, and its message to the owner may
-    /// arrive late.
+    /// A caller must: this process handed the object on unregistered, and its message to the owner needs
+    /// time.
     Due,
-    /// A caller was told that this process holds the object on: it registers us before it gives up what it
-    /// has.
+    /// A caller was told that this process holds the object on: it registers this one before it gives up its
+    /// own.
     Announced,
 }
 
@@ -130,9 +129,9 @@ pub struct Record {
     waiting: Option<Box<Waiting>>,
     /// The handle of an actor: when it goes, the actor goes.
     is_actor: bool,
-    /// Other processes hold the block, too: it goes back to the node instead of being reused here.
+    /// Others hold the block, too: it goes back to the node, and is not reused here.
     is_shared: bool,
-    /// The place of this owned value was told to a process that may still use the object.
+    /// A process that may still use this owned object was told where its value is.
     is_told: bool,
 }
 
@@ -153,18 +152,16 @@ struct Stale {
 pub struct Ownership {
     me: WorkerId,
     records: Map<ObjectId, Record>,
-    /// Per other process, the owned objects that it borrows or registered borrowers of: its death costs only
-    /// those.
+    /// Per other process, objects that it borrows or registered borrowers of: its death costs only those.
     borrowed_by: Map<WorkerId, Set<ObjectId>>,
-    /// How often this process was handed borrowed objects, per giver other than the owner.
+    /// How often borrowed objects were handed to this process, by others than their owners.
     handed: Map<ObjectId, Vec<(WorkerId, u32)>>,
-    /// Per borrowed object, the counts that this process reported to hold from dead givers: part of
-    /// `received`.
+    /// Per borrowed object, the counts reported as held from dead givers: part of `received`.
     said_of: Map<ObjectId, Vec<(WorkerId, u32)>>,
     /// Borrowed objects by owner, to find those of a dead one.
     borrowed_from: Map<WorkerId, Set<ObjectId>>,
-    /// Dead processes, the latest last: a third process may register a dead one for a reference that it was
-    /// handed shortly before its end. As many as a node has at a time; messages are not under way for longer.
+    /// Dead processes, the latest last: a third one may register a dead one for a reference handed to it
+    /// shortly before its end. As many as a node has at a time; messages are not under way for longer.
     gone: Set<WorkerId>,
     /// Those of `gone` whose death is not settled yet.
     unsettled: Set<WorkerId>,
@@ -188,15 +185,15 @@ pub struct Ownership {
     given_blocks: Map<Place, ObjectId>,
     /// Outcomes that turned out to be errors: see [`Self::failures`].
     failures: u64,
-    /// Blocks of dead owners about which the node asked last: does this process read them?
+    /// Blocks of dead owners of which the node asked last whether they are read here.
     orphans: Set<Place>,
     /// How often this process was lent a value in a block of `orphans`, present or earlier.
     orphans_met: u64,
     remotes: Remotes,
-    /// Which nodes pull this process's values, and from which senders.
+    /// Which node pulls this process's values from which.
     directory: Directory,
     promotions: Promotions,
-    /// Actors whose handle's record was removed since [`Self::take_dropped_actors`].
+    /// Actors whose handle's record went since [`Self::take_dropped_actors`].
     dropped_actors: Vec<TaskId>,
 }
 
@@ -287,7 +284,7 @@ impl Ownership {
         let slot = Arc::new(Slot::default());
         slot.register();
         let origin = if object.owner() == self.me {
-            // An own object that is gone: a process kept an id without a reference. Readers get this failure.
+            // Owned here, and gone: a process kept an id without a reference. Readers learn that.
             slot.fill(Outcome::Failed(Box::new(freed_failure(object))));
             Origin::Owned(Borrowers::default())
         } else {
@@ -315,7 +312,7 @@ impl Ownership {
         }
     }
 
-    /// Whether nothing waits for the owned object, or could: lineage that counts it may ask for it again.
+    /// Whether nothing waits for the owned object, or could: lineage that counts it may want it again.
     #[must_use]
     pub fn is_unwanted(&self, object: ObjectId) -> bool {
         self.records.get(&object).is_none_or(|record| {
@@ -337,9 +334,9 @@ impl Ownership {
         })
     }
 
-    /// Frees an owned object although references to it are left: reading it through them is an error in this
-    /// process. Its memory is free at once if no other process can read it and no view of it is left or about
-    /// to be made; else as soon as that is so.
+    /// Frees an owned object although references are left: reading through them is an error in this process.
+    /// Its memory is free at once if no other process can read it and no view is left or about to be made,
+    /// else when that is so.
     pub fn free(&mut self, object: ObjectId, out: &mut Actions) {
         let Some(record) = self.records.get_mut(&object) else { return };
         let is_ours = matches!(&record.origin, Origin::Owned(borrowers) if borrowers.is_empty());
@@ -455,7 +452,7 @@ impl Ownership {
         self.records.get(&object).map(|r| r.contained.to_vec()).unwrap_or_default()
     }
 
-    /// A process is dead: what it owned has no value (fate-sharing, Ownership, section 4.3). What it borrowed
+    /// A process is dead: its objects have no value (fate-sharing, Ownership, section 4.3). What it borrowed
     /// counts until [`Self::on_settled`]. Gives the objects whose waiting tasks must learn of it.
     pub fn on_worker_gone(&mut self, worker: WorkerId) -> Vec<ObjectId> {
         if self.note_gone(worker) {

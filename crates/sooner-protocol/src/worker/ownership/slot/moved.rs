@@ -15,8 +15,8 @@ use sooner_wire::message::{Location, Outcome, Remote};
 pub(super) struct Moved {
     /// Zero: the value never moved. Odd: a write is under way.
     sequence: AtomicU64,
-    /// One more than the number of the node that has the value: another node, or this one if the value is on
-    /// its disk. Zero: this node's memory.
+    /// One more than the number of the node that has the value (this one: on its disk). Zero: this node's
+    /// memory.
     node: AtomicU64,
     offset: AtomicU64,
     length: AtomicU64,

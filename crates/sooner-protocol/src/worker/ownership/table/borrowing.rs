@@ -13,7 +13,7 @@ use crate::worker::ownership::Slot;
 use crate::worker::ownership::borrowers::Return;
 
 impl Ownership {
-    /// This process has a reference for which the owner counts it: the owner or this process registered it.
+    /// Counts a reference for which the owner or this process registered this process.
     pub fn received(&mut self, object: ObjectId) -> Arc<Slot> {
         let slot = self.meet(object);
         if let Some(Record { origin: Origin::Borrowed { received, .. }, .. }) = self.records.get_mut(&object)
@@ -54,7 +54,7 @@ impl Ownership {
     /// Ends one [`Self::begin_loan`].
     pub fn end_loan(&mut self, object: ObjectId, out: &mut Actions) {
         let Some(record) = self.records.get_mut(&object) else { return };
-        // This process may have taken the object over from its dead owner since: then no loans are counted.
+        // An object taken over from its dead owner since then counts no loans.
         if let Origin::Borrowed { loans, .. } = &mut record.origin {
             assert!(*loans > 0, "O5: a loan ends that never began");
             *loans -= 1;
@@ -64,13 +64,12 @@ impl Ownership {
         }
     }
 
-    /// Whether, after a task that was lent a borrowed object, this process goes on holding it by a right that
+    /// Whether this process goes on holding a borrowed object after a task that was lent it, by a right that
     /// no caller knows (`docs/adr/0037-loans-stand-for-themselves.md`).
     ///
     /// Other tasks that were lent it are no such right: each caller keeps the object for its task, and learns
-    /// from that task's reply what is kept then. Nor need this caller be told when another one was: the other
-    /// one registers this process, which returns the object when it has no use for it at all.
-    /// registers this process, which returns the object when it has no use for it at all.
+    /// from that task's reply what is kept then. Nor need this caller be told if another was: that one
+    /// registers this process, which returns the object when it has no use for it.
     #[must_use]
     pub fn is_kept_untold(&self, object: ObjectId, caller: WorkerId) -> bool {
         let Some(record) = self.records.get(&object) else { return false };
@@ -89,13 +88,13 @@ impl Ownership {
         is_kept && !is_told
     }
 
-    /// The reply to a caller says that this process goes on holding what its task was lent: that counts as if
-    /// the caller had handed it over.
+    /// The reply to a caller says that this process goes on holding what its task was lent: as if the caller
+    /// had handed it over.
     pub fn hold_on(&mut self, objects: &[ObjectId], caller: WorkerId) {
         for object in objects {
             self.handed_by(*object, caller);
-            // Not if an actor called itself: its message to the owner is under way, and no caller keeps the
-            // object until it arrives.
+            // Not if an actor called itself: its message to the owner is under way, and nothing keeps the
+            // object until then.
             if caller != self.me
                 && let Some(Record { origin: Origin::Borrowed { registration, .. }, .. }) =
                     self.records.get_mut(object)
@@ -107,7 +106,7 @@ impl Ownership {
 
     /// Whether this process was only lent a reference, handed it on, and told no caller. A process that gave
     /// it back in a result, and registered this one, may have been lent it as well: its message to the owner
-    /// is under way, and no process keeps the object until it arrives.
+    /// is under way, and nothing keeps the object until then.
     #[must_use]
     pub fn must_be_registered(&self, object: ObjectId) -> bool {
         let Some(Record { origin, .. }) = self.records.get(&object) else { return false };
@@ -120,9 +119,9 @@ impl Ownership {
     /// Registers `borrower` for a reference that is being handed to it.
     ///
     /// A process that was only lent the reference gives it up with its reply to the lender. The lender's
-    /// message could then reach the owner before the one about `borrower`. So the reply says that this
-    /// process holds the object on, and the lender registers it. This process returns the reference at once,
-    /// behind its own message to the owner.
+    /// message could then overtake ours about `borrower` to the owner. So the reply says that this process
+    /// holds the object on: the lender registers it, and it returns the reference at once, behind its own
+    /// message.
     pub fn hand_over(&mut self, object: ObjectId, borrower: WorkerId, out: &mut Actions) {
         if let Some(Record { origin: Origin::Borrowed { received: 0, registration, .. }, .. }) =
             self.records.get_mut(&object)
@@ -133,11 +132,10 @@ impl Ownership {
         self.hand_back(object, borrower, out);
     }
 
-    /// Like [`Self::hand_over`], to the lender, with the reply: the lender has a right of its own to the
-    /// reference.
+    /// [`Self::hand_over`] to the lender, with the reply: the lender has a right of its own to the reference.
     pub fn hand_back(&mut self, object: ObjectId, borrower: WorkerId, out: &mut Actions) {
         if object.owner() == self.me && borrower == self.me {
-            // An actor called itself: it needs no registration for an object that it owns.
+            // An actor called itself: the owner needs no registration.
         } else if self.gone.contains(&borrower) {
             // The owner may be younger than the borrower's end, and would never learn that it is dead.
         } else if object.owner() == self.me {
@@ -147,8 +145,7 @@ impl Ownership {
         }
     }
 
-    /// Counts a borrower that registered itself, or that this process or the `giver` of a reference
-    /// registered.
+    /// Counts a borrower, registered by itself, by this process, or by the `giver` of a reference.
     pub fn on_add_borrow(
         &mut self,
         object: ObjectId,
@@ -247,8 +244,8 @@ impl Ownership {
         }
     }
 
-    /// Asks the node, once, to report the end of a borrower of another node. The node learns of such ends
-    /// only for processes it has to do with, and another process may have registered the borrower.
+    /// Asks the node, once, to report the end of a borrower of another node: by itself it learns only of
+    /// processes it has to do with, and another process may have registered the borrower.
     fn watch_borrower(&mut self, borrower: WorkerId, out: &mut Actions) {
         if !self.gone.contains(&borrower) && self.watched.insert(borrower) {
             send(out, Peer::Node, Watch { worker: borrower });

@@ -1,10 +1,9 @@
 //! The copies of this process's values at other nodes, and who pulls them from whom
 //! (`docs/adr/0026-broadcast-chains-at-the-owner.md`).
 //!
-//! [`Chains`] decides; this module applies its decisions to the table. A value has an entry from when the
-//! node of another process asks for it until the value goes. The table says where the value is, and it stays
-//! there as long as the record does. Copies are additional: only nodes that pull from a copy keep it from
-//! going.
+//! [`Chains`] decides; this module applies its decisions to the table. A value has an entry from when another
+//! process's node asks for it until it goes. The value is where the table says, as long as the record stands.
+//! Copies are additional: only nodes that pull from a copy keep it from going.
 //!
 //! Empty as long as there is one node.
 
@@ -16,8 +15,8 @@ use crate::table::Map;
 use crate::worker::action::{Actions, Peer, send};
 use crate::worker::ownership::{Assigned, ChainAction, Chains};
 
-/// How often the same place is named again after all its receivers reported that they cannot pull from it.
-/// Then the value counts as lost.
+/// How often a place is named again after all its receivers reported that they cannot pull from it. Then the
+/// value counts as lost.
 const TRIES: u32 = 2;
 
 /// See the module.
@@ -31,9 +30,8 @@ pub(super) struct Directory {
 }
 
 impl Ownership {
-    /// From now on nodes are not told when values of which they have copies go out of reference (Oakes, table
-    /// 5.1: pinning and unpinning). Nodes ask before they drop such a copy for want of room, as for any
-    /// other.
+    /// From now on nodes are not told when values they have copies of go out of reference (Oakes, table 5.1:
+    /// pinning and unpinning). They ask before such a copy goes for want of room, as for any other.
     pub fn unpin_lazily(&mut self) {
         self.directory.is_lazy = true;
     }
@@ -72,8 +70,8 @@ impl Ownership {
         self.direct(said, out)
     }
 
-    /// If a node wants an owned value that was dropped for want of room, it would not find it: the value
-    /// counts as lost, unless there is a copy of it here.
+    /// A node wants an owned value that was dropped for want of room, and would not find it: the value counts
+    /// as lost, unless there is a copy of it here.
     fn lose_dropped(&mut self, object: ObjectId, out: &mut Actions) -> Vec<ObjectId> {
         if self.records.get(&object).is_none_or(|record| !record.is_dropped) {
             return Vec::new();
@@ -218,7 +216,7 @@ impl Ownership {
                 continue;
             }
             let before = self.directory.places.swap_remove(&object);
-            // Without a place it is being made again: waiting nodes are told when it is there.
+            // Without a place it is being made again: waiting nodes learn when it is there.
             let Some(place) = self.place_of(object) else { continue };
             let tries = before.filter(|(at, _)| *at == place).map_or(0, |(_, tries)| tries + 1);
             // This node itself reports the loss of a block here; a value said to be on its disk may be
@@ -235,7 +233,7 @@ impl Ownership {
         lost
     }
 
-    /// Sends what the chains decided. Gives the objects of which no complete copy is known.
+    /// Sends what the chains decided. Gives objects without a known complete copy.
     fn say(&self, said: Vec<ChainAction>, out: &mut Actions) -> Vec<ObjectId> {
         let mut without = Vec::new();
         for action in said {
@@ -280,7 +278,7 @@ impl Ownership {
 }
 
 impl Directory {
-    /// Enters the place of a value, unless a complete copy of it is known or there is no room.
+    /// Enters the place of a value, unless a complete copy is known or there is no room.
     fn made(
         &mut self,
         object: ObjectId,
@@ -301,7 +299,7 @@ impl Directory {
     }
 }
 
-/// Tells a node that there is nothing to pull: processes that want the value ask the owner for it.
+/// Tells a node that there is nothing to pull: its processes ask the owner for the value.
 fn name_nobody(object: ObjectId, node: NodeId, out: &mut Actions) {
     let (sender, generation, attempt, is_copy) = (None, 0, None, false);
     send(out, Peer::Node, Located { object, node, sender, generation, attempt, is_copy });

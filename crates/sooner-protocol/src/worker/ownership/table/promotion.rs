@@ -1,9 +1,9 @@
 //! Copies that become the value when it is lost: copies of this process's values at other nodes, or at this
 //! node for other processes (`docs/adr/0052-copies-become-values.md`).
 //!
-//! The directory knows of complete copies. One node after the other is asked; the next one when a node
-//! refuses or dies. A node that agrees already holds the copy for this process, so this process takes it, or
-//! gives it back if the value is not wanted any more.
+//! The directory knows of complete copies. Nodes are asked one by one, the next when one refuses or dies. A
+//! node that agrees already holds the copy for this process, which takes it, or gives it back if the value is
+//! unwanted by then.
 //!
 //! It never takes a copy without asking: the node may have dropped it, and no process would know its block.
 
@@ -23,8 +23,8 @@ pub(super) struct Promotions {
     asked: Map<ObjectId, NodeId>,
     /// Blocks of this node that other local processes may hold, too: this process does not reuse them.
     here: Set<Place>,
-    /// Blocks of this node that were pulled while it is asked for the same copy. The node counts a process
-    /// once per block, however often it holds it, so the answer decides whether the block is given back.
+    /// Blocks of this node that were pulled while it is asked for the same copy. It counts a process once per
+    /// block, so its answer decides whether the block is given back.
     pulled: Map<ObjectId, Place>,
 }
 
@@ -78,7 +78,7 @@ impl Ownership {
         is_asked
     }
 
-    /// A node has answered [`Self::ask_for_copy`].
+    /// A node has answered a [`Promote`].
     pub fn on_promoted(&mut self, answer: &Promoted, out: &mut Actions) -> Promotion {
         let Promoted { object, node, location } = *answer;
         let is_expected = self.is_asked_for_copy(object, node);
@@ -149,7 +149,7 @@ impl Ownership {
         if node != self.me.node() {
             return send(out, Peer::Node, FreeAt { node, offsets });
         }
-        // If a pull made this the copy of a value that came again, it stays held as that.
+        // The copy of a value that came again is held as that.
         if self.remotes.copies().all(|copy| copy != (object, location)) {
             send(out, Peer::Node, FreeBlocks { offsets });
         }

@@ -84,7 +84,7 @@ impl Ownership {
         }
     }
 
-    /// No process reads a lost value any more: frees what it left behind.
+    /// Frees what a lost value left behind, which no process reads any more.
     pub(super) fn let_go_of(&mut self, object: ObjectId, stale: Stale, is_shared: bool, out: &mut Actions) {
         stale.blocks.into_iter().for_each(|location| self.free_block(location, is_shared, out));
         stale.copies.into_iter().for_each(|location| self.free_block(location, true, out));
@@ -92,7 +92,7 @@ impl Ownership {
         stale.contained.into_iter().for_each(|inner| self.end_use(inner, out));
     }
 
-    /// A borrowed value that arrived is lost already: asks the owner again.
+    /// Asks the owner again: a borrowed value was lost on arrival.
     pub fn ask_again(&mut self, object: ObjectId, lost: &Outcome, out: &mut Actions) {
         if let Some(place) = lost.place_elsewhere() {
             self.note_missing(object, place);

@@ -54,8 +54,8 @@ impl Ownership {
             && !self.is_pulled(object)
     }
 
-    /// Like [`Self::movable`], for blocks of another node. First: the blocks that were given up before, of
-    /// which that node has not learned.
+    /// [`Self::movable`] for blocks of another node. First: blocks given up before, of which that node has
+    /// not learned.
     #[must_use]
     pub fn movable_at(
         &self,
@@ -123,7 +123,7 @@ impl Ownership {
     }
 
     /// Frees the given-up block of an object at once, without writing the value. The value is never at its
-    /// new place: a reader that finds out has its task make the value again.
+    /// new place: a reader that finds that out has the task make it again.
     pub fn drop_value(&mut self, object: ObjectId, node: NodeId, block: Relinquishing, out: &mut Actions) {
         mark!("a value went because its task can make it again");
         if let Some(record) = self.records.get_mut(&object) {

@@ -1,11 +1,11 @@
 //! Values in the memory of other nodes, and copies of them that were pulled here
 //! (`docs/adr/0023-remote-values.md`).
 //!
-//! A record whose slot says `Remote` has its outcome: dependents run, and references are passed on. A process
-//! that needs the bytes has them brought; its slot then names the copy. A copy is held by the process that
+//! A record whose slot says `Remote` has its outcome: dependents run, references are passed on. A process
+//! that needs the bytes has them brought; the slot then names the copy. A copy is held by the process that
 //! pulled it, until its record goes. Only the owner lends a copy on, because its record outlives every
-//! borrower's. Any other process names the place it pulled from, and the receiver pulls for itself. So no
-//! process reads a copy that no process answers for.
+//! borrower's; others name the place they pulled from, and the receiver pulls for itself. So nobody reads a
+//! copy that no process answers for.
 //!
 //! The block in which the value was made is held by the owner, at its node, from afar: [`FreeAt`] gives it
 //! back.
@@ -178,7 +178,7 @@ impl Ownership {
     /// A value that was elsewhere can be read here from now on.
     pub fn note_here(&mut self, object: ObjectId, at: Location, out: &mut Actions) {
         let Some(record) = self.records.get_mut(&object) else { return };
-        // A reader that finds the value elsewhere again, later, has it brought again.
+        // A later reader that finds the value elsewhere has it brought again.
         record.slot.set_elsewhere();
         record.slot.supersede(&Outcome::Stored(at));
         if record.waiting.as_ref().is_some_and(|waiting| waiting.watched) {
@@ -277,8 +277,8 @@ impl Ownership {
             Some(from) if object.owner() != self.me || !is_here => Some(Outcome::Remote(Box::new(from))),
             Some(_) => Some(outcome.into_owned()),
             None => match copy.filter(|_| object.owner() != self.me) {
-                // The value was lost where the copy came from, and only an owner answers for the readers of
-                // its block. So the receiver asks this node for the copy.
+                // The value was lost at its source, and only an owner answers for the readers of its block:
+                // this node is asked for the copy.
                 Some(Copy { at, .. }) => {
                     mark!("a copy was lent whose value was lost where it came from");
                     Some(Outcome::Remote(Box::new(Remote { node: self.me.node(), location: *at })))
@@ -290,8 +290,8 @@ impl Ownership {
 
     /// Blocks of another node lost their contents, which this process holds there, or held when that was
     /// reported. Gives the objects that were there and have no value now; those with a copy here keep that
-    /// one. Borrowed values are left alone: one reported there came after this process gave the block back,
-    /// or its node knows that it is not there.
+    /// one. Borrowed values stay: one reported there came after this process gave the block back, or its node
+    /// knows that it is gone.
     pub fn on_lost_at(&mut self, node: NodeId, places: &[Place], out: &mut Actions) -> Vec<ObjectId> {
         self.remotes.lost.extend(places.iter().map(|place| (node, *place)));
         let me = self.me;
@@ -429,7 +429,7 @@ impl Ownership {
         }
     }
 
-    /// Tells the leaving node, if it waits for this value, that it need not any more. True if it waited.
+    /// Tells the node that leaves not to wait for a value any more. True if it waited.
     fn end_hand_over(&mut self, object: ObjectId, out: &mut Actions) -> bool {
         if self.remotes.handed.is_empty() {
             return false;
@@ -440,8 +440,8 @@ impl Ownership {
     }
 
     /// Whether an owned value is, or was, in this block of another node, and the block has not been given
-    /// back. Borrowed values do not count: one reported there may have left, and the block be in use for an
-    /// owned value that never came.
+    /// back. A borrowed value reported there may have left, and the block be in use for an owned one that
+    /// never came.
     #[must_use]
     pub fn knows_block_at(&self, node: NodeId, place: Place) -> bool {
         let me = self.me;
@@ -546,7 +546,7 @@ impl Ownership {
         }
     }
 
-    /// A block of another node is not needed any more. Does nothing for a borrower: only the owner holds it.
+    /// Gives a block of another node back, if this process owns the object: only the owner holds it.
     pub(super) fn free_remote(&mut self, object: ObjectId, remote: &Remote, out: &mut Actions) {
         if object.owner() == self.me {
             self.remotes.lost.swap_remove(&(remote.node, remote.location.place()));

@@ -74,7 +74,7 @@ impl Ownership {
     }
 
     /// A process of another node may be taken for dead because it could not be reached, and end later. What
-    /// was reported of it the first time reached no owner, and is reported again.
+    /// was reported the first time reached no owner, and is reported again.
     fn repeat_held(&mut self, giver: WorkerId, mut held: Vec<Held>) -> Vec<Held> {
         if let Some(earlier) = self.said.swap_remove(&giver) {
             held.extend(earlier);
@@ -85,7 +85,7 @@ impl Ownership {
         held
     }
 
-    /// The deaths of processes are settled: all others have reported what they hold from them.
+    /// All processes have reported what they hold from dead ones: these deaths are settled.
     pub fn on_settled(&mut self, settled: &Settled, out: &mut Actions) {
         for held in &settled.held {
             if held.of.is_some_and(|of| self.is_settled(of)) {
