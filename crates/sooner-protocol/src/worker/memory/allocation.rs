@@ -1,15 +1,15 @@
-//! A block that a process wants of its node for a value: when it asks again after a refusal, and when it
-//! gives up.
+//! A block that a process asks its node for, to store a value: when it asks again after a refusal, and when
+//! it gives up.
 //!
-//! What others keep for reuse comes back when the node asks for it, and what is held by cycles of Python
-//! objects when the collectors of all processes have run; that takes a moment, so it asks again after pauses
-//! that grow. While room is on its way (values are brought to other nodes, or to disk) the node keeps the
-//! answer back, and it asks again at once for as long as others get what becomes free. In the last attempt
-//! alone the node is asked who has the memory: to find that out takes it longer than to say that there is no
-//! room.
+//! Blocks that others keep for reuse come back when the node asks for them; blocks held by cycles of Python
+//! objects when the collectors of all processes have run. That takes a moment, so the process asks again
+//! after growing pauses. While room is being made (values move to other nodes, or to disk) the node delays
+//! its answer, and the process asks again at once, as long as others get what becomes free. Only in the last
+//! attempt does the node find out who has the memory: that takes it longer than refusing.
 //!
-//! Each thread that creates a value has one of these. It never sleeps and never asks: it says what to ask and
-//! after which pause, and ends after so many refusals, whatever they say, unless the store changes.
+//! Each thread that creates a value has one of these. It never sleeps and never asks: it says what to ask for
+//! and after which pause. It ends after a fixed number of refusals, whatever they say, unless the store
+//! changes.
 
 use sooner_wire::limits::STORE_RESERVE_BYTES;
 use sooner_wire::message::{Allocate, Allocated};
@@ -29,10 +29,10 @@ const PAUSES_NANOS: [u64; 9] = [
     500_000_000,
 ];
 
-/// How long nothing may change while room is said to be on its way (nanoseconds).
+/// How long `used` may stay the same while room is said to be under way (nanoseconds).
 const MOVES_NANOS: u64 = 30_000_000_000;
 
-/// Between two rounds of reserving pages, in which others have their turn in the node's loop (nanoseconds).
+/// Pause between two rounds of reserving pages, in which others have their turn in the node's loop (ns).
 const RESERVING_PAUSE_NANOS: u64 = 1_000_000;
 
 /// Rounds of reserving pages that even the smallest store may take.
@@ -41,9 +41,9 @@ const RESERVING_ROUNDS_MIN: u64 = 16;
 /// What follows from a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AfterRefusal {
-    /// Ask again after so long (nanoseconds), when all that was dropped meanwhile has been given back.
+    /// Ask again after this pause (nanoseconds), when all values dropped meanwhile have been given back.
     AskAfter(u64),
-    /// The node is reserving the pages: ask again after so long (nanoseconds).
+    /// The node is reserving the pages: ask again after this pause (nanoseconds).
     GoOnAfter(u64),
     /// Ask for the last time, now.
     AskAtLast,
@@ -55,9 +55,9 @@ pub enum AfterRefusal {
 #[derive(Debug, Clone)]
 pub struct Allocation {
     bytes: u64,
-    /// Pauses that were made.
+    /// Pauses made so far.
     pauses: usize,
-    /// Bytes in use by the last answer, and until when they may stay the same while room is on its way.
+    /// Bytes in use by the last answer, and until when they may stay the same while room is under way.
     used: u64,
     patience: Instant,
     /// Answers since the first, or since the last attempt began.
@@ -66,13 +66,13 @@ pub struct Allocation {
 }
 
 impl Allocation {
-    /// Of a block of `bytes`.
+    /// For a block of `bytes`.
     #[must_use]
     pub fn new(bytes: u64, now: Instant) -> Self {
         Self { bytes, pauses: 0, used: 0, patience: now.plus(MOVES_NANOS), rounds: 0, is_last: false }
     }
 
-    /// The question to the node, which may find blocks `ahead` of their time, too: not in the last attempt.
+    /// The question to the node; except in the last attempt, it also asks for blocks of the sizes `ahead`.
     #[must_use]
     pub fn ask(&self, request: u64, ahead: &[u64]) -> Allocate {
         let ahead = Some(ahead).filter(|ahead| !self.is_last && !ahead.is_empty());
@@ -91,12 +91,12 @@ impl Allocation {
             return AfterRefusal::GiveUp;
         }
         if answer.used != self.used {
-            // Others got what became free; so it goes on.
+            // Others got what became free, so room is still being made.
             self.used = answer.used;
             self.patience = now.plus(MOVES_NANOS);
         }
         let moves = answer.moves == Some(true) && now < self.patience;
-        // Where room is on its way the node has waited for it.
+        // While room is under way the node itself has waited for it.
         let pause = if moves { Some(0) } else { self.next_pause() };
         match pause.filter(|_| self.bytes <= answer.capacity) {
             Some(nanos) => AfterRefusal::AskAfter(nanos),
@@ -114,8 +114,8 @@ impl Allocation {
     }
 }
 
-/// Each round brings the block nearer, unless other processes take what was reserved, or the machine does:
-/// that is why rounds are counted.
+/// Rounds are bounded, because others, or the machine, may take reserved pages; else each round brings the
+/// block nearer.
 fn rounds_max(capacity: u64) -> u64 {
     RESERVING_ROUNDS_MIN + 2 * capacity / STORE_RESERVE_BYTES
 }

@@ -1,7 +1,7 @@
-//! Blocks that a process does not have any more when it has sent a message to its node.
+//! Blocks that a process no longer has once it has sent a message to its node.
 //!
-//! Until then a block with a value that is being written, or that nobody was shown, is the process's own. It
-//! keeps a list of those; this says what leaves the list, and never what comes into it.
+//! Until then a block whose value is being written, or was shown to no other process, is the process's own.
+//! The process keeps a list of those; this module says what leaves the list, and never what enters it.
 
 use sooner_wire::message::{Checkpoint, Message, Outcome, Return};
 
@@ -10,7 +10,7 @@ pub fn given_with(message: &Message, mut give: impl FnMut(u64)) {
     match message {
         Message::FreeBlocks(free) => free.offsets.iter().copied().for_each(give),
         Message::GiveBlock(block) => give(block.offset),
-        // Those of another node were never this process's.
+        // Blocks of another node were never this process's.
         Message::Relinquished(answer) if answer.node.is_some() => {}
         Message::Relinquished(answer) => answer.moved.iter().for_each(|block| give(block.offset)),
         Message::Checkpoint(Checkpoint { state: Return { outcome: Outcome::Stored(at), .. }, .. }) => {

@@ -1,4 +1,4 @@
-//! Memory that is short, as the processes see it: blocks that they ask their node for, blocks that it wants
+//! Shortage of memory, as the processes see it: blocks that they ask their node for, blocks that it wants
 //! back, and tasks that it stopped.
 
 mod allocation;

@@ -1,4 +1,4 @@
-//! Blocks that a node wants back, this process's own or another one: which values nobody reads at the moment
+//! Gives up blocks that a node, this process's or another, wants back and that no process reads at the moment
 //! ([`Ownership::movable`] says what that means).
 //!
 //! [`Ownership::movable`]: crate::worker::ownership::Ownership::movable
@@ -14,7 +14,7 @@ use crate::worker::core::uses;
 use crate::worker::ownership::Finished;
 use crate::worker::tasks::{Pending, State};
 
-/// A value is dropped only if so many tasks make it again at most, one after the other.
+/// A value is dropped only if at most this many tasks, one after the other, make it again.
 const RECOMPUTED_TASKS_MAX: u32 = 16;
 
 impl WorkerCore {
@@ -33,8 +33,8 @@ impl WorkerCore {
         let queued = if gives_way { self.uses_by_queued(&movable) } else { Map::default() };
         for (block, object) in movable {
             let count = |uses: &Map<ObjectId, u32>| uses.get(&object).copied().unwrap_or(0);
-            // Whatever else uses it may have been told where it is. Who was told of a copy is not written
-            // down.
+            // Any other user may have been told the place of the value. Which users were told of a copy is
+            // not recorded.
             let is_waited_for = self.ownership.uses(object) == count(&waiting) + count(&queued);
             let is_unused = is_waited_for || (block.spilled.is_some() && !self.ownership.is_told(object));
             if !is_unused && !bug!(SpilledWhilePushed) {
@@ -68,11 +68,10 @@ impl WorkerCore {
     }
 
     /// Whether the value of an object is sure to be made again when it is wanted: by a task of this process,
-    /// out of what stays in memory here anyway or can be made again in the same way. Nothing is waiting for
-    /// it.
+    /// from values that stay in memory anyway or can be made again in the same way. Nothing waits for it.
     ///
     /// Other arguments do not do: a value that only the lineage of a task counts goes with its last
-    /// reference. Nor do calls of actors, which might give something else.
+    /// reference. Nor do calls of actors, which might give another result.
     fn is_recomputable(&self, object: ObjectId) -> bool {
         if self.ownership.uses(object) > 0 || self.ownership.is_borrowed(object) {
             return false;
@@ -95,8 +94,8 @@ impl WorkerCore {
         true
     }
 
-    /// Tasks that wait here for arguments, for which there is no room, go back to their callers: those need
-    /// not keep the other arguments in memory until the tasks come again.
+    /// Sends tasks back whose arguments find no room here: callers need not keep their other arguments in
+    /// memory meanwhile.
     fn return_unbrought(&mut self, out: &mut Actions) {
         let back = self.execution.return_unbrought();
         if !back.is_empty() {
@@ -105,8 +104,8 @@ impl WorkerCore {
         }
     }
 
-    /// How often calls use these copies that have not begun: those may wait for them once more. Calls cannot
-    /// go back, because they keep their order.
+    /// How often calls that have not begun use these copies. Such calls may wait for the copies once more;
+    /// they cannot go back, because they keep their order.
     fn uses_by_queued(&self, movable: &[(Relinquishing, ObjectId)]) -> Map<ObjectId, u32> {
         let is_copy = |(block, object): &&(Relinquishing, ObjectId)| {
             block.spilled.is_none() && *object != object.task.state()
@@ -115,19 +114,18 @@ impl WorkerCore {
         if copies.is_empty() { Map::default() } else { self.execution.uses_by_queued(&copies) }
     }
 
-    /// A copy that calls here take was given up: it comes again, after those for which it was.
+    /// A copy that queued calls take was given up: has it brought again, after those that needed the room.
     fn bring_again(&mut self, object: ObjectId, out: &mut Actions) {
         let Some(from) = self.ownership.outcome(object) else { return };
         self.execution.on_copy_left(object, &from);
         self.bring_arguments(vec![object], out);
     }
 
-    /// How often tasks that wait for their turn use these objects: they are told where the values are when
-    /// they are sent.
+    /// How often tasks that wait for their turn use these objects: they are sent the place with the push.
     fn uses_by_waiting(&mut self, movable: &[(Relinquishing, ObjectId)]) -> Map<ObjectId, u32> {
         let waits =
             |state: &State| matches!(state, State::Waiting { .. } | State::Queued | State::Delayed { .. });
-        // The node is told of the arguments of a constructor when it is submitted.
+        // The node gets the arguments of a constructor when the actor is created.
         let waits = |pending: &&Pending| waits(&pending.state) && pending.spec.kind != TaskKind::Creation;
         let mut counts = Map::default();
         for (_, object) in movable.iter().filter(|(_, object)| self.ownership.uses(*object) > 0) {

@@ -1,15 +1,15 @@
-//! Tasks whose worker their node stopped because memory ran out ([`crate::node::workers::memory`]).
+//! Tasks whose worker was stopped by its node because memory ran out ([`crate::node::workers::memory`]).
 //!
-//! They did nothing wrong, or not alone: those that may be retried are, after a pause that doubles, with a
-//! budget of their own. So that the same does not happen again, the retry reserves half as much again as the
-//! task was seen to hold: then as many of its kind run at a time as there is room for.
+//! The tasks are not, or not alone, to blame: those that may be retried are, after a pause that doubles, with
+//! a budget of their own. So that it does not happen again, the retry reserves half as much again as the task
+//! was seen to hold: then only as many such tasks run at a time as there is room for.
 //!
-//! It never raises the reservation of a task that something else may wait for while it waits itself: what
-//! holds memory and waits for what waits for memory would wait for ever. Those are tasks of tasks, tasks that
-//! were given references, and those in a placement group, whose bundles are what they are.
+//! It never raises the reservation of a task for which others may wait while it waits itself: a task that
+//! holds memory and waits for one that waits for memory would wait for ever. Such tasks are tasks of tasks,
+//! tasks that were given references, and tasks in a placement group, whose bundles are fixed.
 //!
-//! Those whose reservation it does raise are asked for in a shape of their own: a node may hold them to what
-//! they reserved, since being ended costs them time, and nothing else ([`crate::node::workers::memory`]).
+//! Tasks whose reservation it does raise are asked for in a shape of their own: a node may hold them to their
+//! reservation, because being ended costs them only time ([`crate::node::workers::memory`]).
 
 use std::sync::Arc;
 
@@ -25,15 +25,15 @@ use crate::worker::tasks::State;
 use crate::worker::tasks::cancelling::cancelled_failure;
 
 const MEMORY: &str = "memory";
-/// A task that the kernel ended so often is believed to be too large.
+/// A task that the kernel ended this often is believed to be too large.
 const UNCERTAIN_ENDS_MAX: u8 = 3;
 
 /// Why a task is not executed again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NoRetry {
-    /// It may not be.
+    /// The task has no retries.
     NotAllowed,
-    /// It was often enough.
+    /// It was retried often enough.
     UsedUp,
     /// It had reserved all there is.
     TooLarge,
@@ -67,7 +67,7 @@ impl WorkerCore {
         let (mut spec, parent, ends) = (pending.spec.clone(), pending.parent, pending.memory_ends + 1);
         let raised = if may_wait(&spec, parent) { shape } else { self.raise(shape, reserved, end) };
         Arc::make_mut(&mut spec).kind = TaskKind::Task(raised);
-        // It reserves all that it can have without waiting for somebody who may never end: the monitor is
+        // The task reserves all it can have without waiting for others that may never end: the monitor is
         // enough for it.
         let has_all = end.limit.is_some() && self.reserved(raised) >= end.reservable;
         self.choose_shape(&mut spec, parent, if has_all { MEMORY_RETRIES_MAX } else { ends });
@@ -77,14 +77,14 @@ impl WorkerCore {
         pending.repeat(self.now);
         pending.memory_ends = ends;
         pending.spec = spec;
-        // Memory comes free as others end, and that is not at once: there is a pause from the first time on.
+        // Memory comes free only as other tasks end, so there is a pause from the first time on.
         let until = self.now.plus(pause_after(u32::from(pending.memory_ends) + 1));
         pending.state = State::Delayed { until };
         self.delays.insert(until, number);
     }
 
-    /// A task that ended so often for want of memory is asked for in the shape that says whether its
-    /// reservation would be raised at the next such end.
+    /// Chooses the shape for a task that ended `ends` times for want of memory: the shape says whether the
+    /// next such end would raise its reservation.
     pub(in crate::worker) fn choose_shape(
         &mut self,
         spec: &mut Arc<TaskSpec>,
@@ -109,7 +109,7 @@ impl WorkerCore {
         self.leases.resources(shape).map_or(0, |resources| resources.amount(MEMORY) / UNIT)
     }
 
-    /// The shape with which a task is tried again.
+    /// The raised shape with which a task is tried again.
     fn raise(&mut self, shape: ShapeId, reserved: u64, end: &MemoryEnd) -> ShapeId {
         let Some((resources, strategy)) = self.leases.described(shape) else { return shape };
         let bytes = larger(reserved, end);
@@ -123,14 +123,14 @@ impl WorkerCore {
     }
 }
 
-/// Whether something else may wait for a task while it waits itself.
+/// Whether others may wait for a task while it waits itself.
 fn may_wait(spec: &TaskSpec, parent: Option<TaskId>) -> bool {
     parent.is_some() || !spec.references.is_empty()
 }
 
-/// Whether it was this task that took the memory. The node knows what everybody holds and had reserved. The
-/// kernel takes the largest, which may be one that keeps to its reservation beside others that have none yet,
-/// and two may go at once.
+/// Whether this task certainly took the memory. The node knows what each worker holds and had reserved. The
+/// kernel ends the largest process, which may keep to its reservation beside others that have none yet, and
+/// it may end two at once.
 fn is_certain(end: &MemoryEnd, reserved: u64, ends_before: u8) -> bool {
     end.by_kernel.is_none() || (end.held > reserved && ends_before >= UNCERTAIN_ENDS_MAX)
 }

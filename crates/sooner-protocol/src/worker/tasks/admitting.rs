@@ -1,15 +1,14 @@
-//! How many bytes of arguments the tasks that are with workers may have together, when there is no room for
+//! How many bytes of arguments the tasks in flight on workers may have together, when there is not room for
 //! the arguments of all.
 //!
-//! A task that came back for want of room shows that they have too many: as many as are still out are allowed
-//! from then on. After a pause it is a task more, to see whether there is room by now; the pause is longer
-//! the more often there was none. Without this, the worker of a task that gave way would be sent the next
-//! one, whose arguments in memory stay there from that moment on: each would keep from the oldest what the
-//! one before has given up.
+//! A task that came back for want of room shows that they have too many: from then on as many as are still in
+//! flight are allowed. After a pause one task more may go, to see whether there is room by now; the pause is
+//! longer the more often there was none. Without this, the worker of a task that gave way would get the next
+//! one, whose arguments stay in memory from then on: each would keep from the oldest what the one before gave
+//! up.
 //!
-//! It holds nothing back as long as no task comes back, and never the only one: so somebody always goes on.
-//! And each pause ends, so that a task which others wait for is sent in the end, however many of those there
-//! are.
+//! It holds nothing back until a task comes back, and never the only task: so one always goes on. And each
+//! pause ends, so that a task for which others wait is sent in the end, however many those are.
 
 use sooner_wire::ObjectId;
 
@@ -19,34 +18,33 @@ use crate::time::Instant;
 use crate::worker::WorkerCore;
 use crate::worker::action::Actions;
 
-/// After so long there may be a task more (nanoseconds), at first and at most.
+/// After this pause one task more may go (nanoseconds): at first, and at most.
 const RAISE_NANOS: u64 = 500_000_000;
 const RAISE_NANOS_MAX: u64 = 8_000_000_000;
-/// So long after a task was held back the next one is looked at again, whatever ended meanwhile
-/// (nanoseconds).
+/// After this time a task that was held back is looked at again, whatever ended meanwhile (nanoseconds).
 const LOOK_NANOS: u64 = 100_000_000;
-/// When none came back for so long, nothing is held back any more (nanoseconds).
+/// When no task came back for this time, none is held back any more (nanoseconds).
 const FORGET_NANOS: u64 = 60_000_000_000;
-/// There is room for one part in so many more after a pause, if that is more than one task.
+/// After a pause the bound grows by one part in this many, if that is more than one task.
 const RAISE_PART: u64 = 8;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(in crate::worker) struct Admitting {
-    /// No more than so many bytes; none: any number.
+    /// The bound in bytes; `None`: any number.
     most: Option<u64>,
-    /// When it is more.
+    /// When the bound grows.
     raise_at: Instant,
     pause: u64,
     /// When a task came back last.
     lacked: Instant,
-    /// A task was held back, and is looked at again then.
+    /// When a task that was held back is looked at again.
     look_at: Option<Instant>,
 }
 
 impl Admitting {
-    /// Tasks came back for want of room; so many bytes are still out. Those that come back at about the same
-    /// time are one sign.
+    /// Tasks came back for want of room; `out` bytes are still in flight. Tasks that come back at about the
+    /// same time count as one sign.
     fn on_lack(&mut self, out: u64, now: Instant) {
         let is_first = self.most.is_none();
         if is_first || now >= self.lacked.plus(RAISE_NANOS / 2) {
@@ -57,7 +55,7 @@ impl Admitting {
         self.raise_at = now.plus(self.pause);
     }
 
-    /// Whether a task with so many `more` bytes may go when so many are out.
+    /// Whether a task with `more` bytes may go when `out` bytes are in flight.
     fn may_push(&mut self, more: u64, out: u64, now: Instant) -> bool {
         let Some(most) = &mut self.most else { return true };
         if now >= self.lacked.plus(FORGET_NANOS) {
@@ -77,7 +75,7 @@ impl Admitting {
         false
     }
 
-    /// When what was held back is to be looked at.
+    /// When tasks that were held back are to be looked at.
     pub(in crate::worker) fn next(&self) -> Option<Instant> {
         self.look_at
     }
@@ -90,7 +88,7 @@ impl WorkerCore {
         self.admitting.on_lack(out, self.now);
     }
 
-    /// Whether a task, with so many bytes of arguments in a store, may go to a worker.
+    /// Whether a task with `bytes` bytes of arguments in a store may go to a worker.
     #[inline]
     pub(in crate::worker) fn may_send(&mut self, task: u64, bytes: u64) -> bool {
         self.admitting.most.is_none() || bytes == 0 || self.may_send_beside_others(task)
@@ -107,7 +105,7 @@ impl WorkerCore {
         may_send
     }
 
-    /// Sends what was held back, if it may go by now.
+    /// Sends the tasks that were held back, if they may go by now.
     pub(in crate::worker) fn send_held_back(&mut self, out: &mut Actions) {
         if self.admitting.look_at.take_if(|at| *at <= self.now).is_some() && !bug!(HeldBackForGood) {
             for shape in self.leases.shape_ids() {
@@ -120,7 +118,7 @@ impl WorkerCore {
         self.leases.in_flight().map(|task| self.argument_bytes(task, seen)).sum()
     }
 
-    /// What the arguments of a task take that no other one has which was `seen`.
+    /// Bytes of the arguments of a task that are not among those `seen`.
     fn argument_bytes(&self, task: u64, seen: &mut Set<ObjectId>) -> u64 {
         let Some(pending) = self.pendings.get(task) else { return 0 };
         let arguments = pending.spec.dependencies.iter().filter(|argument| seen.insert(**argument));

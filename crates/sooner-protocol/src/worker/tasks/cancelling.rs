@@ -1,5 +1,5 @@
-//! Cancelling tasks of ours, and asking others to cancel theirs. What a worker does with such a request is in
-//! `worker/execution/executing.rs`.
+//! Cancels tasks of this process, and asks other processes to cancel theirs. How a worker handles the request
+//! is in `worker/execution/executing.rs`.
 
 use sooner_wire::TaskId;
 use sooner_wire::message::{CancelTask, Failure, FailureCode, TaskKind, TaskSpec};
@@ -30,7 +30,7 @@ impl WorkerCore {
         let Some(pending) = self.pendings.get_mut(number) else { return };
         pending.cancelled = true;
         let spec = pending.spec.clone();
-        // The process of an actor has others' work and a state: it is not ended for one call.
+        // The process of an actor has other callers' calls and a state: it is not ended for one call.
         let force = force && !matches!(spec.kind, TaskKind::Method(_));
         if let State::Pushed { worker, .. } = pending.state {
             send(out, Peer::Worker(worker), CancelTask { task: spec.task, force, recursive });
@@ -41,7 +41,7 @@ impl WorkerCore {
         }
         self.remove_from_queue(&spec);
         if let (TaskKind::Method(actor), Some(_)) = (spec.kind, spec.kept) {
-            // It may wait to be pushed again. It was never answered, so nobody has built on it.
+            // The call may wait to be pushed again. It was never answered, so no caller has built on it.
             self.forget_call(actor, number, out);
         }
         self.fail(number, &cancelled_failure(spec.task), out);

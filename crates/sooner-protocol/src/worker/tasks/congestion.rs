@@ -1,11 +1,11 @@
-//! Lines to processes of other nodes that take nothing more for now: what can wait does.
+//! Full connections to processes of other nodes: whatever can wait does.
 //!
-//! What was said over such a line is kept until the other process has it, and that is bounded. So tasks stay
-//! in their queue and calls in theirs, until the line has room; what is needed for what was pushed already is
-//! said at once, and is bounded by that.
+//! Messages sent over such a connection are kept until the other process has them, and that is bounded. So
+//! tasks and calls stay queued until there is room. Messages needed for what was pushed already are sent at
+//! once, and are bounded by that.
 //!
-//! It never drops anything, and waits for a line that lives only: the end of the other process ends this,
-//! too.
+//! It never drops anything, and waits for living connections only: the death of the other process ends the
+//! wait, too.
 
 use sooner_wire::WorkerId;
 
@@ -14,14 +14,14 @@ use crate::worker::WorkerCore;
 use crate::worker::action::Actions;
 
 impl WorkerCore {
-    /// No task and no call is pushed there from now on.
+    /// A connection is full: no task or call is pushed there from now on.
     pub fn on_line_full(&mut self, worker: WorkerId) {
         if !self.ownership.is_gone(worker) && self.full_lines.insert(worker) {
             self.leases.set_held(worker, true);
         }
     }
 
-    /// There is room again.
+    /// The connection has room again.
     pub fn on_line_free(&mut self, worker: WorkerId, now: Instant, out: &mut Actions) {
         self.now = now;
         if !self.full_lines.swap_remove(&worker) {
@@ -37,7 +37,7 @@ impl WorkerCore {
         self.run_unblocked(out);
     }
 
-    /// Whether calls to a process must wait.
+    /// Whether the connection to a process is full.
     #[inline]
     pub(in crate::worker) fn is_line_full(&self, worker: WorkerId) -> bool {
         !self.full_lines.is_empty() && self.full_lines.contains(&worker)

@@ -1,31 +1,31 @@
 //! Tasks whose worker crashed, and when they are tried again.
 //!
-//! The first time at once: most crashes have nothing to do with the task. Then after a pause that doubles
-//! with each crash, so that a task which kills whoever runs it costs little beside the others, however often
-//! it may be retried.
+//! The first retry is at once: most crashes have nothing to do with the task. Then a pause doubles with each
+//! crash, so that a task which kills its workers costs little beside the others, however often it may be
+//! retried.
 
 use crate::time::Instant;
 
-/// See the module. An entry stands until its time, also when its task has ended before.
+/// See the module. An entry stays until its time, even if its task ends earlier.
 #[derive(Debug, Default)]
 pub struct Delays {
-    /// By time, the first one last.
+    /// By time, the earliest last.
     tasks: Vec<(Instant, u64)>,
 }
 
 impl Delays {
-    /// A task waits until then.
+    /// A task waits until `until`.
     pub fn insert(&mut self, until: Instant, task: u64) {
         let at = self.tasks.partition_point(|entry| *entry > (until, task));
         self.tasks.insert(at, (until, task));
     }
 
-    /// A task whose time has come.
+    /// Takes out a task whose time has come.
     pub fn take_due(&mut self, now: Instant) -> Option<u64> {
         self.tasks.pop_if(|(until, _)| *until <= now).map(|(_, task)| task)
     }
 
-    /// When the next one's time comes.
+    /// When the next task's time comes.
     #[must_use]
     pub fn next(&self) -> Option<Instant> {
         self.tasks.last().map(|(until, _)| *until)

@@ -1,9 +1,9 @@
-//! What happened to the tasks of this process that have ended: one record per execution, in a ring of a fixed
+//! What happened to the tasks of this process that have ended: one record per execution, in a ring of fixed
 //! size.
 //!
 //! A record is written once, when the reply is read (or when the task fails without one). Writing it
-//! allocates nothing: names, actors and parents lie in a table that records refer to by number ([`Labels`]).
-//! What has not ended is not here but among the pending tasks.
+//! allocates nothing: names, actors and parents are in a table that records refer to by number ([`Labels`]).
+//! Tasks that have not ended are among the pending tasks.
 //!
 //! Invariants:
 //! - EV1: the ring never holds more records than its bound allows; the oldest make room.
@@ -21,7 +21,7 @@ use super::labels::Labels;
 use super::{Pending, State};
 use crate::time::Instant;
 
-/// When a pending task passed what. A task that is not recorded was submitted at zero.
+/// When a pending task passed which step. A task that is not recorded was submitted at zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Timestamps {
     /// It was submitted.
@@ -41,9 +41,9 @@ pub struct Record {
     pub number: u64,
     /// When it was submitted.
     pub submitted: u64,
-    /// When the worker began; zero if it never did or nobody knows.
+    /// When the worker began; zero if it never did or the time is unknown.
     pub started: u64,
-    /// Where it was sent; zero if nowhere.
+    /// The worker it was sent to; zero if none.
     pub worker: u64,
     /// From the submission to the last argument.
     pub ready: f32,
@@ -61,21 +61,21 @@ pub struct Record {
     pub label: u32,
     /// 0: finished; otherwise one more than the [`sooner_wire::message::FailureCode`].
     pub outcome: u8,
-    /// 1: it is executed again.
+    /// 1: the task is executed again.
     pub again: u8,
     /// Executions before this one.
     pub attempt: ExecutionAttempt,
 }
 
-/// By what the ring gets smaller where there is no memory for it.
+/// The factor by which the ring shrinks when there is no memory for it.
 const SHRINKS_BY: usize = 16;
 
-/// Bytes of a record as it is told to others.
+/// Bytes of a record as it is sent to others.
 pub const RECORD_BYTES: usize = 64;
 
 const _: () = assert!(size_of::<Record>() == RECORD_BYTES);
 
-/// How many executions ended how, since the process began.
+/// How many executions ended in which way, since the process began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     /// Tasks and calls submitted.
@@ -102,7 +102,7 @@ pub struct TaskEvents {
 }
 
 impl TaskEvents {
-    /// A ring that takes so many bytes at most, names included; zero records nothing.
+    /// A ring that takes at most `bytes` bytes, names included; zero records nothing.
     #[must_use]
     pub fn new(bytes: usize) -> Self {
         let names = bytes / sooner_wire::limits::EVENT_NAMES_SHARE;
@@ -196,14 +196,14 @@ impl TaskEvents {
         self.next = if self.next + 1 == self.capacity { 0 } else { self.next + 1 };
     }
 
-    /// Gets the memory of the ring. All of it at once: the kernel gives pages as they are written, and
-    /// nothing is ever moved.
+    /// Allocates the ring. All of it at once: the kernel gives pages as they are written, and nothing is ever
+    /// moved.
     ///
     /// A process whose memory is limited (`ulimit -v`) and used up keeps fewer records, and ends its tasks
     /// like any other. False: it keeps none.
     fn make_room(&mut self) -> bool {
         while self.capacity > 0 && self.ring.try_reserve_exact(self.capacity).is_err() {
-            // Not as many as there can be just now: the program needs memory, too.
+            // Not the largest size that fits: the program needs memory, too.
             self.capacity /= SHRINKS_BY;
         }
         self.capacity > 0
@@ -231,7 +231,7 @@ impl TaskEvents {
         self.iter().map(|record| (record.number, self.labels.get(record.label)))
     }
 
-    /// The latest records, at most so many, with `describe` for their labels.
+    /// The latest records, at most `most`, with `describe` for their labels.
     #[must_use]
     pub fn report(&self, most: usize, mut describe: impl FnMut(&super::Label) -> LabelRow) -> Events {
         let skipped = self.ring.len().saturating_sub(most);

@@ -1,20 +1,20 @@
 //! What many records have in common: name, function, actor and parent, each combination once.
 //!
 //! A label lives as long as a record refers to it. Names are bounded in bytes: a program that names each task
-//! differently does not fill the memory, its further names are told as [`OTHER`].
+//! differently does not fill the memory; its further names are reported as [`OTHER`].
 
 use sooner_wire::message::{TaskKind, TaskSpec};
 use sooner_wire::{ActorId, FunctionId, Name, TaskId};
 
 use crate::table::Map;
 
-/// Stands for names that there was no room for.
+/// Stands for names for which there was no room.
 pub const OTHER: &str = "(other)";
 
-/// Places where the labels used last are found without hashing.
+/// Places where the latest labels are found without hashing.
 const RECENT: usize = 16;
 
-/// Bytes of a label beside its name: about what the tables take.
+/// Bytes of a label besides its name: about what the tables take.
 const LABEL_BYTES: usize = 192;
 
 /// See the module.
@@ -74,7 +74,7 @@ impl Labels {
         }
     }
 
-    /// The number of a task's label, used once more.
+    /// The number of a task's label. Counts one use more.
     #[inline]
     pub(super) fn take(&mut self, spec: &TaskSpec, parent: Option<TaskId>) -> u32 {
         let name = spec.title.as_ref().unwrap_or(&spec.name);
@@ -130,7 +130,7 @@ impl Labels {
         number
     }
 
-    /// One use of a label less.
+    /// Ends one use of a label.
     #[inline]
     pub(super) fn release(&mut self, number: u32) {
         let entry = &mut self.entries[number as usize];
@@ -148,7 +148,7 @@ impl Labels {
         &self.entries[number as usize].label
     }
 
-    /// All labels, by number; those that are free keep their last name.
+    /// All labels, by number; free ones keep their last name.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Label> {
         self.entries.iter().map(|entry| &entry.label)
     }

@@ -1,20 +1,19 @@
-//! Lanes: tasks of one shape whose arguments are in the memory of another node wait apart from the others,
-//! for that node.
+//! Lanes: tasks of one shape whose arguments are in the memory of another node wait apart, for that node.
 //!
-//! The node is asked for each lane by itself, and told which node is preferred: the one that holds most bytes
-//! of the arguments (Ray, section 4.2.2; Ownership, section 5.3). What it grants is the shape's, for all its
-//! lanes, and a lease serves
+//! The node is asked for each lane separately, and told the preferred node: the one that holds most bytes of
+//! the arguments (Ray, section 4.2.2; Ownership, section 5.3). Granted leases belong to the shape, with all
+//! its lanes, and a lease serves
 //!
 //! - the lane that it was asked for, and the lanes of its own node,
 //! - the tasks of the shape that prefer no node,
-//! - and, when one of them has waited for [`STEAL_NANOS`] without a push, any other lane: work is never idle
-//!   for long beside work that waits, and bytes are moved rather than processors left without work.
+//! - and, when one of them has waited for [`STEAL_NANOS`] without a push, any other lane: no worker is idle
+//!   for long beside waiting tasks, and bytes are moved rather than processors left idle.
 //!
 //! Invariants:
 //! - A lane has no leases; its shape has them. Tasks of a lane carry the number of the lane.
 //! - A shape without lanes, as all are where every value is on one machine, is served as if there were none.
 //!
-//! It never waits for a preferred node that is busy or gone: the node gives what there is.
+//! It never waits for a preferred node that is busy or dead: the node grants the leases that there are.
 
 use sooner_wire::{FunctionId, NodeId, ShapeId};
 
@@ -22,38 +21,39 @@ use super::leases::{Lease, Leases, PushTo, Shape};
 use super::queue::Queue;
 use crate::time::Instant;
 
-/// How long the tasks of a lane wait for a lease of theirs (nanoseconds): about what it takes to pull 5 MB
-/// over a fast network.
+/// How long the tasks of a lane wait for a lease of their own (nanoseconds): about as long as it takes to
+/// pull 5 MB over a fast network.
 const STEAL_NANOS: u64 = 5_000_000;
 
-/// Lanes of a shape. If tasks wait in all of them, those that prefer yet another node wait with those that
-/// prefer none.
+/// At most this many lanes per shape. If tasks wait in all of them, tasks that prefer yet another node wait
+/// with those that prefer none.
 const LANES_MAX: usize = 256;
 
-/// What makes a shape a lane of another one.
+/// Marks a shape as a lane of another one.
 #[derive(Debug, Clone)]
 pub(super) struct Lane {
-    /// The shape.
+    /// The other shape.
     pub(super) base: ShapeId,
-    /// Where its tasks should run.
+    /// The node where its tasks should run.
     pub(super) node: NodeId,
     /// Since when its first task waits.
     since: Option<Instant>,
 }
 
 impl Leases {
-    /// The shape or lane of a task that prefers a node, or none. `shape` may be a lane that it was in before.
+    /// The shape or lane of a task that prefers a node, or none. `shape` may be the lane that it was in
+    /// before.
     pub fn near(&mut self, shape: ShapeId, prefer: Option<NodeId>) -> ShapeId {
         let base = self.base(shape);
         let Some(node) = prefer else { return base };
         let home = &self.shapes[base.0 as usize];
         if home.strategy.is_some() {
-            // It says itself where its tasks run.
+            // The strategy says where its tasks run.
             return base;
         }
         let is_it = |id: &&ShapeId| self.shapes[id.0 as usize].lane.as_ref().is_some_and(|l| l.node == node);
         if let Some(lane) = home.lanes.iter().find(is_it) {
-            // What was said of a lane is not said of the shape: nodes may have joined since.
+            // A closed lane does not close the shape: nodes may have joined since.
             return if self.closed(*lane).is_some() { base } else { *lane };
         }
         if home.lanes.len() >= LANES_MAX {
@@ -70,8 +70,7 @@ impl Leases {
         lane
     }
 
-    /// Makes a lane in which nothing waits that of another node: its own may be gone, and nobody says that
-    /// here.
+    /// Gives an empty lane to another node: the lane's node may be dead, of which this module is not told.
     fn renamed(&mut self, base: ShapeId, node: NodeId) -> Option<ShapeId> {
         let is_unused = |id: &ShapeId| self.shapes[id.0 as usize].is_unused();
         let id = self.shapes[base.0 as usize].lanes.iter().copied().find(is_unused)?;
@@ -98,8 +97,8 @@ impl Leases {
         !self.laned.is_empty()
     }
 
-    /// The lanes of a shape, and the shape itself, in the order in which they are served: by priority, and of
-    /// equals none before the others for ever. Empty if there are no lanes.
+    /// The lanes of a shape, and the shape itself, in the order in which they are served: by priority; equals
+    /// take turns, so that none comes last for ever. Empty if there are no lanes.
     pub fn lanes_of(&mut self, shape: ShapeId) -> Vec<ShapeId> {
         let Some(base) = self.shapes.get(shape.0 as usize).map(|_| self.base(shape)) else {
             return Vec::new();
@@ -143,8 +142,8 @@ impl Leases {
         let node = self.shapes[id.0 as usize].lane.as_ref().map(|lane| lane.node);
         let leases = (0..).zip(&self.shapes[base.0 as usize].leases);
         let fitting = leases.filter(|(_, lease)| lease.has_room(estimate) && self.serves(lease, id, is_late));
-        // Where its arguments are before anywhere else; and those without leave the others what these asked
-        // for.
+        // A lease on the node of the arguments first; and tasks without a lane leave others to the lanes that
+        // asked for them.
         let is_off = |lease: &Lease| node.map_or(lease.asked_by != id, |node| lease.node() != node);
         let (at, lease): (usize, _) = fitting.min_by_key(|(_, lease)| (is_off(lease), lease.backlog()))?;
         let is_stolen = node.is_some_and(|node| lease.node() != node) && lease.asked_by != id;
@@ -164,13 +163,13 @@ impl Leases {
         }
     }
 
-    /// Whether a lane has waited for so long that any lease takes its tasks.
+    /// Whether a lane has waited so long that any lease takes its tasks.
     fn is_late(&self, id: ShapeId, now: Instant) -> bool {
         let since = self.shapes[id.0 as usize].lane.as_ref().and_then(|lane| lane.since);
         since.is_some_and(|since| now.since(since) >= STEAL_NANOS)
     }
 
-    /// Notes since when a lane waits. Called whenever it was served as far as possible.
+    /// Records since when a lane waits. Called whenever it was served as far as possible.
     pub fn note_waiting(&mut self, id: ShapeId, now: Instant) {
         let shape = self.shape_mut(id);
         let waits = !shape.queue.is_empty();
@@ -185,14 +184,14 @@ impl Leases {
         lanes.iter().any(|lane| !self.shapes[lane.0 as usize].queue.is_empty())
     }
 
-    /// Shapes with lanes that have waited for long, while a lease of the shape is idle.
+    /// Shapes with lanes that have waited too long, while a lease of the shape is idle.
     #[must_use]
     pub fn late(&self, now: Instant) -> Vec<ShapeId> {
         let is_late = |base: &&ShapeId| self.next_steal_of(**base).is_some_and(|at| at <= now);
         self.laned.iter().filter(is_late).copied().collect()
     }
 
-    /// When [`Leases::late`] may give something.
+    /// When [`Leases::late`] may give a shape.
     #[must_use]
     pub fn next_steal(&self) -> Option<Instant> {
         self.laned.iter().filter_map(|base| self.next_steal_of(*base)).min()
@@ -201,7 +200,7 @@ impl Leases {
     fn next_steal_of(&self, base: ShapeId) -> Option<Instant> {
         let home = &self.shapes[base.0 as usize];
         if !home.leases.iter().any(Lease::is_idle) {
-            // Whatever makes one idle has the lanes served.
+            // Whatever makes a lease idle has the lanes served.
             return None;
         }
         let lanes = home.lanes.iter().filter_map(|id| self.shapes[id.0 as usize].lane.as_ref());

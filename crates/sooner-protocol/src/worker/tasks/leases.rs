@@ -1,9 +1,8 @@
 //! Leases of one process, by resource shape (Ownership, section 4.1; Oakes, chapter 4).
 //!
 //! The caller asks the node for as many workers of a shape as it has queued tasks, keeps a lease while it has
-//! such tasks, and pushes several tasks ahead when they are short. How far ahead follows from how long the
-//! function took before: an unknown or long task is pushed only to an idle worker, so that nothing waits
-//! behind it.
+//! such tasks, and pushes several short tasks ahead. How far ahead depends on how long the function took
+//! before: an unknown or long task is pushed only to an idle worker, so that nothing waits behind it.
 //!
 //! Invariants:
 //! - L1: a task is in the queue of its shape or in flight on one lease, never both.
@@ -13,7 +12,7 @@
 //! Tasks whose arguments are in the memory of another node wait in a lane of their shape: see
 //! [`super::lanes`].
 //!
-//! It never sends a task itself: [`Leases::next_push`] says what goes where.
+//! It never sends a task itself: [`Leases::next_push`] names task and worker.
 
 use std::collections::VecDeque;
 
@@ -31,7 +30,7 @@ use crate::table::Map;
 use crate::time::Instant;
 use crate::worker::action::{Actions, Peer, send};
 
-/// A worker that is ours for a while.
+/// A worker that is leased to this process.
 #[derive(Debug, Clone)]
 pub struct Lease {
     id: LeaseId,
@@ -42,16 +41,16 @@ pub struct Lease {
     /// Task numbers in the order they were pushed.
     in_flight: VecDeque<u64>,
     backlog: u64,
-    /// Bytes of the arguments in memory of what was pushed since it was idle last: they stay there until it
-    /// has run.
+    /// Bytes in memory of the arguments of tasks pushed since it was last idle: they stay until the tasks
+    /// have run.
     argument_bytes: u64,
     granted: Instant,
     idle_since: Instant,
-    /// The worker sent tasks back: it is busy with a long one and gets no more until it replies.
+    /// The worker sent tasks back: it is busy with a long task and gets no more until it replies.
     stalled: bool,
-    /// The node wants it back, or the node of its worker is gone: it gets no more tasks.
+    /// The node wants the lease back, or the worker's node is dead: the worker gets no more tasks.
     draining: bool,
-    /// The line to its worker takes nothing more for now.
+    /// The connection to the worker is full.
     held: bool,
 }
 
@@ -63,31 +62,31 @@ pub(super) struct Shape {
     /// Its tasks are executed again with a larger reservation if they end for want of memory.
     pub(super) raises_memory: bool,
     pub(super) queue: Queue,
-    /// Of a shape and all its lanes: those of a lane are its shape's.
+    /// Of a shape and all its lanes: a lane's leases are with its shape.
     pub(super) leases: Vec<Lease>,
-    /// What it is, if it is a lane of another shape.
+    /// Set if it is a lane of another shape.
     pub(super) lane: Option<Lane>,
-    /// The lanes of it.
+    /// The lanes of this shape.
     pub(super) lanes: Vec<ShapeId>,
     /// How often the lanes were served.
     pub(super) turn: usize,
     demanded: u32,
-    /// The priority that the node was told of.
+    /// The priority that was sent to the node last.
     priority: i32,
-    /// No worker will ever be granted: what its tasks fail with.
+    /// If no worker will ever be granted: the failure of its tasks.
     closed: Option<Box<Failure>>,
 }
 
-/// A reply, as far as leases care.
+/// The parts of a reply that concern leases.
 #[derive(Debug, Clone, Copy)]
 pub struct Replied {
     /// Shape of the task.
     pub shape: ShapeId,
-    /// Who ran it.
+    /// The worker that ran the task.
     pub worker: WorkerId,
     /// The task.
     pub task: u64,
-    /// How long it was taken to run when it was pushed (nanoseconds).
+    /// Its expected run time when it was pushed (nanoseconds).
     pub estimate: u64,
     /// Its function.
     pub function: FunctionId,
@@ -95,7 +94,7 @@ pub struct Replied {
     pub nanos: u64,
 }
 
-/// Where a task goes.
+/// A task and the worker it goes to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PushTo {
     /// The task.
@@ -104,7 +103,7 @@ pub struct PushTo {
     pub worker: WorkerId,
     /// GPUs of the lease.
     pub gpus: Vec<u32>,
-    /// How long it is taken to run (nanoseconds).
+    /// Its expected run time (nanoseconds).
     pub estimate: u64,
 }
 
@@ -121,22 +120,22 @@ pub struct Leases {
     pub(super) laned: Vec<ShapeId>,
     /// Recent run time per function (nanoseconds).
     durations: Map<FunctionId, u64>,
-    /// Leases the node asked for and did not get yet.
+    /// Leases that the node asked back and did not get yet.
     owed: u32,
-    /// Bytes of arguments in memory of the tasks that wait at one worker; none: as many as there are.
+    /// Bytes of arguments in memory of the tasks that wait at one worker; `None`: unlimited.
     argument_bytes_max: Option<u64>,
-    /// When leases may have to go back.
+    /// When to look for leases to give back.
     look_at: Option<Instant>,
 }
 
 impl Leases {
-    /// The number of a shape: what its tasks hold, and where they are to run.
+    /// The number of a shape: the resources its tasks hold, and where they are to run.
     pub fn shape(&mut self, resources: &ResourceSet, strategy: Option<&Strategy>) -> ShapeId {
         self.numbered((resources.clone(), strategy.cloned().map(Box::new), false))
     }
 
-    /// The same shape for tasks that are executed again with a larger reservation if they end for want of
-    /// memory, or that are not. There is but one shape for tasks that reserve none.
+    /// The same shape for tasks that are (or are not) executed again with a larger reservation if they end
+    /// for want of memory. Tasks that reserve none have only one.
     pub fn raising_memory(&mut self, shape: ShapeId, raises: bool) -> ShapeId {
         let this = &self.shapes[shape.0 as usize];
         if this.raises_memory == raises || this.resources.amount("memory") == 0 {
@@ -157,7 +156,7 @@ impl Leases {
         id
     }
 
-    /// What tasks of a shape hold, and where they run.
+    /// The resources of a shape's tasks, and where they run.
     #[must_use]
     pub fn described(&self, shape: ShapeId) -> Option<(&ResourceSet, Option<&Strategy>)> {
         let shape = self.shapes.get(shape.0 as usize)?;
@@ -196,17 +195,17 @@ impl Leases {
         self.shape_mut(shape).queue.push_back(priority.unwrap_or(0), task);
     }
 
-    /// A task that was pushed and did not run goes first.
+    /// Queues a task that was pushed and did not run, in front.
     pub fn enqueue_front(&mut self, shape: ShapeId, task: u64, priority: Option<i32>) {
         self.shape_mut(shape).queue.push_front(priority.unwrap_or(0), task);
     }
 
-    /// Takes a queued task out.
+    /// Takes out a queued task.
     pub fn remove_queued(&mut self, shape: ShapeId, task: u64) {
         self.shape_mut(shape).queue.remove(task);
     }
 
-    /// No worker will ever be granted for this shape: the tasks that wait, and those that come, fail.
+    /// No worker will ever be granted for this shape: waiting and later tasks fail.
     pub fn close(&mut self, shape: ShapeId, failure: Failure) {
         if let Some(shape) = self.shapes.get_mut(shape.0 as usize) {
             shape.closed = Some(Box::new(failure));
@@ -214,21 +213,21 @@ impl Leases {
         }
     }
 
-    /// Why a shape is of no use any more.
+    /// The failure of the tasks of a closed shape.
     #[must_use]
     pub fn closed(&self, shape: ShapeId) -> Option<&Failure> {
         self.shapes.get(shape.0 as usize)?.closed.as_deref()
     }
 
-    /// Tasks that wait in vain, taken out, and what they fail with.
+    /// Takes out the tasks of a closed shape, with their failure.
     pub fn take_stranded(&mut self, shape: ShapeId) -> Option<(Vec<u64>, Failure)> {
         let shape = self.shapes.get_mut(shape.0 as usize)?;
         let failure = shape.closed.as_deref()?.clone();
         Some((shape.queue.drain(), failure))
     }
 
-    /// The node could get no worker for what waits, for now. Takes it out, unless workers that there are may
-    /// run it; what is left is asked for anew.
+    /// The node could get no worker for the waiting tasks, for now. Takes them out, unless workers that are
+    /// leased may run them; tasks that are left are asked for anew.
     pub fn give_up(&mut self, id: ShapeId, out: &mut Actions) -> Vec<u64> {
         if self.shapes.get(id.0 as usize).is_none() {
             return Vec::new();
@@ -240,8 +239,8 @@ impl Leases {
         tasks
     }
 
-    /// The next queued task of a shape, for the caller to say its function; `None` also when no lease has
-    /// room for any.
+    /// The next queued task of a shape, for the caller to name its function; `None` also when no lease has
+    /// room for any task.
     #[must_use]
     pub fn front(&self, shape: ShapeId) -> Option<u64> {
         let shape = self.shapes.get(shape.0 as usize)?;
@@ -249,7 +248,7 @@ impl Leases {
         shape.leases.iter().any(|lease| lease.has_room(0)).then_some(task)
     }
 
-    /// All shapes. Their lanes are served with them.
+    /// All shapes but lanes, which are served with their shapes.
     #[must_use]
     pub fn shape_ids(&self) -> Vec<ShapeId> {
         let all = (0..).map(ShapeId).zip(&self.shapes);
@@ -258,7 +257,7 @@ impl Leases {
 
     /// Assigns the front task of a shape to the least loaded lease that has room for it.
     ///
-    /// `bytes` are those of its arguments in memory.
+    /// `bytes`: those of its arguments in memory.
     pub fn next_push(&mut self, shape: ShapeId, function: FunctionId, bytes: u64) -> Option<PushTo> {
         let (estimate, bytes_max) = (self.estimate(function), self.argument_bytes_max);
         let shape = self.shape_mut(shape);
@@ -272,19 +271,19 @@ impl Leases {
         Some(lease.push(task, estimate))
     }
 
-    /// The node's memory has so many bytes: what arguments of waiting tasks may take of it is a small part.
+    /// The node's memory has `bytes` bytes: arguments of waiting tasks may take a small part of it.
     pub fn set_store_bytes(&mut self, bytes: u64) {
         self.argument_bytes_max = Some(argument_bytes_max(bytes));
     }
 
-    /// How long a function is taken to run (nanoseconds).
+    /// The expected run time of a function (nanoseconds).
     #[inline]
     pub(super) fn estimate(&self, function: FunctionId) -> u64 {
         self.durations.get(&function).copied().unwrap_or(LEASE_BACKLOG_NANOS)
     }
 
-    /// Tells the node how many more leases the queue could use, and how urgent its first task is. Asked once,
-    /// then again when it was met or something more urgent came. False if the shape is closed and tasks wait.
+    /// Tells the node how many more leases the queue could use, and how urgent its first task is: once, then
+    /// again when the demand was met or a more urgent task came. False if the shape is closed and tasks wait.
     #[inline]
     pub fn update_demand(&mut self, id: ShapeId, out: &mut Actions) -> bool {
         let shape = self.shape_mut(id);
@@ -316,9 +315,9 @@ impl Leases {
         });
     }
 
-    /// A pushed task replied. True if the lease goes back, because its tasks are to be spread: the next one
-    /// is placed anew, among the nodes that there are by then. Short tasks that come one after the other go
-    /// on with it for a slice.
+    /// A pushed task replied. True if the lease goes back, because the shape's tasks are to be spread: the
+    /// next one is placed anew, among the nodes of that time. Short tasks in a row keep the lease for a
+    /// slice.
     pub fn on_reply(&mut self, replied: &Replied, now: Instant) -> bool {
         let Replied { shape, worker, task, estimate, function, nanos } = *replied;
         let spreads = self.spreads(shape);
@@ -355,12 +354,12 @@ impl Leases {
         self.home_mut(shape).leases.iter_mut().find(|lease| lease.worker == worker)
     }
 
-    /// The tasks that are with workers.
+    /// The tasks that are in flight on workers.
     pub fn in_flight(&self) -> impl Iterator<Item = u64> {
         self.shapes.iter().flat_map(|shape| &shape.leases).flat_map(|lease| lease.in_flight.iter().copied())
     }
 
-    /// The line to a worker takes no more tasks for now, or does again.
+    /// The connection to a worker is full, or has room again.
     pub fn set_held(&mut self, worker: WorkerId, held: bool) {
         let leases = self.shapes.iter_mut().flat_map(|shape| &mut shape.leases);
         leases.filter(|lease| lease.worker == worker).for_each(|lease| lease.held = held);
@@ -377,27 +376,27 @@ impl Leases {
         tasks
     }
 
-    /// A node is gone. What follows of that is heard one process after the other: none of its workers, also
-    /// those that this process has not heard of yet, gets a task that would be lost with it.
+    /// A node is dead. Its processes' deaths are reported one by one: no worker of it, reported or not, gets
+    /// another task, which would be lost.
     pub fn on_node_gone(&mut self, node: NodeId) {
         let leases = self.shapes.iter_mut().flat_map(|shape| &mut shape.leases);
         leases.filter(|lease| lease.node() == node).for_each(|lease| lease.draining = true);
     }
 
-    /// A worker takes no more tasks, and gives back those that are with it.
+    /// A worker takes no more tasks, and gives back those that it has.
     pub fn on_worker_retired(&mut self, worker: WorkerId) {
         let leases = self.shapes.iter_mut().flat_map(|shape| &mut shape.leases);
         leases.filter(|lease| lease.worker == worker).for_each(|lease| lease.draining = true);
     }
 
-    /// The node wants leases for others: so many, or this very one.
+    /// The node wants leases for others: a number of them, or a named one.
     pub fn on_reclaim(&mut self, reclaim: &ReclaimLease) {
         let Some(wanted) = reclaim.lease else {
             self.owed = self.owed.max(reclaim.count);
             return;
         };
         let leases = self.shapes.iter_mut().flat_map(|shape| &mut shape.leases);
-        // One that is not here was given back meanwhile.
+        // A lease that is not found was given back meanwhile.
         if let Some(lease) = leases.into_iter().find(|lease| lease.id == wanted) {
             lease.draining = true;
         }
@@ -428,8 +427,7 @@ impl Leases {
                     }
                     return false;
                 }
-                // What is held back beside an idle one may be taken out of the queue, and nobody says that
-                // here.
+                // A task held back beside an idle lease may be taken out of the queue without notice here.
                 let since = if busy { now } else { lease.idle_since };
                 let expires = idle.then(|| since.plus(LEASE_IDLE_NANOS));
                 let is_wanted = self.owed > 0 && (busy || !idle) && !lease.draining;
@@ -459,7 +457,7 @@ impl Leases {
         }
     }
 
-    /// What a task of a shape holds.
+    /// The resources of a shape's tasks.
     #[must_use]
     pub fn resources(&self, shape: ShapeId) -> Option<&ResourceSet> {
         self.shapes.get(shape.0 as usize).map(|shape| &shape.resources)
@@ -490,12 +488,12 @@ impl Leases {
 }
 
 impl Shape {
-    /// Nothing waits in it, the node was not asked for anything, and has said nothing of it.
+    /// Whether it has no tasks, the node was asked for nothing, and has not closed it.
     pub(super) fn is_unused(&self) -> bool {
         self.queue.is_empty() && self.demanded == 0 && self.closed.is_none()
     }
 
-    /// [`Leases::update_demand`], when there is something to tell.
+    /// The part of [`Leases::update_demand`] that sends.
     fn notify_demand(&mut self, id: ShapeId, out: &mut Actions) -> bool {
         let demand = u32::try_from(self.queue.len()).unwrap_or(u32::MAX).min(LEASE_DEMAND_MAX);
         if self.closed.is_some() {
@@ -516,14 +514,14 @@ impl Shape {
 }
 
 impl Lease {
-    /// A task goes there.
+    /// Assigns a task to the worker.
     pub(super) fn push(&mut self, task: u64, estimate: u64) -> PushTo {
         self.in_flight.push_back(task);
         self.backlog += estimate;
         PushTo { task, worker: self.worker, gpus: self.gpus.clone(), estimate }
     }
 
-    /// It has nothing to do, and may have.
+    /// Whether the worker has no task and may get one.
     pub(super) fn is_idle(&self) -> bool {
         self.in_flight.is_empty() && !self.draining && !self.held
     }
@@ -538,7 +536,7 @@ impl Lease {
         self.backlog
     }
 
-    /// Whether a task with arguments of so many bytes may wait there: what waits keeps them in memory.
+    /// Whether a task with `bytes` bytes of arguments may wait there: a waiting task keeps them in memory.
     fn has_room_for(&self, bytes: u64, max: Option<u64>) -> bool {
         let fits = || max.is_none_or(|max| self.argument_bytes + bytes <= max);
         bytes == 0 || self.in_flight.is_empty() || fits()
@@ -560,7 +558,7 @@ impl Lease {
     }
 
     fn take(&mut self, task: u64, estimate: u64) {
-        // Replies come in the order of the pushes, so this is nearly always the first one.
+        // Replies come in the order of the pushes, so this is nearly always the first task.
         if let Some(at) = self.in_flight.iter().position(|in_flight| *in_flight == task) {
             self.in_flight.remove(at);
             self.backlog -= estimate;
@@ -568,7 +566,7 @@ impl Lease {
     }
 }
 
-/// How many bytes of arguments in memory may wait at one worker, which keeps them there.
+/// How many bytes of arguments in memory may wait at one worker, where they have to stay.
 #[must_use]
 pub fn argument_bytes_max(store_bytes: u64) -> u64 {
     (store_bytes / LEASE_ARGUMENT_SHARE).min(LEASE_ARGUMENT_BYTES)

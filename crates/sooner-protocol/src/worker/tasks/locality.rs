@@ -1,8 +1,7 @@
-//! Tasks go to their arguments: one whose arguments are in the memory of another node waits in a lane for
-//! that node ([`crate::worker::tasks`], `docs/scheduling.md`).
+//! Sends tasks to their arguments: a task whose arguments are in the memory of another node waits in a lane
+//! for that node ([`crate::worker::tasks`], `docs/scheduling.md`).
 //!
-//! It never moves a task that is queued already: where its arguments are is looked at when the last of them
-//! is there.
+//! It never moves a queued task: the places of its arguments are looked up once, when all have outcomes.
 
 use std::sync::Arc;
 
@@ -14,7 +13,7 @@ use crate::worker::WorkerCore;
 use crate::worker::action::Actions;
 
 impl WorkerCore {
-    /// The shape or lane in which a task waits whose arguments are there.
+    /// The shape or lane in which a task waits whose arguments have their outcomes.
     pub(in crate::worker) fn near_arguments(&mut self, number: u64, shape: ShapeId) -> ShapeId {
         let Some(pending) = self.pendings.get(number) else { return shape };
         let prefer = self.node_of_arguments(&pending.spec);
@@ -27,7 +26,7 @@ impl WorkerCore {
         near
     }
 
-    /// The other node that holds most bytes of a task's arguments, if one does.
+    /// The other node that holds most bytes of a task's arguments, if another one does.
     fn node_of_arguments(&self, spec: &TaskSpec) -> Option<NodeId> {
         let here = self.me.node();
         let values = spec.dependencies.iter().filter_map(|object| {

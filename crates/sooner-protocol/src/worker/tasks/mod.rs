@@ -1,4 +1,4 @@
-//! Tasks of this process: what is pending, what it waits for, and the leases it runs on.
+//! Tasks of this process: pending tasks, what they wait for, and the leases they run on.
 
 pub(super) mod admitting;
 pub(super) mod cancelling;

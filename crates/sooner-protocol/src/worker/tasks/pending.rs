@@ -3,8 +3,7 @@
 //! A pending task keeps its description until the reply, so that it can be pushed again. It is in exactly one
 //! state. It never decides where a task runs.
 //!
-//! Which tasks use an object is known from the first time that somebody asks: when memory is short. Programs
-//! that never ask pay nothing for it.
+//! Which tasks use an object is recorded only once memory was short: other programs pay nothing for it.
 
 use std::sync::Arc;
 
@@ -25,18 +24,18 @@ pub enum State {
     },
     /// Waits for a lease or for its turn with an actor.
     Queued,
-    /// Its worker crashed, and crashed before, or had no room for its arguments: it waits for a while.
+    /// Waits for a pause: repeated crashes, memory that ran out, or no room for its arguments.
     Delayed {
         /// Until when.
         until: Instant,
     },
     /// Sent to a worker.
     Pushed {
-        /// Which.
+        /// The worker.
         worker: WorkerId,
-        /// How long it was taken to run (nanoseconds).
+        /// Its expected run time (nanoseconds).
         estimate: u64,
-        /// An argument may have to be brought there first: tasks that were sent after it may begin before it.
+        /// Whether an argument may have to be brought there first: then tasks pushed later may begin earlier.
         may_wait: bool,
     },
 }
@@ -52,22 +51,22 @@ pub struct Pending {
     pub retries: i32,
     /// It was cancelled: it is not executed again.
     pub cancelled: bool,
-    /// It has ended before; its results, or some of them, are lost.
+    /// Whether it has ended before and results of it are lost.
     pub recovers: bool,
-    /// Workers that ended while they ran it.
+    /// Number of workers that crashed while they ran it.
     pub crashes: u8,
-    /// Workers that its node stopped while they ran it, because memory ran out.
+    /// Number of workers that were stopped by their nodes while they ran it, because memory ran out.
     pub memory_ends: u8,
     /// How often it came back because there was no room for its arguments.
     pub gave_way: u8,
     /// The task that submitted it, for recursive cancellation.
     pub parent: Option<TaskId>,
-    /// When it passed what.
+    /// When it passed which step.
     pub passed: Timestamps,
 }
 
 impl Pending {
-    /// The task and how long it was taken to run, if it is with a worker.
+    /// The task and its expected run time, if it is with a worker.
     pub fn pushed(&mut self) -> Option<(&mut Self, u64)> {
         match self.state {
             State::Pushed { estimate, .. } => Some((self, estimate)),
@@ -82,7 +81,7 @@ impl Pending {
     }
 }
 
-/// The tasks that use an object: one as a rule.
+/// The tasks that use an object: usually one.
 #[derive(Debug)]
 enum Users {
     One(u64),
@@ -93,7 +92,7 @@ enum Users {
 #[derive(Debug, Default)]
 pub struct Pendings {
     tasks: Map<u64, Pending>,
-    /// By what they use, once somebody has asked.
+    /// Tasks by the objects they use; `None` until the first question.
     users: Option<Map<ObjectId, Users>>,
 }
 
@@ -143,8 +142,8 @@ impl Pendings {
         Some(pending)
     }
 
-    /// Tasks that `parent` submitted, the last one first: that is the order to cancel them in, so that none
-    /// begins in place of one that was cancelled before it.
+    /// Tasks that `parent` submitted, the last one first: cancelled in that order, none begins in place of
+    /// one cancelled before it.
     #[must_use]
     pub fn children(&self, parent: TaskId) -> Vec<u64> {
         let children = self.tasks.iter().filter(|(_, pending)| pending.parent == Some(parent));

@@ -1,16 +1,16 @@
 //! Tasks of one shape that wait for a worker: those of higher priority first, equals in the order they came.
 //!
-//! Nearly all have no priority and wait in one plain queue; the others cost a look at an empty list. There is
-//! no rule against starvation: what has a low priority waits as long as anything higher does.
+//! Nearly all have priority zero and wait in one plain queue; the others cost them a look at an empty list.
+//! There is no rule against starvation: a task waits as long as any task of higher priority does.
 
 use std::collections::VecDeque;
 
 /// See the module.
 #[derive(Debug, Clone, Default)]
 pub struct Queue {
-    /// Of priority zero.
+    /// Tasks of priority zero.
     plain: VecDeque<u64>,
-    /// The others by priority, the highest first; none of them empty.
+    /// The other tasks by priority, the highest first; no queue is empty.
     ranked: Vec<(i32, VecDeque<u64>)>,
 }
 
@@ -26,12 +26,12 @@ impl Queue {
         &mut self.ranked[at].1
     }
 
-    /// Behind its equals.
+    /// Behind those of equal priority.
     pub fn push_back(&mut self, priority: i32, task: u64) {
         self.lane(priority).push_back(task);
     }
 
-    /// Before its equals.
+    /// Before those of equal priority.
     pub fn push_front(&mut self, priority: i32, task: u64) {
         self.lane(priority).push_front(task);
     }
@@ -71,7 +71,7 @@ impl Queue {
         task
     }
 
-    /// How many wait.
+    /// Number of waiting tasks.
     #[must_use]
     pub fn len(&self) -> usize {
         let ranked =
@@ -79,7 +79,7 @@ impl Queue {
         self.plain.len() + ranked
     }
 
-    /// Whether none waits.
+    /// Whether no task waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.plain.is_empty() && self.ranked.is_empty()
@@ -91,7 +91,7 @@ impl Queue {
         if self.is_plain_next() { 0 } else { self.ranked[0].0 }
     }
 
-    /// Takes all out, in their order.
+    /// Takes out all tasks, in their order.
     pub fn drain(&mut self) -> Vec<u64> {
         std::iter::from_fn(|| self.pop_front()).collect()
     }

@@ -1,5 +1,5 @@
-//! Tasks of ours that come back: with a reply, unexecuted, or after the pause that follows crashes of their
-//! workers ([`super::Delays`]).
+//! Tasks of this process that come back: with a reply, unexecuted, or after the pause that follows crashes of
+//! their workers ([`super::Delays`]).
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::time::Instant;
 use crate::worker::WorkerCore;
 use crate::worker::action::{Action, Actions};
 
-/// After so many times the pause of a task that lacks room does not get longer: it is less than a second.
+/// After this many times the pause of a task that lacks room grows no more: it is less than a second.
 const GAVE_WAY_MAX: u8 = 5;
 
 impl WorkerCore {
@@ -34,7 +34,7 @@ impl WorkerCore {
             return self.on_ghost_reply(worker, &reply, out);
         };
         let mut spec = pending.spec.clone();
-        // An execution whose effects are kept is not followed by another one of the same call.
+        // A call whose effects are kept is not executed again.
         let is_cut = spec.stream.is_some() && self.streams.get(number).is_some_and(Stream::begins_again);
         let again =
             (reply.retry || is_cut) && !pending.cancelled && pending.retries != 0 && spec.kept != Some(true);
@@ -45,7 +45,7 @@ impl WorkerCore {
             pending.repeat(now);
         }
         if again && !reply.retry {
-            // It makes lost items again, and may do that behind calls that were made later.
+            // The task makes lost items again; as a call, it may run behind calls that were made later.
             pending.recovers = true;
             let changed = Arc::make_mut(&mut pending.spec);
             changed.recovers = Some(true);
@@ -79,7 +79,7 @@ impl WorkerCore {
                 }
                 let has_place = waits && spec.unordered == Some(true);
                 if again && (has_place || self.callers.enqueue_first(actor, number).is_ok()) {
-                    // Goes before the calls that are queued: one of them may wait for its result.
+                    // The call goes before the queued ones: one of them may wait for its result.
                 } else {
                     self.end(number, worker, reply, out);
                 }
@@ -89,7 +89,7 @@ impl WorkerCore {
         }
     }
 
-    /// Many tasks in a row that took less than handing them over are worth a word, once.
+    /// Warns the user, once, if many tasks took less time than handing them over.
     fn notice_tiny(&mut self, function: FunctionId, nanos: u64, out: &mut Actions) {
         if self.tiny_tasks.note(nanos)
             && let Some(define) = self.functions.get(function)
@@ -116,8 +116,8 @@ impl WorkerCore {
             }
             self.end_stream(&pending.spec, Some(failure), out);
         } else {
-            // A value that was not lost stays, wherever this execution would have put it. Kept before the
-            // values come: one that only lineage counts is let go of at once, and must be able to return.
+            // A value that was not lost stays, wherever this execution put it. Lineage is kept before the
+            // values come: one that only lineage counts is dropped at once, and must be able to return.
             let is_any_stored =
                 || pending.recovers && self.ownership.is_any_stored(task, pending.spec.returns);
             if pending.spec.stream.is_none() && (has_stored || is_any_stored()) {
@@ -132,7 +132,7 @@ impl WorkerCore {
         self.end_uses(&pending.spec, out);
     }
 
-    /// The values of an execution that another one follows.
+    /// Drops the values of an execution that another one follows.
     pub(in crate::worker) fn let_go_of_values(&mut self, worker: WorkerId, reply: &Reply, out: &mut Actions) {
         for (index, value) in (0..).zip(&reply.returns) {
             self.ownership.receive(&value.contained, worker);
@@ -163,7 +163,8 @@ impl WorkerCore {
                 continue;
             }
             if returned.lacks_room == Some(true) {
-                // Others get their arguments meanwhile. It may happen to it often, if it is not the oldest.
+                // Others get their arguments meanwhile. This may happen to a task often, if it is not the
+                // oldest.
                 pending.gave_way = pending.gave_way.saturating_add(1).min(GAVE_WAY_MAX);
                 let until = self.now.plus(pause_after(u32::from(pending.gave_way) + 1));
                 pending.state = State::Delayed { until };
@@ -183,7 +184,7 @@ impl WorkerCore {
         }
     }
 
-    /// Makes a task wait whose worker has crashed, if it is not the first one; false if it may go at once.
+    /// Delays a task whose worker crashed, except the first time; false if it may go at once.
     pub(in crate::worker) fn delay(&mut self, number: u64) -> bool {
         let Some(pending) = self.pendings.get_mut(number) else { return false };
         let pause = pause_after(u32::from(pending.crashes));
@@ -195,8 +196,8 @@ impl WorkerCore {
         pause > 0
     }
 
-    /// Queues the tasks whose pause is over. One that would be retried for ever although nobody can ask for
-    /// its result any more ends here.
+    /// Queues the tasks whose pause is over. A task with unlimited retries whose result can no longer be
+    /// wanted ends here.
     pub(in crate::worker) fn retry_delayed(&mut self, out: &mut Actions) {
         while let Some(number) = self.delays.take_due(self.now) {
             let Some(pending) = self.pendings.get_mut(number) else { continue };

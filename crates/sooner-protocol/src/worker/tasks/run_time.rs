@@ -1,4 +1,4 @@
-//! How long a task ran, as its worker says.
+//! How long a task ran, as its worker reports.
 
 use sooner_wire::message::Timing;
 

@@ -1,5 +1,5 @@
-//! Streaming tasks in the core: the owner's records of items, and what the executing worker sends and is
-//! told.
+//! Streaming tasks in the core: the owner's records of items, and the messages to and from the executing
+//! worker.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::worker::ownership::Slot;
 use crate::worker::ownership::recovery::{reconstruction_failure, unrepeatable};
 
 impl WorkerCore {
-    /// The items of a submitted task will come one by one.
+    /// The items of a submitted task will arrive one by one.
     pub(in crate::worker) fn open_stream(&mut self, task: TaskId, options: Streaming) {
         self.streams.insert(task.number, options);
         self.ownership.add_use(task.object(0));
@@ -29,7 +29,7 @@ impl WorkerCore {
         self.ownership.add_use(object);
     }
 
-    /// Records up to this item exist from now on.
+    /// Enters the record of this item, if it has none yet.
     fn know_item(&mut self, task: TaskId, index: u32) {
         let Some(stream) = self.streams.get_mut(task.number) else { return };
         if index > stream.known {
@@ -38,15 +38,15 @@ impl WorkerCore {
         }
     }
 
-    /// The item that the reader takes next: where its outcome appears.
+    /// The item that the reader takes next, and its slot.
     #[must_use]
     pub fn next_item(&self, task: TaskId) -> Option<(u32, Arc<Slot>)> {
         let next = self.streams.get(task.number)?.next;
         Some((next, self.ownership.record(task.object(next))?.slot.clone()))
     }
 
-    /// The reader takes the next item, of which it has a handle. False if another thread was faster: it took
-    /// the item or closed the stream.
+    /// The reader takes the next item, of which it has a handle. False if another thread took the item first
+    /// or closed the stream.
     pub fn take_item(&mut self, task: TaskId, index: u32, out: &mut Actions) -> bool {
         let Some(stream) = self.streams.get_mut(task.number) else { return false };
         if stream.is_dropped || stream.next != index {
@@ -59,8 +59,8 @@ impl WorkerCore {
         true
     }
 
-    /// The reader is gone: unread items are let go, and the task ends at its next item unless somebody waits
-    /// for its end.
+    /// The reader is gone: its unread items are dropped, and the task ends at its next item unless the end of
+    /// the task is awaited.
     pub fn drop_stream(&mut self, task: TaskId, out: &mut Actions) {
         let number = task.number;
         let waits_for_end = self.ownership.record(task.object(0)).is_some_and(|r| r.slot.handles() > 0);
@@ -84,15 +84,15 @@ impl WorkerCore {
         if is_pushed {
             self.notify_progress(task, out);
         } else if !waits_for_end && !has_ended && !has_items {
-            // With items that came it begins again, and ends there: they may be lost one day, and come from
-            // this task.
+            // With items received, the task begins again and ends there: it may have to make lost ones again
+            // one day.
             self.cancel_own(number, false, true, out);
         }
         self.run_unblocked(out);
         self.end_need(out);
     }
 
-    /// Lets go of an item, also of one that has not come.
+    /// Drops an item, also one that has not come.
     fn forget_item(&mut self, object: ObjectId, out: &mut Actions) {
         if let Some(stream) = self.streams.get_mut(object.task.number) {
             stream.forget(object.index);
@@ -116,7 +116,7 @@ impl WorkerCore {
         }
     }
 
-    /// An item of a task of ours came.
+    /// An item of a task of this process arrived.
     pub(in crate::worker) fn on_item(&mut self, from: WorkerId, item: Item, out: &mut Actions) {
         let Item { task, index, value } = item;
         self.ownership.receive(&value.contained, from);
@@ -145,8 +145,8 @@ impl WorkerCore {
         }
     }
 
-    /// An item of a task of ours lies in shared memory. It can be let go of from now on, and made again, if
-    /// its task can be.
+    /// An item of a task of this process lies in shared memory. From now on it may be dropped, and made again
+    /// if its task can be.
     fn note_item(&mut self, object: ObjectId) {
         let number = object.task.number;
         let (Some(pending), Some(stream)) = (self.pendings.get(number), self.streams.get_mut(number)) else {
@@ -159,8 +159,8 @@ impl WorkerCore {
         }
     }
 
-    /// An item has no value any more whose task has not ended, or is executed again: it comes from this
-    /// execution, or from another one that follows. False if there is no such task.
+    /// An item lost its value, and its task has not ended or is executed again: it comes from this execution
+    /// or from a later one. False if there is no such task.
     pub(in crate::worker) fn expect_item(&mut self, object: ObjectId, out: &mut Actions) -> bool {
         let ObjectId { task, index } = object;
         let pending = self.pendings.get(task.number).filter(|_| task.owner == self.me);
@@ -183,7 +183,7 @@ impl WorkerCore {
         true
     }
 
-    /// A streaming task of ours has ended; object 0 has its outcome.
+    /// A streaming task of this process has ended; object 0 has its outcome.
     pub(in crate::worker) fn end_stream(
         &mut self,
         spec: &TaskSpec,
@@ -225,7 +225,7 @@ impl WorkerCore {
         }
     }
 
-    /// A task that runs here has yielded. References inside the item are registered for the caller first.
+    /// A local task has yielded. References inside the item are registered for the caller first.
     pub fn on_yielded(&mut self, task: TaskId, index: u32, value: Return, out: &mut Actions) {
         let Some(Peer::Worker(caller)) = self.execution.caller(task) else { return };
         // Most items contain no reference: nothing is copied for them.

@@ -1,41 +1,41 @@
 //! Streaming tasks as their owner sees them: which items have come, and which the reader has taken.
 //!
-//! Item `i` is object `i` of the task, from 1; object 0 is what the task returns in the end. The record of
-//! the item that the reader takes next always exists, so that a reader waits for it as for any object. Behind
-//! the last item comes, after an error, the error, and then one object that says that there is no more.
+//! Item `i` is object `i` of the task, from 1; object 0 is the final return value. The record of the item
+//! that the reader takes next always exists, so a reader waits for it as for any object. Behind the last item
+//! comes the error, if there was one, and then one object that says that there are no more.
 //!
-//! Items whose values are lost come again from another execution, under the same indices. One that the
-//! execution has passed already will not come from it: that one ends at its next item, and the task begins
-//! again. An execution that is only for lost items ends when it has yielded the last of them, so that also
-//! endless generators are repeated.
+//! Items whose values are lost come again from another execution, under the same indices. If the current
+//! execution has already passed a lost item, it ends at its next item, and the task begins again. An
+//! execution that is only for lost items ends when it has yielded the last of them, so endless generators can
+//! be repeated, too.
 //!
 //! Invariants:
 //! - ST1: the reader takes each item once, in order, also when the task was executed again.
 //! - ST2: items from the next one to the last known one are used by the stream; no other is.
 //! - ST3: an item that is missing has no value; the task is pending.
 //!
-//! It keeps counts only: the records are the ownership table's.
+//! It keeps counts only: the records are in the ownership table.
 
 use crate::probes::{bug, mark};
 use sooner_wire::message::Streaming;
 
 use crate::table::{Map, Set};
 
-/// What to do with an item that came.
+/// What to do with an item that arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrival {
-    /// The next one: it gets its value.
+    /// The next item: it gets its value.
     New,
-    /// It came before and was lost: it gets its value.
+    /// The item arrived before and was lost: it gets its value.
     Missed,
-    /// It came before, in an earlier execution, or nobody reads any more.
+    /// The item arrived before, in an earlier execution, or has no reader any more.
     Unwanted,
 }
 
 /// One streaming task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stream {
-    /// How it was submitted.
+    /// Options it was submitted with.
     pub options: Streaming,
     /// The item the reader takes next.
     pub next: u32,
@@ -47,17 +47,17 @@ pub struct Stream {
     pub has_ended: bool,
     /// The reader is gone.
     pub is_dropped: bool,
-    /// The reader is gone and nobody waits for the end either.
+    /// The reader is gone and the end of the task is not awaited either.
     pub stops: bool,
-    /// An item lay in shared memory.
+    /// Whether an item ever lay in shared memory.
     pub has_stored: bool,
-    /// Items whose values are lost and that come again; 0 for what the task returns.
+    /// Items whose values are lost and that come again; 0 for the task's return value.
     missing: Set<u32>,
-    /// The last item of the execution that goes on.
+    /// The last item yielded by the current execution.
     position: u32,
-    /// An item was lost that the execution has passed.
+    /// An item was lost that the current execution has passed.
     is_behind: bool,
-    /// The execution was told to stop, or has passed what is missing.
+    /// The current execution was told to stop, or has passed a missing item.
     is_cut: bool,
 }
 
@@ -98,31 +98,31 @@ impl Stream {
         (self.position, self.is_behind, self.is_cut) = (0, false, false);
     }
 
-    /// Whether the execution that goes on has yielded this item already.
+    /// Whether the current execution has yielded this item already.
     #[must_use]
     pub fn has_passed(&self, index: u32) -> bool {
         (1..=self.position).contains(&index)
     }
 
-    /// The value of an item is lost; `is_passed`: the execution that goes on does not bring it.
+    /// The value of an item is lost; `is_passed`: the current execution does not bring it.
     pub fn expect(&mut self, index: u32, is_passed: bool) {
         self.missing.insert(index);
         self.is_behind |= is_passed;
         self.is_cut |= is_passed;
     }
 
-    /// Nobody needs the item any more.
+    /// The item is not needed any more.
     pub fn forget(&mut self, index: u32) {
         self.missing.swap_remove(&index);
     }
 
-    /// Whether the execution that has ended did not come far enough, because it was told to end.
+    /// Whether the ended execution did not come far enough, because it was told to end.
     #[must_use]
     pub fn begins_again(&self) -> bool {
         self.is_cut && (!self.missing.is_empty() || (!self.has_ended && !self.stops))
     }
 
-    /// The task has ended: its last item, whether it ended by itself, and what is missing still.
+    /// The task has ended: gives its last item, whether it ended by itself, and the missing items.
     pub fn take_missing(&mut self) -> (u32, bool, Vec<u32>) {
         let mut missing: Vec<u32> =
             std::mem::take(&mut self.missing).into_iter().filter(|index| *index > 0).collect();
@@ -130,7 +130,7 @@ impl Stream {
         (self.position, !self.is_cut, missing)
     }
 
-    /// An item came; `is_current`: from the execution that goes on.
+    /// An item arrived; `is_current`: from the current execution.
     pub fn on_item(&mut self, index: u32, is_current: bool) -> Arrival {
         if is_current {
             self.position = index;
@@ -152,7 +152,7 @@ impl Stream {
         Arrival::New
     }
 
-    /// What the executing worker must know before it goes on, if anything.
+    /// How far the executing worker may go, and whether it must stop; `None`: no need to tell it.
     #[must_use]
     pub fn progress(&mut self) -> Option<(u32, bool)> {
         let taken = if self.is_dropped { u32::MAX } else { self.next - 1 };
@@ -175,7 +175,7 @@ impl Streams {
         self.streams.insert(task, Stream::new(options));
     }
 
-    /// A task is executed again for items that are lost, of which this many had come.
+    /// A task is executed again for lost items, of which `items` had come.
     pub fn reopen(&mut self, task: u64, options: Streaming, items: u32) {
         self.streams.entry(task).or_insert_with(|| Stream::unread(options, items));
     }

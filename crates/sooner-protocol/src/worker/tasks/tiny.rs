@@ -1,22 +1,22 @@
-//! Tasks that take next to no time: handing one over costs more than running it. The user hears of them once.
+//! Tasks that take next to no time: handing one over costs more than running it. The user is warned once.
 //!
-//! Only those that are handed over count, and none is remembered: it is a number.
+//! Only tasks that are handed over count, and none is remembered: there is only a number.
 
 use sooner_wire::message::Define;
 
 /// A task that runs shorter than this (nanoseconds) costs more to hand over than to run.
 const TINY_NANOS: u64 = 2_000;
-/// So many of them are worth a word.
+/// After this many of them the user is warned.
 const TINY_TASKS: u32 = 500_000;
 
-/// Tasks of this process that took next to no time; counted until somebody was told.
+/// Tasks of this process that took next to no time; counted until the user was warned.
 #[derive(Debug, Default)]
 pub struct TinyTasks {
     seen: u32,
 }
 
 impl TinyTasks {
-    /// A task took so long (nanoseconds). True if the user is to hear of it.
+    /// A task took `nanos` nanoseconds. True: warn the user.
     #[inline]
     pub fn note(&mut self, nanos: u64) -> bool {
         if nanos >= TINY_NANOS || self.seen >= TINY_TASKS {
@@ -27,7 +27,7 @@ impl TinyTasks {
     }
 }
 
-/// What the user is told; the last of the tasks was of this function.
+/// The warning; the last of the tasks was of this function.
 pub fn warning(define: &Define) -> String {
     let place = define.place.as_ref().map_or(String::new(), |place| format!("{}: ", place.as_str()));
     format!(
