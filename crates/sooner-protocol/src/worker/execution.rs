@@ -1,8 +1,8 @@
-//! The executing side of a worker: tasks that were pushed to it, which of them run, and what it replies.
+//! The executing side of a worker: the tasks pushed to it, which of them run, and what it replies.
 //!
-//! A task is queued, running, or gone. A blocked worker (its task waits in `get`) and a worker busy with a
-//! long task send queued tasks back, so that nothing waits behind them (tasks only; calls of an actor stay in
-//! order).
+//! A task is queued, running, or has left. A blocked worker (its task waits in `get`) and a worker busy with
+//! a long task send queued tasks back, so that nothing waits behind them (tasks only; calls of an actor stay
+//! in order).
 //!
 //! Invariants:
 //! - E1: every pushed task is answered once: by a reply or by being returned.
@@ -37,7 +37,7 @@ pub type Met = (ObjectId, Arc<Slot>);
 /// The slots of one dependency.
 #[derive(Debug, Default)]
 pub struct MetDependency {
-    /// The object itself, if its value lies in shared memory.
+    /// The argument itself, if its value lies in shared memory.
     pub stored: Option<Arc<Slot>>,
     /// References inside the value.
     pub contained: Vec<Met>,
@@ -52,7 +52,7 @@ impl MetDependency {
 /// A pushed task with the slots of everything its arguments refer to.
 #[derive(Debug)]
 pub struct Incoming {
-    /// Who pushed it.
+    /// The process that pushed it.
     pub from: Peer,
     /// The task.
     pub push: Push,
@@ -60,10 +60,10 @@ pub struct Incoming {
     pub references: Vec<Met>,
     /// Slots per dependency.
     pub dependencies: Vec<MetDependency>,
-    /// Its caller has its answer already, if this process took an actor over: the state was made with it.
+    /// In a process that took an actor over: its caller has its answer, and the state was made with it.
     pub is_again: bool,
-    /// It does not wait for calls that are made again, because they may wait for it: it recovers a lost
-    /// value, or its caller made it before one that does.
+    /// It does not wait for calls made again, which may wait for it: it recovers a lost value, or its caller
+    /// made it before one that does.
     pub is_early: bool,
 }
 
@@ -94,7 +94,7 @@ impl Incoming {
         self.lost_places().map(|(object, _)| object).collect()
     }
 
-    /// The same, and where they were said to be.
+    /// The lost arguments, and where they were said to be.
     pub fn lost_places(&self) -> impl Iterator<Item = (ObjectId, &Outcome)> {
         let dependencies = self.push.dependencies.iter().zip(&self.dependencies);
         dependencies.filter(|(_, met)| met.has_no_value()).map(|(d, _)| (d.object, &d.outcome))
@@ -121,21 +121,21 @@ impl Incoming {
 /// A task that runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Running {
-    /// Who gets the reply.
+    /// The process that gets the reply.
     pub from: Peer,
     /// Objects whose records the task uses.
     pub uses: Vec<ObjectId>,
     /// It was cancelled while it ran.
     pub cancelled: bool,
-    /// Since about when.
+    /// About when it began.
     pub since: Instant,
     /// The concurrency group it takes a place of.
     pub group: usize,
-    /// Its effects are part of the state of an actor with checkpoints.
+    /// Whether its effects are part of the state of an actor with checkpoints.
     pub kept: bool,
     /// It was cancelled before it began.
     pub not_run: bool,
-    /// It is executed so that a lost value is there again.
+    /// Whether it is executed to recover a lost value.
     pub recovers: bool,
 }
 
@@ -144,18 +144,18 @@ pub struct Running {
 pub struct Taken {
     /// Items taken.
     pub items: u32,
-    /// Nobody reads further.
+    /// The reader takes no more items.
     pub stop: bool,
 }
 
-/// What a cancellation met.
+/// What a cancellation found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cancelled {
-    /// The task was queued and is gone.
+    /// The task was queued and is taken out.
     Queued,
     /// The task runs: interrupt it.
     Running,
-    /// The task has ended or never came.
+    /// The task has ended or never arrived.
     Unknown,
 }
 
@@ -163,8 +163,7 @@ pub enum Cancelled {
 #[derive(Debug, Default)]
 pub struct Execution {
     queue: VecDeque<Incoming>,
-    /// Calls that wait until those are through that are made again after a takeover. As many as may be in
-    /// flight.
+    /// New calls that wait until all calls were made again after a takeover. As many as may be in flight.
     held: VecDeque<Incoming>,
     takeover: TakingOver,
     running: Map<TaskId, Running>,
@@ -172,21 +171,21 @@ pub struct Execution {
     taken: Map<TaskId, Taken>,
     blocked: bool,
     has_constructor: bool,
-    /// The constructor is not begun, also when its arguments are there: its actor holds nothing.
+    /// The constructor does not begin, even with all its arguments: its actor holds no resources.
     is_suspended: bool,
-    /// The actor here and what its constructor was given: used as long as the actor lives.
+    /// The local actor, and the objects its constructor was given: used as long as the actor lives.
     constructed: Option<(TaskId, Vec<ObjectId>)>,
     groups: Groups,
     /// Lost values that queued calls wait for.
     missing: Set<ObjectId>,
-    /// Running tasks that are executed so that lost values are there again.
+    /// Number of running tasks that are executed to recover lost values.
     recovering: u32,
     /// A call that is made again was refused: if this process took an actor over, its state lacks that call.
     has_refused_again: bool,
 }
 
-/// The concurrency groups of an actor: places per group, the default group first. Without groups whoever asks
-/// for a call gets one: the threads are the limit.
+/// The concurrency groups of an actor: free places per group, the default group first. Empty without groups:
+/// the threads are the limit.
 #[derive(Debug, Default)]
 struct Groups {
     free: Vec<u32>,
@@ -202,13 +201,13 @@ impl Groups {
         incoming.push.spec.group.map_or(0, |group| group as usize + 1)
     }
 
-    /// Whose thread or event loop takes a call: that of the default group if its own is none of the actor's.
+    /// The group whose thread or event loop takes a call: the default one if the actor lacks its own.
     fn home(&self, incoming: &Incoming) -> usize {
         Some(Self::of(incoming)).filter(|group| *group < self.free.len()).unwrap_or(0)
     }
 
     fn has_room(&self, incoming: &Incoming) -> bool {
-        // A group that the actor does not have is refused by the front end; here it counts as unlimited.
+        // The front end refuses a group that the actor does not have; here it counts as unlimited.
         self.free.get(Self::of(incoming)).is_none_or(|free| *free > 0)
     }
 
@@ -251,8 +250,8 @@ impl Execution {
         Ok(())
     }
 
-    /// The constructor comes, behind the word of a takeover if there is one: without it this is the actor's
-    /// first process, and calls that were faster are new ones.
+    /// The constructor arrives, in a takeover after `Restore`. Without one this is the actor's first process,
+    /// and calls that came earlier are new.
     fn begin_actor(&mut self) {
         if self.takeover.begin_first() {
             self.has_refused_again = false;
@@ -260,8 +259,8 @@ impl Execution {
         }
     }
 
-    /// A call comes that recovers a lost value, which calls that are made again may wait for. So it does not
-    /// wait for them, nor does what its caller called before it: calls of one caller stay in order.
+    /// A call arrives that recovers a lost value, for which calls made again may wait. So neither it nor
+    /// earlier calls of its caller wait for those: calls of one caller stay in order.
     fn let_through(&mut self, incoming: Incoming) {
         let from = incoming.from;
         let (early, held): (VecDeque<_>, VecDeque<_>) =
@@ -274,8 +273,7 @@ impl Execution {
         }
     }
 
-    /// Whether a running task is executed so that a lost value is there again: what it submits is for that,
-    /// too.
+    /// Whether a running task recovers a lost value: the tasks that it submits do, too.
     #[inline]
     #[must_use]
     pub fn is_recovering(&self, task: Option<TaskId>) -> bool {
@@ -288,7 +286,7 @@ impl Execution {
         self.take_next_of(None, now)
     }
 
-    /// The same for a thread that serves one concurrency group of an actor; 0 is the default one.
+    /// [`Self::take_next`] for a thread that serves one concurrency group of an actor; 0 is the default one.
     pub fn take_next_of(&mut self, group: Option<usize>, now: Instant) -> Option<Incoming> {
         if self.lacks_call() {
             return None;
@@ -331,8 +329,7 @@ impl Execution {
         }
     }
 
-    /// Whether a call that comes now from there is one whose answer is known, if this process took an actor
-    /// over.
+    /// Whether a call that arrives now from there has an answer already, if this process took an actor over.
     #[inline]
     #[must_use]
     pub fn is_again(&self, from: Peer, kept: bool) -> bool {
@@ -344,7 +341,7 @@ impl Execution {
         self.has_refused_again = true;
     }
 
-    /// Whether the state of the actor here lacks a call whose answer somebody may have acted on. Nothing is
+    /// Whether the local actor's state lacks a call on whose answer a caller may have acted: nothing is
     /// executed then.
     #[inline]
     #[must_use]
@@ -372,10 +369,9 @@ impl Execution {
         self.queue.iter().position(|incoming| self.groups.has_room(incoming) && self.is_for(only, incoming))
     }
 
-    /// The next one when some wait for values. What their caller called after them stays behind them. Calls
-    /// of others do not, nor does one that its caller called before them and that is executed once more: the
-    /// value may only come again when one of them was executed. But nothing overtakes a call that is made
-    /// again.
+    /// The next task or call when some wait for values. Later calls of a caller stay behind its waiting one;
+    /// others do not, nor earlier ones that are executed once more: the value may need one of them. But
+    /// nothing overtakes a call made again.
     fn next_complete(&self, only: Option<usize>) -> Option<usize> {
         let (mut held_up, mut stopped) = (Map::<_, u64>::default(), Set::default());
         for (at, incoming) in self.queue.iter().enumerate() {
@@ -419,12 +415,12 @@ impl Execution {
         self.queue.front().filter(|front| front.push.spec.kind == TaskKind::Creation)
     }
 
-    /// The node has what the actor is to hold.
+    /// The node has the actor's resources back.
     pub fn suspend(&mut self) {
         self.is_suspended = true;
     }
 
-    /// The actor holds what it needs: these GPUs among it.
+    /// The actor holds its resources again, with these GPUs.
     pub fn resume(&mut self, gpus: Vec<u32>) {
         self.is_suspended = false;
         let front = self.queue.front_mut();
@@ -433,7 +429,7 @@ impl Execution {
         }
     }
 
-    /// A queued call waits for a value; so does a task for one of another node.
+    /// A queued call waits for a value, or a queued task for a value of another node.
     pub fn miss(&mut self, object: ObjectId) {
         self.missing.insert(object);
     }
@@ -445,8 +441,8 @@ impl Execution {
         !self.missing.is_empty() && self.missing.contains(&object)
     }
 
-    /// Values are lost. Gives the queued tasks that take them and whose callers hear of the loss; others, and
-    /// calls of an actor, wait here.
+    /// Values are lost. Takes out the queued tasks that need them and whose callers learn of it; other tasks,
+    /// and actor calls, wait here.
     pub fn on_lost(&mut self, lost: &[ObjectId], hears: impl Fn(&Incoming) -> bool) -> Vec<Incoming> {
         let lost: Set<ObjectId> = lost.iter().copied().collect();
         let takes_lost =
@@ -467,7 +463,7 @@ impl Execution {
         hit.into()
     }
 
-    /// A task went back that waited for a value.
+    /// A task that waited for a value went back.
     fn forget_unless_waited_for(&mut self, object: ObjectId) {
         let takes =
             |incoming: &Incoming| incoming.push.dependencies.iter().any(|other| other.object == object);
@@ -476,8 +472,8 @@ impl Execution {
         }
     }
 
-    /// A value came that calls wait for. Gives in how many places it goes, and the references that were there
-    /// before.
+    /// A value arrived that calls wait for. Gives the number of arguments it fills, and the references that
+    /// were in those before.
     pub fn on_value(&mut self, object: ObjectId, outcome: &Outcome, met: &[Met]) -> (usize, Vec<ObjectId>) {
         self.missing.swap_remove(&object);
         let (mut places, mut before) = (0, Vec::new());
@@ -496,7 +492,7 @@ impl Execution {
         (places, before)
     }
 
-    /// A value of another node is here: tasks that wait for it read it there.
+    /// A value was brought here: tasks that wait for it read the local copy.
     pub fn on_pulled(&mut self, object: ObjectId, location: Location) {
         self.missing.swap_remove(&object);
         for incoming in self.queue.iter_mut().chain(&mut self.held) {
@@ -508,17 +504,17 @@ impl Execution {
         }
     }
 
-    /// Nobody waits for a value any more.
+    /// No task or call waits for a value any more.
     pub fn forget_missing(&mut self, object: ObjectId) {
         self.missing.swap_remove(&object);
     }
 
-    /// A value of another node cannot be brought here: takes out those that wait for it.
+    /// A value of another node cannot be brought here: takes out the tasks and calls that wait for it.
     pub fn take_unbrought(&mut self, object: ObjectId) -> Vec<Incoming> {
         self.take_waiting(object, |dependency, _| dependency.is_elsewhere())
     }
 
-    /// A value that calls wait for will not come: takes them out.
+    /// A value will not come: takes out the calls that wait for it.
     pub fn take_missing(&mut self, object: ObjectId) -> Vec<Incoming> {
         self.take_waiting(object, |_, met| met.stored.is_some())
     }
@@ -550,13 +546,13 @@ impl Execution {
         self.next_at(None).is_some()
     }
 
-    /// Whether the actor here has concurrency groups: the end of one call may let another one begin.
+    /// Whether the local actor has concurrency groups: the end of one call may let another one begin.
     #[must_use]
     pub fn has_groups(&self) -> bool {
         !self.groups.free.is_empty()
     }
 
-    /// Free places per concurrency group of the actor here, the default group first; none without groups.
+    /// Free places per concurrency group of the local actor, the default group first; empty without groups.
     #[must_use]
     pub fn free_places(&self) -> &[u32] {
         &self.groups.free
@@ -573,7 +569,7 @@ impl Execution {
         Some(running)
     }
 
-    /// The constructor will not run: no call may.
+    /// The constructor will not run, so no call may.
     pub fn on_constructor_refused(&mut self) {
         self.has_constructor = false;
     }
@@ -586,7 +582,7 @@ impl Execution {
         }
     }
 
-    /// The owner of a streaming task has read so far. Tasks that are not here any more are not remembered.
+    /// The owner of a streaming task has read so far. Ignored unless the task is queued or running.
     pub fn on_items_taken(&mut self, task: TaskId, items: u32, stop: bool) {
         let is_here = self.running.contains_key(&task) || self.queue.iter().any(|i| i.push.spec.task == task);
         if is_here {
@@ -600,13 +596,13 @@ impl Execution {
         self.taken.get(&task).copied().unwrap_or_default()
     }
 
-    /// Who gets the reply of a running task.
+    /// The process that gets the reply of a running task.
     #[must_use]
     pub fn caller(&self, task: TaskId) -> Option<Peer> {
         self.running.get(&task).map(|running| running.from)
     }
 
-    /// What a running task was given.
+    /// The objects that a running task was given.
     #[must_use]
     pub fn uses(&self, task: TaskId) -> &[ObjectId] {
         self.running.get(&task).map_or(&[], |running| &running.uses)
@@ -634,7 +630,7 @@ impl Execution {
         Vec::from(back)
     }
 
-    /// How often calls that have not begun take these objects.
+    /// How often calls that have not begun take each of these objects.
     #[must_use]
     pub fn uses_by_queued(&self, objects: &Set<ObjectId>) -> Map<ObjectId, u32> {
         let mut counts: Map<ObjectId, u32> = Map::default();
@@ -648,8 +644,8 @@ impl Execution {
         counts
     }
 
-    /// The copy of a value was given up: calls that have not begun wait until it is brought here again from
-    /// there.
+    /// The copy of a value was given up: calls that have not begun wait until the value is brought from
+    /// `from` again.
     pub fn on_copy_left(&mut self, object: ObjectId, from: &Outcome) {
         for incoming in self.queue.iter_mut().chain(&mut self.held) {
             for dependency in &mut incoming.push.dependencies {
@@ -666,7 +662,7 @@ impl Execution {
         }
     }
 
-    /// The running task waits, or goes on.
+    /// The running task begins to wait, or goes on.
     pub fn set_blocked(&mut self, blocked: bool) {
         self.blocked = blocked;
     }
@@ -702,8 +698,8 @@ impl Execution {
         self.running.get(&task).is_some_and(|running| running.cancelled)
     }
 
-    /// A caller died: its queued tasks go, its running ones are cancelled and named so that they can be
-    /// interrupted.
+    /// A caller died: takes out its queued tasks and cancels its running ones. Gives both, to interrupt the
+    /// latter.
     pub fn on_caller_gone(&mut self, worker: WorkerId) -> (Vec<Incoming>, Vec<TaskId>) {
         let from = Peer::Worker(worker);
         let mut gone = VecDeque::new();
@@ -719,7 +715,7 @@ impl Execution {
         self.forget_taken(&gone);
         let mut interrupted = Vec::new();
         for (task, running) in self.running.iter_mut().filter(|(_, running)| running.from == from) {
-            // A thread of an actor is not interrupted: one that waits for a reader asks whether it was
+            // An actor's thread is not interrupted: one that waits for a reader asks whether it was
             // cancelled.
             running.cancelled = true;
             interrupted.push(*task);
@@ -727,7 +723,7 @@ impl Execution {
         (gone.into(), interrupted)
     }
 
-    /// What the tasks that run here for a caller, and the actor that it made, were given.
+    /// The objects given to the tasks that run here for a caller, and to the actor that it created.
     #[must_use]
     pub fn lent_by(&self, caller: WorkerId) -> Vec<ObjectId> {
         let is_of = |task: &TaskId, from: Peer| {
@@ -735,7 +731,7 @@ impl Execution {
         };
         let running = self.running.iter().filter(|(task, running)| is_of(task, running.from));
         let mut lent: Vec<ObjectId> = running.flat_map(|(_, running)| running.uses.iter().copied()).collect();
-        // Its queued tasks go; a queued constructor stays.
+        // Its queued tasks are taken out; a queued constructor stays.
         let constructor =
             self.queue.iter().find(|i| i.from == Peer::Node && is_of(&i.push.spec.task, i.from));
         lent.extend(constructor.map(Incoming::uses).unwrap_or_default());
@@ -752,12 +748,12 @@ impl Execution {
         self.running.iter().map(|(task, running)| (*task, running))
     }
 
-    /// Tasks that wait.
+    /// Tasks that are queued.
     pub fn queued_tasks(&self) -> impl Iterator<Item = &Incoming> {
         self.queue.iter()
     }
 
-    /// The actor here, and what its constructor was given.
+    /// The local actor, and the objects its constructor was given.
     #[must_use]
     pub fn constructed(&self) -> Option<(TaskId, &[ObjectId])> {
         self.constructed.as_ref().map(|(actor, uses)| (*actor, &uses[..]))
@@ -776,7 +772,7 @@ impl Execution {
     }
 }
 
-/// Whether a task is executed so that a lost value is there again.
+/// Whether a task is executed to recover a lost value.
 fn recovers(incoming: &Incoming) -> bool {
     incoming.push.spec.recovers == Some(true)
 }

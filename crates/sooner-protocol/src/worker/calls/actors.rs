@@ -1,5 +1,4 @@
-//! The caller's half of actors in the core: making them, finding them, calling them, and what their ends
-//! mean.
+//! The caller's half of actors in the core: creating, finding and calling them, and what their deaths mean.
 
 use std::sync::Arc;
 
@@ -21,19 +20,19 @@ use crate::worker::tasks::cancelling::cancelled_failure;
 /// What an actor needs to be placed.
 #[derive(Debug, Clone)]
 pub struct ActorDemand {
-    /// What must be free when it is placed.
+    /// Resources that must be free when it is placed.
     pub placement: ResourceSet,
-    /// What it holds while it lives.
+    /// Resources that it holds while it lives.
     pub lifetime: ResourceSet,
     /// How often a new process takes over after a failure; -1 for ever.
     pub restarts: i32,
-    /// It lives on without handles and without its owner.
+    /// Whether it lives on without handles and without its owner.
     pub detached: bool,
 }
 
 impl WorkerCore {
-    /// Asks where an actor is, once. One of ours that is not known any more is gone: the node would take the
-    /// question for the word that it will come.
+    /// Asks the node where an actor is, once. An own actor that is no longer known is dead: the node would
+    /// take the question for an announcement.
     pub(in crate::worker) fn find_actor(&mut self, actor: ActorId, out: &mut Actions) {
         if self.callers.place(actor).is_some() {
             return;
@@ -46,7 +45,7 @@ impl WorkerCore {
         send(out, Peer::Node, SubscribeActor { actor });
     }
 
-    /// An actor will be created whose name others may find from now on: its handle is known before it is.
+    /// Enters the handle of an actor before it is created: others may find its name from now on.
     pub fn announce_actor(&mut self, actor: ActorId, slot: Arc<Slot>) {
         self.ownership.own(actor.object(0), slot);
         self.ownership.mark_actor(actor.object(0));
@@ -72,7 +71,8 @@ impl WorkerCore {
         self.creations.insert(actor, demand);
         self.enter(spec, None, out);
         if self.pendings.get(actor.number).is_some_and(|p| p.state != State::Waiting { missing: 0 }) {
-            // The handle may reach others, and they the node, while the constructor waits for its arguments.
+            // Other processes may get the handle, and ask the node, while the constructor waits for its
+            // arguments.
             send(out, Peer::Node, SubscribeActor { actor });
         }
         self.advance(actor.number, out);
@@ -109,7 +109,7 @@ impl WorkerCore {
                 return;
             }
             let bytes = self.ownership.bytes_in_memory(&pending.spec.dependencies);
-            // What makes a lost value again may be what those in flight wait for.
+            // A call that recovers a lost value may be what the calls in flight wait for.
             if !pending.recovers && self.callers.holds_back(actor, bytes) {
                 mark!("a call waited at its caller because of the size of its arguments");
                 return;
@@ -128,14 +128,14 @@ impl WorkerCore {
         let replays = started.replays == Some(true);
         self.callers.on_started(started.actor, started.worker, started.concurrency, replays);
         if replays && self.callers.place(started.actor).is_none() {
-            // Out of scope here, so nothing is made again; the process waits to hear that.
+            // Out of scope here, so no call is made again; the process waits to learn that.
             send(out, Peer::Worker(started.worker), Replayed { actor: started.actor });
         }
         self.dispatch_actor(started.actor, out);
     }
 
-    /// Calls in flight may have been executed: they are made again within their retries, in their order.
-    /// Those of an actor with checkpoints are made again anyway.
+    /// Calls in flight may have been executed: they are made again within their retries, in order. Calls of
+    /// an actor with checkpoints are made again anyway.
     pub(in crate::worker) fn on_actor_restarting(&mut self, restarting: &ActorRestarting, out: &mut Actions) {
         let ActorRestarting { actor, reason, .. } = restarting;
         let actor = *actor;
@@ -167,7 +167,7 @@ impl WorkerCore {
                 pending.retries -= i32::from(pending.retries > 0 && !is_unbegun);
                 pending.state = State::Queued;
                 let is_unordered = pending.spec.unordered == Some(true);
-                // One without order takes its place when its arguments are there.
+                // A call without order is queued when its arguments are there.
                 if !self.must_wait_again(number, out) || !is_unordered {
                     self.callers.enqueue_front(actor, number);
                 }
@@ -175,9 +175,9 @@ impl WorkerCore {
         }
     }
 
-    /// Its process is held for gone, and nobody can start another one: no call waits for that. Those of an
-    /// actor with checkpoints that were on their way do: each counts once, and nobody knows of them whether
-    /// it has.
+    /// The actor's process is taken for dead, and no node can start another one: its calls fail now. Kept
+    /// calls of an actor with checkpoints that were in flight wait: each counts once, and no process knows
+    /// whether it has.
     fn on_actor_out_of_reach(
         &mut self,
         actor: ActorId,
@@ -203,7 +203,7 @@ impl WorkerCore {
     pub(in crate::worker) fn on_actor_dead(&mut self, actor: ActorId, failure: Failure, out: &mut Actions) {
         let mut calls = self.callers.on_dead(actor, failure.clone());
         let kept = self.callers.take_kept(actor);
-        // Calls that were in flight when the last process ended wait to be pushed again, and are in no queue.
+        // Calls in flight when the last process ended wait to be pushed again, and are in no queue.
         calls.extend(kept.iter().map(|spec| spec.task.number));
         for number in calls {
             let Some(pending) = self.pendings.get(number) else { continue };
@@ -214,7 +214,7 @@ impl WorkerCore {
         self.release_kept(kept, out);
         if let Some(demand) = self.creations.swap_remove(&actor) {
             if demand.detached {
-                // What kept it without handles; see `create_actor`.
+                // The use that kept the handle alive; see `create_actor`.
                 self.ownership.end_use(actor.object(0), out);
             }
             if let Some(pending) = self.pendings.remove(actor.number) {
@@ -251,7 +251,7 @@ impl WorkerCore {
         self.callers.place(actor)
     }
 
-    /// Where an actor is does not matter to a process without handle or call.
+    /// Forgets the places of actors without handle or call here.
     pub(in crate::worker) fn forget_dropped_actors(&mut self) {
         for actor in self.ownership.take_dropped_actors() {
             if self.ownership.record(actor.object(0)).is_none() {

@@ -1,8 +1,8 @@
 //! Calls to actors: where each actor lives and the order of the calls to it (Ray, section 4.2.2: stateful
 //! edges).
 //!
-//! Calls of one caller reach an actor in the order of submission: a call whose arguments are not there yet
-//! holds the later ones back. Calls go straight to the actor's process; the node is asked once where that is.
+//! Calls of one caller reach an actor in the order of submission: a call whose arguments are missing holds
+//! the later ones back. Calls go straight to the actor's process; the node is asked once for its place.
 //!
 //! Invariants:
 //! - A1: a call is queued or in flight, never both.
@@ -10,7 +10,7 @@
 //! - A3: a call is held back for the size of its arguments only while so many calls are in flight that it
 //!   could not run yet, and none of them can wait for it.
 //!
-//! It never sends: [`Callers::next_call`] says what goes where.
+//! It never sends: [`Callers::next_call`] names call and process.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::table::{Map, Set};
 pub enum ActorPlace {
     /// Created or asked for; the node has not answered.
     Pending,
-    /// In this process, which takes so many calls ahead.
+    /// In this process, which takes a window of calls ahead.
     At {
         /// The process.
         worker: WorkerId,
@@ -36,9 +36,9 @@ pub enum ActorPlace {
         /// Calls that it runs at a time.
         concurrency: usize,
     },
-    /// Its process is held for gone, and nobody can start another one now: calls fail.
+    /// Its process is taken for dead, and no node can start another one now: calls fail.
     OutOfReach(Failure),
-    /// Gone for good.
+    /// Dead for good.
     Dead(Failure),
 }
 
@@ -47,21 +47,21 @@ struct Caller {
     place: ActorPlace,
     queue: VecDeque<u64>,
     in_flight: Set<u64>,
-    /// Bytes of arguments in memory of those in flight that have such, and their sum.
+    /// Bytes of arguments in memory, per call in flight that has any; below, their sum.
     arguments: Map<u64, u64>,
     argument_bytes: u64,
-    /// A call to one of its concurrency groups was made: it may run while all of another group's wait for it.
+    /// A call to one of its concurrency groups was made: it may run while all of another group wait for it.
     has_groups: bool,
-    /// Of an actor with checkpoints.
+    /// Only for an actor with checkpoints.
     kept: Option<Box<Kept>>,
 }
 
 /// The calls that were in flight when an actor's process ended.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Interrupted {
-    /// They are kept, and will be pushed again.
+    /// Kept for a checkpoint: pushed again.
     pub kept: Vec<u64>,
-    /// They are not, in order.
+    /// Not kept, in order.
     pub others: Vec<u64>,
 }
 
@@ -71,14 +71,15 @@ pub struct Callers {
     actors: Map<ActorId, Caller>,
     /// Actors that were taken over and whose kept calls are to be pushed again.
     replaying: Set<ActorId>,
-    /// Calls in flight whose outcome is known: they were pushed again only for what they do.
+    /// Calls in flight with a known outcome: pushed again only for their effects.
     ghosts: Map<u64, ActorId>,
     /// Bytes of arguments in memory that may wait at an actor.
     argument_bytes_max: Option<u64>,
 }
 
 impl Callers {
-    /// So many bytes of arguments in memory may wait at an actor: they stay there until its calls have run.
+    /// Bounds the bytes of arguments in memory that wait at an actor: they stay there until its calls have
+    /// run.
     pub fn set_argument_bytes(&mut self, most: u64) {
         self.argument_bytes_max = Some(most);
     }
@@ -90,7 +91,7 @@ impl Callers {
         }
     }
 
-    /// Whether a call with arguments of so many bytes in memory should wait here, where they can go to disk:
+    /// Whether a call with `bytes` bytes of arguments in memory should wait here, where they can go to disk:
     /// it would wait at the actor as well.
     #[must_use]
     pub fn holds_back(&self, actor: ActorId, bytes: u64) -> bool {
@@ -98,14 +99,14 @@ impl Callers {
             return false;
         };
         let ActorPlace::At { concurrency, .. } = caller.place else { return false };
-        // Of one with checkpoints, what is made again after a takeover may wait for calls that are new.
+        // With checkpoints, calls that are made again after a takeover may wait for new calls.
         let is_simple = !caller.has_groups && caller.kept.is_none();
-        // One more than it runs, so that it need not wait for the next one.
+        // One more than the actor runs, so that it need not wait for the next call.
         let cannot_run = is_simple && caller.in_flight.len() > concurrency;
         bytes > 0 && cannot_run && caller.argument_bytes + bytes > most
     }
 
-    /// Whether the actor is known here; if not, the node must be asked.
+    /// Whether the actor was known already; if not, the caller must ask the node.
     pub fn meet(&mut self, actor: ActorId) -> bool {
         let mut is_new = false;
         self.actors.entry(actor).or_insert_with(|| {
@@ -123,7 +124,7 @@ impl Callers {
         !is_new
     }
 
-    /// Actors that have this process.
+    /// Actors that live in this process.
     #[must_use]
     pub fn at(&self, process: WorkerId) -> Vec<ActorId> {
         let is_there =
@@ -161,14 +162,14 @@ impl Callers {
         if caller.is_replaying() { None } else { self.next_early(actor) }
     }
 
-    /// The front call and where it may go now, although kept ones are to be pushed again before it.
+    /// The front call and where it may go now, even if kept calls are to be pushed again before it.
     #[must_use]
     pub fn next_early(&self, actor: ActorId) -> Option<(u64, WorkerId)> {
         let caller = self.actors.get(&actor)?;
         Some((*caller.queue.front()?, caller.room()?))
     }
 
-    /// The front call was pushed, with arguments of so many bytes in memory.
+    /// The front call was pushed, with `bytes` bytes of arguments in memory.
     pub fn on_pushed(&mut self, actor: ActorId, bytes: u64) {
         let caller = self.actors.get_mut(&actor).expect("next_call found it");
         let task = caller.queue.pop_front().expect("next_call found it");
@@ -201,21 +202,21 @@ impl Callers {
         }
     }
 
-    /// Takes a kept call out, if it is there.
+    /// Takes out a kept call, if it is there.
     pub fn forget_kept(&mut self, actor: ActorId, task: u64) -> Option<Arc<TaskSpec>> {
         let caller = self.actors.get_mut(&actor)?;
-        // Without this one, whose reply has come.
+        // This call, whose reply has come, is not among them.
         let in_flight = caller.in_flight.len() + 1;
         caller.kept.as_mut()?.remove(task, in_flight)
     }
 
-    /// A checkpoint covers these calls.
+    /// A checkpoint covers these calls: takes them out.
     pub fn cover(&mut self, actor: ActorId, calls: &[u64]) -> Vec<Arc<TaskSpec>> {
         let kept = self.actors.get_mut(&actor).and_then(|caller| caller.kept.as_mut());
         kept.map(|kept| kept.cover(calls)).unwrap_or_default()
     }
 
-    /// All kept calls: the actor is gone for good.
+    /// Takes all kept calls: the actor is dead for good.
     pub fn take_kept(&mut self, actor: ActorId) -> Vec<Arc<TaskSpec>> {
         self.replaying.swap_remove(&actor);
         self.ghosts.retain(|_, of| *of != actor);
@@ -244,7 +245,7 @@ impl Callers {
         Some((kept.next()?.clone(), caller.room()?))
     }
 
-    /// The next kept call was pushed again; of a ghost the outcome is known.
+    /// The next kept call was pushed again. `is_ghost`: its outcome is known already.
     pub fn on_replayed(&mut self, actor: ActorId, task: u64, is_ghost: bool) {
         let caller = self.actors.get_mut(&actor).expect("next_replay found it");
         caller.kept.as_mut().expect("next_replay found it").on_pushed();
@@ -254,14 +255,14 @@ impl Callers {
         }
     }
 
-    /// The process to tell that all answered calls were pushed again, once.
+    /// The process that must learn, once, that all answered calls were pushed again.
     pub fn take_replay_end(&mut self, actor: ActorId) -> Option<WorkerId> {
         let caller = self.actors.get_mut(&actor)?;
         let ActorPlace::At { worker, .. } = caller.place else { return None };
         caller.kept.as_mut()?.take_end().then_some(worker)
     }
 
-    /// Whether new calls may be pushed: all kept ones were.
+    /// Whether all kept calls were pushed: then new ones may be.
     pub fn finish_replay(&mut self, actor: ActorId) -> bool {
         let kept = self.actors.get_mut(&actor).and_then(|caller| caller.kept.as_mut());
         let is_done = kept.is_some_and(|kept| kept.is_replaying() && kept.finish());
@@ -278,20 +279,20 @@ impl Callers {
         Some(actor)
     }
 
-    /// Takes a queued call out.
+    /// Takes out a queued call.
     pub fn remove_queued(&mut self, actor: ActorId, task: u64) {
         if let Some(caller) = self.actors.get_mut(&actor) {
             caller.queue.retain(|queued| *queued != task);
         }
     }
 
-    /// The node says where the actor is, and whether a new process took it over that waits for kept calls.
+    /// The node names the actor's process, and whether that took the actor over and waits for kept calls.
     pub fn on_started(&mut self, actor: ActorId, worker: WorkerId, concurrency: u32, replays: bool) {
         let window = ACTOR_CALLS_IN_FLIGHT.max(2 * concurrency as usize);
-        // It may have gone out of scope here. And this process may have ended it while it started: then no
-        // call of ours goes there any more.
+        // It may have gone out of scope here. Or this process ended it while it started: then its calls do
+        // not go there any more.
         let Some(caller) = self.actors.get_mut(&actor) else { return };
-        // The node may say it twice: to all callers, and to one that asks. Calls are pushed to a process
+        // The node may report it twice: to all callers, and to one that asks. Calls are pushed to a process
         // once.
         let is_known = matches!(caller.place, ActorPlace::At { worker: before, .. } if before == worker);
         if is_known || matches!(caller.place, ActorPlace::Dead(_)) {
@@ -310,8 +311,8 @@ impl Callers {
         self.actors[&actor].place = ActorPlace::Dead(failure);
     }
 
-    /// The actor's process is gone and another one is coming. Returns the calls that were in flight and whose
-    /// outcome is not known; queued ones wait for the new process.
+    /// The actor's process is dead and another one will start. Gives the calls in flight without an outcome;
+    /// queued calls wait for the new process.
     pub fn on_restarting(&mut self, actor: ActorId) -> Interrupted {
         let Some(caller) = self.actors.get_mut(&actor) else { return Interrupted::default() };
         if !matches!(caller.place, ActorPlace::Dead(_)) {
@@ -328,8 +329,8 @@ impl Callers {
         Interrupted { kept, others }
     }
 
-    /// The actor's process is held for gone, and nobody can start another one. What was in flight has been
-    /// taken out already ([`Self::on_restarting`]). Returns the calls that were queued.
+    /// The actor's process is taken for dead, and no node can start another one. Calls in flight have been
+    /// taken out ([`Self::on_restarting`]). Gives the calls that were queued.
     pub fn on_out_of_reach(&mut self, actor: ActorId, failure: Failure) -> Vec<u64> {
         let Some(caller) = self.actors.get_mut(&actor) else { return Vec::new() };
         if matches!(caller.place, ActorPlace::Dead(_)) {
@@ -344,7 +345,7 @@ impl Callers {
         self.actors.values().flat_map(|caller| caller.in_flight.iter().copied())
     }
 
-    /// Calls that are with an actor again although their outcome is known, of the actors in some places.
+    /// Calls pushed again although their outcome is known, of actors whose place is wanted.
     pub fn ghosts(&self, is_wanted: impl Fn(&ActorPlace) -> bool) -> impl Iterator<Item = &TaskSpec> {
         let actors = self.actors.values().filter(move |caller| is_wanted(&caller.place));
         let kept = actors.filter_map(|caller| caller.kept.as_ref()).flat_map(|kept| kept.calls());
@@ -364,7 +365,7 @@ impl Callers {
         self.actors.get(&actor).map_or(0, |caller| caller.queue.len() + caller.in_flight.len())
     }
 
-    /// The actor is gone. Returns the calls that were queued or in flight.
+    /// The actor is dead. Gives the calls that were queued or in flight.
     pub fn on_dead(&mut self, actor: ActorId, failure: Failure) -> Vec<u64> {
         let Some(caller) = self.actors.get_mut(&actor) else { return Vec::new() };
         caller.place = ActorPlace::Dead(failure);
@@ -374,7 +375,7 @@ impl Callers {
         calls
     }
 
-    /// Forgets an actor that has gone out of scope here.
+    /// Forgets an actor that went out of scope here, if it has no calls left.
     pub fn forget(&mut self, actor: ActorId) {
         let is_idle = self.actors.get(&actor).is_some_and(|caller| {
             let keeps = caller.kept.as_ref().is_some_and(|kept| kept.is_replaying() || !kept.is_empty());
@@ -385,7 +386,7 @@ impl Callers {
         }
     }
 
-    /// Where an actor is, if it is known.
+    /// Where an actor is, if this process knows.
     #[must_use]
     pub fn place(&self, actor: ActorId) -> Option<&ActorPlace> {
         self.actors.get(&actor).map(|caller| &caller.place)
@@ -398,7 +399,7 @@ impl Callers {
             .map(|(actor, caller)| (*actor, &caller.place, caller.queue.len(), caller.in_flight.len()))
     }
 
-    /// Calls to an actor that are kept here.
+    /// Number of calls to an actor that are kept here.
     #[must_use]
     pub fn kept(&self, actor: ActorId) -> usize {
         let kept = self.actors.get(&actor).and_then(|caller| caller.kept.as_ref());

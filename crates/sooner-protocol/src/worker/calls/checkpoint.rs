@@ -11,7 +11,7 @@
 //!   process.
 //! - CP2: a new call is pushed only when every kept one was.
 //!
-//! It never pushes and counts no references: it says what is kept and what comes next.
+//! It never pushes and counts no references: it says which calls are kept, and which is next.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,9 +31,9 @@ struct KeptCall {
 pub struct Kept {
     calls: VecDeque<KeptCall>,
     pushed: usize,
-    /// A process took over: calls are to be pushed again.
+    /// A process took the actor over: calls are to be pushed again.
     is_replaying: bool,
-    /// It waits to hear that those were that had been answered.
+    /// It waits to learn that all answered calls were pushed again.
     owes_end: bool,
 }
 
@@ -45,7 +45,7 @@ impl Kept {
         self.pushed += 1;
     }
 
-    /// Takes a call out that need not be made again. `in_flight` calls have no reply yet: as replies come in
+    /// Takes out a call that need not be made again. `in_flight` calls have no reply yet: as replies come in
     /// the order of the pushes, the call is most likely the first of them.
     pub fn remove(&mut self, number: u64, in_flight: usize) -> Option<Arc<TaskSpec>> {
         let guess = self.calls.len().saturating_sub(in_flight);
@@ -93,14 +93,14 @@ impl Kept {
         self.calls.iter().map(|call| call.number).collect()
     }
 
-    /// The actor's process is gone: every call has to be pushed again.
+    /// The actor's process is dead: every call has to be pushed again.
     pub fn rewind(&mut self) {
         self.pushed = 0;
         self.is_replaying = false;
         self.owes_end = false;
     }
 
-    /// A process took over.
+    /// A process took the actor over.
     pub fn begin(&mut self) {
         self.pushed = 0;
         self.is_replaying = true;
@@ -124,7 +124,7 @@ impl Kept {
         self.pushed += 1;
     }
 
-    /// Whether the process must hear that all answered calls were pushed again. It is told once.
+    /// Whether the process must learn, once, that all answered calls were pushed again.
     pub fn take_end(&mut self) -> bool {
         std::mem::take(&mut self.owes_end)
     }
@@ -149,7 +149,7 @@ impl Kept {
         self.calls.is_empty()
     }
 
-    /// All calls: the actor is gone for good.
+    /// All calls: the actor is dead for good.
     pub fn into_specs(self) -> impl Iterator<Item = Arc<TaskSpec>> {
         self.calls.into_iter().map(|call| call.spec)
     }

@@ -1,6 +1,6 @@
-//! Objects of this process that the checkpoints of actors refer to, as the node says.
+//! Objects of this process that the checkpoints of actors refer to, as the node reports.
 //!
-//! The uses themselves are in the ownership table: here is only what they are for.
+//! The uses are in the ownership table; this module records their purpose.
 
 use sooner_wire::{ActorId, ObjectId};
 
@@ -13,7 +13,7 @@ pub struct KeptObjects {
 }
 
 impl KeptObjects {
-    /// The last checkpoint of an actor refers to these, too. Gives those that it did not refer to before.
+    /// The last checkpoint of an actor refers to these objects, too. Gives those that are new.
     pub fn extend(&mut self, actor: ActorId, objects: Vec<ObjectId>) -> &[ObjectId] {
         let kept = self.by_actor.entry(actor).or_default();
         let before = kept.len();
@@ -22,7 +22,7 @@ impl KeptObjects {
         &kept[before..]
     }
 
-    /// There is another checkpoint, which refers to these alone. Gives what the one before referred to.
+    /// Another checkpoint refers to these objects alone. Gives those of the one before.
     pub fn replace(&mut self, actor: ActorId, objects: Vec<ObjectId>) -> Vec<ObjectId> {
         let before = match objects.is_empty() {
             true => self.by_actor.swap_remove(&actor),
@@ -31,7 +31,7 @@ impl KeptObjects {
         before.unwrap_or_default()
     }
 
-    /// What is kept, one by one: as often as it is used.
+    /// The kept objects, each as often as it is used.
     pub fn all(&self) -> impl Iterator<Item = ObjectId> {
         self.by_actor.values().flatten().copied()
     }

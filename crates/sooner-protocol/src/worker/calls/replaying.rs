@@ -1,8 +1,8 @@
 //! The caller's half of checkpoints: which calls it keeps, and making them again when another process takes
 //! over.
 //!
-//! A kept call uses its arguments, as a pending one does, but not the handle of the actor: otherwise the
-//! calls since the last checkpoint would keep it alive.
+//! A kept call uses its arguments, as a pending one does, but not the actor's handle: otherwise the calls
+//! since the last checkpoint would keep the actor alive.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::worker::tasks::State;
 use crate::worker::tasks::cancelling::cancelled_failure;
 
 impl WorkerCore {
-    /// A call is pushed for the first time.
+    /// Keeps a call that is pushed for the first time.
     pub(in crate::worker) fn keep_call(&mut self, actor: ActorId, spec: Arc<TaskSpec>) {
         for object in arguments(&spec) {
             self.ownership.add_use(object);
@@ -46,7 +46,7 @@ impl WorkerCore {
         }
     }
 
-    /// The node has a checkpoint: of an actor that this process calls, or of the one in it.
+    /// The node has a checkpoint: of an actor that this process calls, or of the one in this process.
     pub(in crate::worker) fn on_checkpointed(&mut self, done: &Checkpointed, out: &mut Actions) {
         let covered = self.callers.cover(done.actor, &done.calls);
         self.release_kept(covered, out);
@@ -56,9 +56,8 @@ impl WorkerCore {
         self.confirm_checkpoint(done.actor, out);
     }
 
-    /// Kept calls were in flight when the actor's process ended. They have not been answered, so no
-    /// checkpoint has them. The one that ran then may be what ended the process: it is made again within its
-    /// retries only.
+    /// Kept calls were in flight when the actor's process ended. They have no reply, so no checkpoint covers
+    /// them. The call that ran last may have ended the process: it is made again within its retries only.
     pub(in crate::worker) fn repeat_kept(
         &mut self,
         restarting: &ActorRestarting,
@@ -82,13 +81,13 @@ impl WorkerCore {
             pending.retries -= i32::from(has_run && pending.retries > 0);
             pending.state = State::Queued;
             pending.repeat(self.now);
-            // In its place, until a lost argument is there again.
+            // It keeps its place, and waits there for a lost argument.
             self.must_wait_again(*number, out);
         }
     }
 
-    /// Pushes kept calls again as far as there is room: those that were answered, then word of that, then the
-    /// others. Replies come in the order of the calls, so none of the others is before one that was answered.
+    /// Pushes kept calls again while there is room: first those that were answered, then `Replayed`, then the
+    /// others. Replies come in call order, so every answered call comes before the others.
     pub(in crate::worker) fn replay(&mut self, actor: ActorId, out: &mut Actions) {
         while let Some((spec, worker)) = self.callers.next_replay(actor) {
             let number = spec.task.number;
@@ -96,10 +95,10 @@ impl WorkerCore {
             let is_ghost = state.is_none();
             let is_queued = state.is_none_or(|state| *state == State::Queued);
             if !is_ghost {
-                // Before anything else: what this call waits for may come from calls that wait for the word.
+                // First of all: what this call waits for may come from calls that wait for `Replayed`.
                 self.end_replay(actor, out);
             }
-            // One whose argument is lost holds the others up until that is there again.
+            // A call with a lost argument holds the others up until the value is there again.
             if !is_queued {
                 return self.push_recovering(actor, out);
             }
@@ -118,8 +117,8 @@ impl WorkerCore {
         }
     }
 
-    /// Pushes calls that recover lost values, which a kept call may wait for: in front of all that are not
-    /// kept yet. They change nothing in the actor's state.
+    /// Pushes calls that recover lost values, for which a kept call may wait, before all that are not kept
+    /// yet. They change nothing in the actor's state.
     fn push_recovering(&mut self, actor: ActorId, out: &mut Actions) {
         while let Some((number, worker)) = self.callers.next_early(actor) {
             let pending = self.pendings.get(number).expect("A1: queued calls are pending");
@@ -131,8 +130,8 @@ impl WorkerCore {
         }
     }
 
-    /// Whether a ghost has its arguments. Those that are lost are asked for; without one there is no way back
-    /// for the actor, whose state was made with it.
+    /// Whether a ghost has its arguments. Lost ones are asked for; if one is lost for good, the actor ends,
+    /// because its state was made with it.
     fn has_arguments(&mut self, spec: &TaskSpec, out: &mut Actions) -> bool {
         let mut is_complete = true;
         for object in &spec.dependencies {
@@ -156,8 +155,7 @@ impl WorkerCore {
         is_complete
     }
 
-    /// Whether a lost argument of a call will only be there again when its actor has executed another one,
-    /// which waits for this call to be made again.
+    /// Whether a lost argument of a call needs another call of the same actor, which waits for this one.
     fn comes_from(&self, argument: ObjectId, call: &TaskSpec) -> bool {
         let (mut todo, mut seen) = (vec![argument], Set::default());
         while let Some(object) = todo.pop() {
@@ -194,8 +192,8 @@ impl WorkerCore {
         }
     }
 
-    /// A reply came for which no task waits: its values are let go. If the call was only made again for what
-    /// it does, the caller has those of the first time.
+    /// A reply came for which no task waits: drops its values. If the call was made again only for its
+    /// effects, the caller has the values of the first time.
     pub(in crate::worker) fn on_ghost_reply(&mut self, worker: WorkerId, reply: &Reply, out: &mut Actions) {
         self.let_go_of_values(worker, reply, out);
         let number = reply.task.number;
@@ -203,14 +201,14 @@ impl WorkerCore {
         if reply.not_run == Some(true)
             && let Some(spec) = self.callers.forget_kept(actor, number)
         {
-            // Its arguments were lost on the way.
+            // The arguments were lost on the way.
             self.give_actor_up(&spec, out);
             self.release_kept([spec], out);
         }
         self.dispatch_actor(actor, out);
     }
 
-    /// Checkpoints of actors contain references to objects of this process.
+    /// Keeps objects of this process to which checkpoints of actors refer.
     pub(in crate::worker) fn on_keep_objects(&mut self, keep: KeepObjects, out: &mut Actions) {
         let KeepObjects { actor, objects, more } = keep;
         if more == Some(true) {
@@ -223,8 +221,8 @@ impl WorkerCore {
     }
 }
 
-/// Whether a call that changes nothing is made again for its lost result. It has no place among the others:
-/// kept like them, it could come behind one that waits for its result.
+/// Whether a call that changes no state is made again for its lost result. It has no place in the order: it
+/// could come behind a call that waits for its result.
 pub(in crate::worker) fn only_recovers(spec: &TaskSpec) -> bool {
     spec.recovers == Some(true) && spec.unordered == Some(true) && spec.kept != Some(true)
 }

@@ -1,4 +1,4 @@
-//! The half of an actor's process in checkpoints: taking them, and taking an actor over.
+//! The checkpoints of the local actor: taking them, and taking an actor over from one.
 
 use sooner_wire::ActorId;
 use sooner_wire::message::{
@@ -17,25 +17,24 @@ impl WorkerCore {
         self.instance.is_due()
     }
 
-    /// A checkpoint cannot be taken now: the next attempt follows after as many calls as lie between two.
+    /// A checkpoint cannot be taken now: tries again after as many calls as lie between two checkpoints.
     pub fn postpone_checkpoint(&mut self) {
         self.instance.postpone();
     }
 
-    /// The state of the actor in this process after its last call. The replies to all calls have left: if the
+    /// Sends the state of the local actor after its last call. The replies to all calls have left: if the
     /// process dies now, a caller has the outcome of each call that the checkpoint covers.
     pub fn on_checkpoint(&mut self, actor: ActorId, state: Return, out: &mut Actions) {
         for object in &state.contained {
-            // Until the node has the next one. So whatever the node tells an owner of these references comes
-            // before this process's own reference ends there: by its word or by its death.
+            // Until the node has the next one. So whatever the node sends an owner of these references
+            // arrives before this process's own reference ends there, by its message or its death.
             self.ownership.add_use(*object);
         }
         let calls = self.instance.on_taken(state.contained.clone());
         send(out, Peer::Node, Checkpoint { actor, state, calls });
     }
 
-    /// The node has a checkpoint: if it is one of the actor in this process, the one before it does not stand
-    /// any more.
+    /// The node has a checkpoint. If it is one of the local actor, the one before it is not needed any more.
     pub(in crate::worker) fn confirm_checkpoint(&mut self, actor: ActorId, out: &mut Actions) {
         if !self.instance.is_of(actor) {
             return;
@@ -72,9 +71,9 @@ impl WorkerCore {
         }
     }
 
-    /// Ends the actor if its state lacks a call whose answer somebody may have acted on: that cannot be made
-    /// good. The caller of that call gives the actor up as well, but its word may come too late, or die with
-    /// it.
+    /// Ends the actor if its state lacks a call on whose answer a caller may have acted: that cannot be
+    /// repaired. The caller of that call ends the actor as well, but its message may come too late, or be
+    /// lost with it.
     pub(in crate::worker) fn end_incomplete(&mut self, actor: ActorId, out: &mut Actions) {
         if !self.execution.lacks_call() {
             return;
@@ -88,7 +87,7 @@ impl WorkerCore {
         );
     }
 
-    /// The state that the actor in this process begins with. [`Self::on_restored`] follows.
+    /// The state that the local actor begins with. [`Self::on_restored`] follows.
     pub fn take_restored(&mut self) -> Option<Restored> {
         self.instance.restored.take()
     }

@@ -1,4 +1,4 @@
-//! The worker's half of the core: tasks that others pushed to this process.
+//! The worker's half of the core: tasks that other processes pushed to this one.
 
 use sooner_wire::message::{GiveBlock, Missing, Retired};
 
@@ -21,7 +21,7 @@ impl WorkerCore {
         let hears = self.learns_of_losses(from, &push);
         let incoming = self.meet_arguments(from, push, out);
         if self.need.is_retired() && matches!(incoming.push.spec.kind, TaskKind::Task(_)) {
-            // Whoever has its lease has not heard of it, or got it since.
+            // The lease's holder does not know that this worker is retired, or got the lease since.
             self.give_back(vec![incoming], out);
             return send(out, from, Retired {});
         }
@@ -38,7 +38,7 @@ impl WorkerCore {
             }
         }
         if let Some(failure) = failure {
-            // It is ours, was lost, and its caller has not heard that it will not come back.
+            // An own value was lost, and the caller has not learned that it will not come back.
             return self.refuse(incoming, &failure, out);
         }
         for object in lost {
@@ -54,7 +54,7 @@ impl WorkerCore {
         self.suspend_if_lost(out);
     }
 
-    /// Enters what the arguments refer to, used by the task until it ends.
+    /// Enters the objects that the arguments refer to; the task uses them until it ends.
     fn meet_arguments(&mut self, from: Peer, mut push: Push, out: &mut Actions) -> Incoming {
         let mut references = Vec::with_capacity(push.spec.references.len());
         for object in &push.spec.references {
@@ -118,7 +118,7 @@ impl WorkerCore {
         out: &mut Actions,
     ) {
         let ran = ran.into();
-        // Whatever is taken next begins now, as nearly as anyone knows.
+        // The next task begins at this time, as nearly as can be known.
         let end = ran.timing.map_or(0, |timing| timing.started + ran.nanos + timing.store);
         self.now.0 = self.now.0.max(end);
         let Some(running) = self.execution.on_finished(task) else { return };
@@ -131,8 +131,8 @@ impl WorkerCore {
         self.answer(task, running, returns, ran, retry, out);
     }
 
-    /// A call was cancelled while it ran. Nothing stops a plain method, so it may have returned: its caller
-    /// gets what it asked for.
+    /// A call was cancelled while it ran. Nothing stops a plain method, so it may have returned: the caller
+    /// still gets the cancellation.
     fn answer_cancelled(
         &mut self,
         task: TaskId,
@@ -179,14 +179,14 @@ impl WorkerCore {
         send(out, running.from, Reply { task, returns, held, nanos, retry, timing, not_run });
     }
 
-    /// From now on the node hears so many times of each block that leaves for its owner. Once is enough, and
-    /// it takes no notice of the others: this measures what once costs.
+    /// From now on the node gets `times` messages for each block that goes to its owner. It ignores all but
+    /// the first: this measures the cost of one.
     pub fn repeat_pins(&mut self, times: u32) {
         self.pins = times.max(1);
     }
 
-    /// A value leaves for its owner: with the references inside it and its block. Those in `lent` came from
-    /// there.
+    /// Hands a value over to its owner: the references inside it, and its block. References in `lent` came
+    /// from that owner.
     pub(in crate::worker) fn give_away(
         &mut self,
         object: ObjectId,
@@ -210,9 +210,9 @@ impl WorkerCore {
         }
     }
 
-    /// Ends the loans of a task's arguments. Gives those that this process goes on holding: the caller
+    /// Ends the loans of a task's arguments. Gives the objects that this process goes on holding: the caller
     /// registers it with their owners (Ownership, appendix A: the borrower is usually done when the task is
-    /// done). One that is gone does not: what its task held was counted when its end was noticed.
+    /// done). None for a dead caller: what its task held was counted when the death was noticed.
     fn end_arguments(
         &mut self,
         mut uses: Vec<ObjectId>,
@@ -248,13 +248,14 @@ impl WorkerCore {
         send(out, Peer::Node, ActorReady { actor, failure });
     }
 
-    /// The actor in this process ends by its own wish. Calls that have not ended share its fate.
+    /// The local actor ends by its own wish. Calls that have not ended fail with it.
     pub fn on_actor_exits(&mut self, actor: TaskId, call: TaskId, failure: Failure, out: &mut Actions) {
         self.execution.on_finished(call);
         send(out, Peer::Node, ActorReady { actor, failure: Some(failure) });
     }
 
-    /// The running task waits, or goes on: the node lends its CPU, queued tasks go elsewhere.
+    /// The running task begins to wait, or goes on. While it waits, the node lends its CPU, and queued tasks
+    /// go back.
     pub fn set_blocked(&mut self, blocked: bool, out: &mut Actions) {
         if self.execution.is_blocked() == blocked {
             return;
@@ -310,7 +311,7 @@ impl WorkerCore {
         }
     }
 
-    /// Ends a task, a call or a constructor that was not begun.
+    /// Ends a task, a call or a constructor that has not begun.
     pub(in crate::worker) fn refuse(&mut self, incoming: Incoming, failure: &Failure, out: &mut Actions) {
         let spec = &incoming.push.spec;
         if spec.kind == TaskKind::Creation {
@@ -348,12 +349,12 @@ impl WorkerCore {
                         self.cancel_own(child, cancel.force, true, out);
                     }
                 }
-                // Who asks may know nothing but the id of a call's result: what runs in an actor is never
+                // The requester may know nothing but the id of a call's result: an actor's process is never
                 // ended by force.
                 let force = cancel.force && self.execution.constructed().is_none();
                 out.push(Action::Interrupt { task, force });
             }
-            // What this process says to itself, because it executes the task, too, is not said again.
+            // A process that executes its own task must not send the request to itself again.
             (Cancelled::Unknown, _) if task.owner == self.me && from != self.me => {
                 self.cancel_own(task.number, cancel.force, cancel.recursive, out);
             }
@@ -373,7 +374,7 @@ impl WorkerCore {
         }
     }
 
-    /// Ends every call that is queued here: the actor in this process is dead.
+    /// Ends every call that is queued here: the local actor is dead.
     pub fn refuse_queued_calls(&mut self, failure: &Failure, out: &mut Actions) {
         while let Some(incoming) = self.next_execution() {
             let task = incoming.push.spec.task;

@@ -1,9 +1,9 @@
-//! The process of an actor with checkpoints: when one is due, what it covers, and whose turn it is after a
-//! takeover.
+//! The process of an actor with checkpoints: when a checkpoint is due, which calls it covers, and whose calls
+//! are executed after a takeover.
 //!
-//! After a takeover the callers make the calls again that the restored checkpoint does not cover. None that
-//! was not answered yet is executed before every living caller has made those again that were: otherwise it
-//! could see a state without a call whose answer somebody has acted on.
+//! After a takeover the callers make the calls again that the restored checkpoint does not cover. No
+//! unanswered call runs before every living caller has made its answered calls again: it could see a state
+//! without a call on whose answer a caller has acted.
 //!
 //! Invariants:
 //! - CP3: a call is in exactly one checkpoint's list, or executed since the last one that was sent.
@@ -38,34 +38,34 @@ pub struct Instance {
     actor: Option<ActorId>,
     /// Calls between two checkpoints; zero: there are none.
     every: usize,
-    /// Executed since the last checkpoint that was sent.
+    /// Calls executed since the last checkpoint that was sent.
     since: Vec<TaskId>,
-    /// The next checkpoint is due with so many calls.
+    /// Calls in `since` with which the next checkpoint is due.
     due: usize,
     /// References of checkpoints that the node has not confirmed, the latest last.
     sent: VecDeque<Vec<ObjectId>>,
-    /// References of the one that it has confirmed.
+    /// References of the one confirmed last.
     standing: Vec<ObjectId>,
     /// The state to begin with.
     pub restored: Option<Restored>,
 }
 
 impl Instance {
-    /// This process has an actor with a checkpoint after every so many calls.
+    /// This process has an actor with a checkpoint after `every` calls.
     pub fn begin(&mut self, actor: ActorId, every: u32) {
         self.actor = Some(actor);
         self.every = every as usize;
         self.due = self.every;
     }
 
-    /// What has become of the state to begin with, if it is this object.
+    /// Sets the outcome of the state to begin with, if that is this object.
     pub fn set_state(&mut self, object: ObjectId, outcome: Outcome) {
         if let Some(restored) = self.restored.as_mut().filter(|restored| restored.object == object) {
             restored.outcome = outcome;
         }
     }
 
-    /// Whether it is this actor.
+    /// Whether this process has that actor.
     #[must_use]
     pub fn is_of(&self, actor: ActorId) -> bool {
         self.actor == Some(actor)
@@ -84,7 +84,7 @@ impl Instance {
         self.every > 0 && self.since.len() >= self.due
     }
 
-    /// It could not be taken now: it is tried again after as many calls as lie between two.
+    /// A checkpoint cannot be taken now: tries again after as many calls as lie between two.
     pub fn postpone(&mut self) {
         self.due = self.since.len() + self.every;
     }
@@ -96,33 +96,33 @@ impl Instance {
         std::mem::take(&mut self.since)
     }
 
-    /// The node has the oldest of those that were sent. Gives the references of the one before.
+    /// The node has the oldest checkpoint that was sent. Gives the references of the one before.
     pub fn on_confirmed(&mut self) -> Vec<ObjectId> {
         let confirmed = self.sent.pop_front().unwrap_or_default();
         std::mem::replace(&mut self.standing, confirmed)
     }
 }
 
-/// Whose calls are executed after a takeover.
+/// Which callers' calls are executed after a takeover.
 #[derive(Debug, Default)]
 pub enum TakingOver {
-    /// There was none, as far as this process knows: the constructor has not come.
+    /// No takeover that this process knows of: the constructor has not come.
     #[default]
     None,
     /// Callers make calls again.
     Running {
-        /// Those that have done so.
+        /// Callers that have done so.
         done: Set<WorkerId>,
-        /// Those that have not; `None` until the node has said who they are: callers speak over other
+        /// Callers that have not; `None` until the node has named them: their messages come over other
         /// connections.
         awaited: Option<Set<WorkerId>>,
     },
-    /// All have, or this is the actor's first process: every call is executed in the order in which it comes.
+    /// All callers have, or this is the actor's first process: calls are executed in the order they arrive.
     Over,
 }
 
 impl TakingOver {
-    /// Whether a call that comes now is a new one, and has to wait.
+    /// Whether a call that arrives now is a new one, and has to wait.
     #[must_use]
     pub fn holds(&self, from: WorkerId) -> bool {
         match self {
@@ -133,14 +133,13 @@ impl TakingOver {
         }
     }
 
-    /// Whether a call that comes now may be one that is made again: its caller has not said that those are
-    /// through.
+    /// Whether a call that arrives now may be made again: its caller has not reported that all were.
     #[must_use]
     pub fn awaits(&self, from: WorkerId) -> bool {
         !matches!(self, Self::Over) && !self.holds(from)
     }
 
-    /// The node says whose calls come again. True if nobody is waited for.
+    /// The node names the callers that make calls again. True if none is awaited.
     pub fn begin(&mut self, callers: &[WorkerId]) -> bool {
         let done = match std::mem::take(self) {
             Self::Running { done, .. } => done,
@@ -151,7 +150,7 @@ impl TakingOver {
         self.settle()
     }
 
-    /// The actor begins. True if this is its first process: nobody makes calls again.
+    /// The constructor arrives. True in the actor's first process: no caller makes calls again.
     pub fn begin_first(&mut self) -> bool {
         let is_first = matches!(self, Self::None);
         if is_first {
@@ -160,7 +159,7 @@ impl TakingOver {
         is_first
     }
 
-    /// A caller has made its calls again. True if nobody is waited for any more.
+    /// A caller has made its calls again. True if no caller is awaited any more.
     pub fn on_replayed(&mut self, caller: WorkerId) -> bool {
         match self {
             Self::Over => return false,
@@ -177,7 +176,7 @@ impl TakingOver {
         self.settle()
     }
 
-    /// A caller is gone: its calls do not come again. True if nobody is waited for any more.
+    /// A caller is dead: its calls are not made again. True if no caller is awaited any more.
     pub fn on_gone(&mut self, caller: WorkerId) -> bool {
         match self {
             Self::None | Self::Over => false,

@@ -1,6 +1,6 @@
-//! An actor whose constructor waits for an argument that was lost: computing it again may take the very
-//! resources that the actor holds. So the node has them back until the argument is there. Nothing of the user
-//! runs in such a process.
+//! An actor whose constructor waits for a lost argument: computing the value again may take the very
+//! resources that the actor holds. So the node has them back until the argument is there. No user code runs
+//! in such a process.
 
 use sooner_wire::ActorId;
 use sooner_wire::message::{Resumed, Suspended};
@@ -9,19 +9,19 @@ use crate::probes::mark;
 use crate::worker::WorkerCore;
 use crate::worker::action::{Actions, Peer, send};
 
-/// What the node was told last.
+/// The last report to the node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in crate::worker) enum Suspension {
     #[default]
     None,
     /// An argument is lost.
     Waits,
-    /// It is there, and the node is asked for the resources.
+    /// The argument is there, and the node is asked for the resources.
     Ready,
 }
 
 impl WorkerCore {
-    /// A value was lost: if the constructor waits for it, it waits with nothing in its hands.
+    /// A value was lost: if the constructor waits for it, the actor gives its resources back.
     pub(in crate::worker) fn suspend_if_lost(&mut self, out: &mut Actions) {
         if self.suspension != Suspension::None {
             return;
@@ -35,8 +35,8 @@ impl WorkerCore {
         }
     }
 
-    /// A value has come: if it was the last that the constructor waited for, the node is asked for what the
-    /// actor needs.
+    /// A value has come: if it was the last one that the constructor waited for, asks the node for the
+    /// actor's resources.
     pub(in crate::worker) fn ask_to_resume(&mut self, out: &mut Actions) {
         if self.suspension != Suspension::Waits {
             return;
@@ -48,7 +48,7 @@ impl WorkerCore {
         }
     }
 
-    /// The actor holds what it needs.
+    /// The actor holds its resources again.
     pub(in crate::worker) fn on_resumed(&mut self, resumed: Resumed, out: &mut Actions) {
         self.suspension = Suspension::None;
         self.execution.resume(resumed.gpus);
