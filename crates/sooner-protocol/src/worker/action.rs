@@ -1,11 +1,11 @@
-//! What a core wants done. The shell carries actions out in order.
+//! What a core wants done. The shell carries the actions out in order.
 
 use std::sync::Arc;
 
 use sooner_wire::message::{Dependency, Location, Message, TaskSpec};
 use sooner_wire::{ObjectId, TaskId, WorkerId};
 
-/// Who a message goes to or comes from.
+/// The receiver or sender of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub enum Peer {
     /// The node of this process.
@@ -21,7 +21,7 @@ pub enum Action {
     Send {
         /// Receiver.
         to: Peer,
-        /// What to say.
+        /// The message to send.
         message: Box<Message>,
     },
     /// Send a task: encoded from its shared description, without a copy.
@@ -37,16 +37,16 @@ pub enum Action {
     },
     /// A watched object has its outcome.
     Ready(ObjectId),
-    /// Nobody reads this block any more, and it was ours.
+    /// This process owned this block, and no process reads it any more.
     FreeBlock(Location),
-    /// Interrupt a task that is running here.
+    /// Interrupt a task that is running in this process.
     Interrupt {
         /// Which.
         task: TaskId,
         /// End the whole process.
         force: bool,
     },
-    /// Tell the user.
+    /// Show the user a warning.
     Warn(String),
 }
 

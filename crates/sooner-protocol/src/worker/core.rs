@@ -1,5 +1,5 @@
-//! The core of a driver or worker: what it owns and borrows, the tasks it submitted, the leases and actors
-//! they run on, and the tasks it executes itself.
+//! The core of a driver or worker: objects it owns and borrows, tasks it submitted, the leases and actors
+//! they run on, and tasks it executes itself.
 //!
 //! It joins the machines of [`super::ownership`], [`super::tasks`], [`super::calls`] and
 //! [`super::execution`]. Order of effects: the table is written before the message that depends on it is
@@ -39,13 +39,13 @@ pub struct WorkerCore {
     pub(super) me: WorkerId,
     pub(super) ownership: Ownership,
     pub(super) lineage: Lineage,
-    /// Values of ours that were lost on their way.
+    /// Owned values that were lost on their way here.
     pub(super) lost_on_arrival: Vec<ObjectId>,
     pub(super) pendings: Pendings,
     pub(super) streams: Streams,
     pub(super) tiny_tasks: TinyTasks,
     pub(super) leases: Leases,
-    /// Processes of other nodes to which nothing is pushed for now.
+    /// Processes of other nodes whose connection is full: nothing is pushed to them.
     pub(super) full_lines: Set<WorkerId>,
     pub(super) callers: Callers,
     pub(super) execution: Execution,
@@ -57,22 +57,22 @@ pub struct WorkerCore {
     pub(super) lent: Lent,
     pub(super) suspension: super::execution::suspending::Suspension,
     pub(super) need: super::needed::Need,
-    /// How often the node hears that a block changes hands: more than once only to measure what that costs.
+    /// How often the node is told that a block changes hands: more than once only to measure the cost.
     pub(super) pins: u32,
-    /// Tasks whose last dependency got its outcome: worked off in a loop, because a failure may run down a
+    /// Tasks whose last dependency got its outcome. Processed in a loop, because a failure may run down a
     /// chain of any length.
     pub(super) unblocked: VecDeque<u64>,
     pub(super) delays: Delays,
     pub(super) admitting: super::tasks::admitting::Admitting,
     pub(super) events: TaskEvents,
-    /// The time as far as events brought it.
+    /// The time, as far as events brought it.
     pub(super) now: Instant,
-    /// When the tasks are submitted that come next; zero: they are not recorded.
+    /// When the tasks that come next are submitted; zero: they are not recorded.
     pub(super) submitting: Instant,
 }
 
 impl WorkerCore {
-    /// The node's memory has so many bytes.
+    /// The node's memory has `bytes` bytes.
     pub fn set_store_bytes(&mut self, bytes: u64) {
         self.leases.set_store_bytes(bytes);
         self.callers.set_argument_bytes(argument_bytes_max(bytes));
@@ -139,7 +139,7 @@ impl WorkerCore {
         self.leases.shape(resources, None)
     }
 
-    /// Makes a function known; references in its code are pinned for the job.
+    /// Enters a function; references in its code are pinned for the job.
     pub fn define(&mut self, define: Define) {
         if self.functions.contains(define.function) {
             return;
@@ -150,13 +150,13 @@ impl WorkerCore {
         self.functions.insert(define);
     }
 
-    /// Functions and classes that are known here.
+    /// Number of functions and classes known to this process.
     #[must_use]
     pub fn functions(&self) -> usize {
         self.functions.len()
     }
 
-    /// A function that was defined here or by a caller.
+    /// A function that this process or a caller defined.
     #[must_use]
     pub fn function(&self, function: FunctionId) -> Option<Arc<Define>> {
         self.functions.get(function).cloned()
@@ -192,7 +192,7 @@ impl WorkerCore {
             if has_group {
                 self.callers.note_groups(actor);
             }
-            // A call that needs no order takes its place when its arguments are there.
+            // A call that needs no order is queued when its arguments are there.
             if !is_unordered && let Err(failure) = self.callers.enqueue(actor, number) {
                 self.fail(number, &failure, out);
             }
@@ -233,7 +233,7 @@ impl WorkerCore {
         }
     }
 
-    /// Moves a task on whose dependencies may be complete.
+    /// If all dependencies of a task have outcomes: fails it, or queues and sends it.
     pub(super) fn advance(&mut self, number: u64, out: &mut Actions) {
         let Some(pending) = self.pendings.get_mut(number) else { return };
         if pending.state != (State::Waiting { missing: 0 }) {
@@ -274,7 +274,7 @@ impl WorkerCore {
                 self.dispatch_actor(actor, out);
             }
             TaskKind::Creation if self.ownership.record(spec.task.object(0)).is_none() => {
-                // Its last handle went while its arguments were awaited; the node has heard that it is out of
+                // Its last handle went while its arguments were awaited; the node knows that it is out of
                 // scope.
                 self.fail(number, &unborn_failure(&spec), out);
             }
@@ -294,8 +294,8 @@ impl WorkerCore {
         self.settle_lineage(out);
     }
 
-    /// What speaks against a task, such as what an argument of it has failed with, and whether any is in the
-    /// memory of another node.
+    /// Why a task must fail, such as the failure of an argument; and whether any argument is in the memory of
+    /// another node.
     pub(super) fn look_at_arguments(&self, spec: &TaskSpec) -> (Option<Failure>, bool) {
         let mut is_elsewhere = false;
         let mut inline = 0;
@@ -316,7 +316,7 @@ impl WorkerCore {
         (failure.or_else(|| (inline > CALL_VALUES_BYTES_MAX).then(|| too_large(spec, inline))), is_elsewhere)
     }
 
-    /// Pushes queued tasks of a shape to leases with room, and tells the node what is missing.
+    /// Pushes queued tasks of a shape to leases with room, and asks the node for missing leases.
     pub(super) fn dispatch(&mut self, shape: ShapeId, out: &mut Actions) {
         if self.leases.has_lanes() && self.dispatch_lanes(shape, out) {
             return;
@@ -325,7 +325,7 @@ impl WorkerCore {
             let spec = &self.pendings.get(front).expect("L1: queued tasks are pending").spec;
             let (function, bytes) = (spec.function, self.ownership.bytes_in_memory(&spec.dependencies));
             if !self.may_send(front, bytes) {
-                // Nor are leases asked for, which others could use.
+                // No leases are asked for either: other processes could use them.
                 return;
             }
             let Some(to) = self.leases.next_push(shape, function, bytes) else { break };
@@ -373,7 +373,7 @@ impl WorkerCore {
         }
     }
 
-    /// The values of a task's arguments, for the process that executes it, if that is known.
+    /// The values of a task's arguments, for the process that executes it (`to`, if known).
     pub(super) fn dependencies_of(&mut self, spec: &TaskSpec, to: Option<WorkerId>) -> Vec<Dependency> {
         let dependency = |object: &ObjectId| {
             let outcome =
@@ -397,7 +397,7 @@ impl WorkerCore {
         let failure = changed.as_ref().unwrap_or(failure);
         self.events.on_failed(&pending, code_of(failure), false, self.now);
         if pending.spec.kind == TaskKind::Creation {
-            // Others that have the handle wait for word from the node.
+            // Other processes that have the handle wait for a message of the node.
             let (actor, failure) = (pending.spec.task, failure.clone());
             send(out, Peer::Node, ActorReady { actor, failure: Some(failure.clone()) });
             self.on_actor_dead(actor, failure, out);
@@ -433,7 +433,7 @@ impl WorkerCore {
             return self.ownership.ask_again(object, &outcome, out);
         }
         let resolved = self.ownership.resolve(object, outcome, contained, out);
-        // One that has a value already, of an earlier execution, keeps it.
+        // An object that has a value already, of an earlier execution, keeps it.
         if is_lost && self.ownership.has_lost_value(object) {
             self.lost_on_arrival.push(object);
         }
@@ -450,7 +450,7 @@ impl WorkerCore {
         }
     }
 
-    /// Handles were dropped for the last time.
+    /// The last handles of these objects were dropped.
     pub fn on_handles_dropped(&mut self, objects: &[ObjectId], out: &mut Actions) {
         for object in objects {
             if *object == object.task.reader() {
@@ -475,12 +475,12 @@ impl WorkerCore {
         self.leases.return_leases(now, out);
     }
 
-    /// When [`Self::on_timer`] has something to do although nothing comes. Whatever is done with this core
-    /// may bring it nearer, also a submission: it is asked for after each.
+    /// When [`Self::on_timer`] has something to do although no message comes. Any call into this core may
+    /// bring it nearer, also a submission: the shell asks after each.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let held_back = self.admitting.next();
-        // What is held back goes nowhere, and is looked at at a time of its own.
+        // Held-back tasks are not stolen, and have a time of their own.
         let steal = self.leases.next_steal().filter(|_| held_back.is_none());
         [self.leases.next_return(), self.delays.next(), steal, held_back].into_iter().flatten().min()
     }
@@ -491,8 +491,8 @@ impl WorkerCore {
         self.pendings.len()
     }
 
-    /// The same without living actors, whose creation counts as a task for as long as they may have to be
-    /// created again.
+    /// [`Self::pending_tasks`] without living actors: a creation counts as a task while it may have to be
+    /// repeated.
     #[must_use]
     pub fn pending_submissions(&self) -> usize {
         self.pendings.len().saturating_sub(self.creations.len())
@@ -516,7 +516,7 @@ impl WorkerCore {
         self.leases.held()
     }
 
-    /// The worker a task was pushed to: where its reply will come from.
+    /// The worker a task was pushed to, from which its reply will come.
     #[must_use]
     pub fn pushed_to(&self, task: TaskId) -> Option<WorkerId> {
         match self.pendings.get(task.number)?.state {
@@ -525,7 +525,7 @@ impl WorkerCore {
         }
     }
 
-    /// Whether a pending task of ours is a call of an actor.
+    /// Whether a pending task of this process is a call of an actor.
     #[must_use]
     pub fn is_actor_call(&self, task: TaskId) -> bool {
         let pending = self.pendings.get(task.number).filter(|_| task.owner == self.me);
@@ -541,7 +541,7 @@ impl WorkerCore {
     }
 }
 
-/// What a task keeps alive until it ends: its arguments, and the handle of the actor it calls.
+/// The objects that a task keeps alive until it ends: its arguments, and the handle of the actor it calls.
 pub(super) fn uses(spec: &TaskSpec) -> impl Iterator<Item = ObjectId> + '_ {
     let handle = match spec.kind {
         TaskKind::Method(actor) => Some(actor.object(0)),
@@ -554,7 +554,7 @@ pub(super) fn hex(task: TaskId) -> String {
     format!("{:016x}{:016x}", task.owner.0, task.number)
 }
 
-/// Why a task is refused whose arguments no message holds.
+/// The failure of a task whose arguments do not fit into one message.
 fn too_large(spec: &TaskSpec, inline: u64) -> Failure {
     let code = match spec.kind {
         TaskKind::Creation => FailureCode::ActorUnschedulable,

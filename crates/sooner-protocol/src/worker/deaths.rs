@@ -1,6 +1,5 @@
-//! The end of another process: what it executed for this one, owned, and had pushed here. What it had from
-//! this one, and this one from it, stays until everybody has been heard
-//! (`docs/adr/0015-settling-a-death.md`).
+//! The death of another process: tasks it executed for this one, objects it owned, tasks it pushed here.
+//! References between the two count until the death is settled (`docs/adr/0015-settling-a-death.md`).
 
 use sooner_wire::message::{
     Failure, FailureCode, HeldFrom, Outcome, Settled, TaskKind, TaskSpec, WorkerGone,
@@ -37,7 +36,7 @@ impl WorkerCore {
             self.resolve(object, Outcome::Failed(Box::new(failure)), &[], out);
         }
         self.on_caller_gone(worker, out);
-        // Of one at another node this process may have heard only that all is settled.
+        // Of a process at another node, this one may have learned only that its death is settled.
         if is_news || worker.node() != self.me.node() {
             self.report_held(worker, out);
         }
@@ -46,7 +45,7 @@ impl WorkerCore {
         }
     }
 
-    /// A process died with tasks, calls or an actor of ours. It may have lent their arguments on, so they
+    /// A process died with tasks, calls or an actor of this one. It may have lent their arguments on, so they
     /// stay used.
     fn keep_lent(&mut self, gone: WorkerId, tasks: &[u64]) {
         let calls = self.callers.in_flight();
@@ -55,7 +54,7 @@ impl WorkerCore {
             .filter(|pending| matches!(pending.state, State::Pushed { worker, .. } if worker == gone))
             .flat_map(|pending| uses(&pending.spec))
             .collect();
-        // Where an actor was that this process has ended is not known any more.
+        // The place of an actor that this process has ended is not known any more.
         let may_be_there = |place: Option<&ActorPlace>| match place {
             Some(ActorPlace::At { worker, .. }) => *worker == gone,
             Some(ActorPlace::Dead(_) | ActorPlace::OutOfReach(_)) => true,
@@ -72,23 +71,23 @@ impl WorkerCore {
         }
     }
 
-    /// Says what this process holds of a dead one.
+    /// Reports what this process holds from a dead one.
     fn report_held(&mut self, gone: WorkerId, out: &mut Actions) {
         let lent = self.execution.lent_by(gone);
         let held = self.ownership.held_from(gone, &lent);
         send(out, Peer::Node, HeldFrom { gone, held });
     }
 
-    /// Everybody has been heard.
+    /// All processes have reported: deaths are settled.
     pub(super) fn on_settled(&mut self, settled: &Settled, out: &mut Actions) {
         self.ownership.on_settled(settled, out);
         self.lent.settle(&settled.gone).for_each(|object| self.ownership.end_use(object, out));
         self.forget_dropped_actors();
     }
 
-    /// How many of the tasks that were pushed there may have begun. They run in the order they were pushed:
-    /// those after the last one that began were not executed. But one that waited for an argument was passed
-    /// by those after it, and where nobody could see which one began last, each may have begun.
+    /// How many of the tasks pushed to the dead worker may have begun. They run in push order: those after
+    /// the last one that began were not executed. But later tasks may pass one that waits for an argument;
+    /// and if no process could see which began last, each may have begun.
     fn begun_of(&self, tasks: &[u64], gone: &WorkerGone) -> usize {
         if gone.all_begun == Some(true) {
             return tasks.len();
@@ -105,8 +104,8 @@ impl WorkerCore {
         at + 1
     }
 
-    /// Whether a task that takes this waits at a worker until it is brought there. At another node it may be
-    /// lost by then, and is not sent back like a neighbour's.
+    /// Whether a task with this argument waits at the worker until the value is brought there. At another
+    /// node the value may be lost by then, and the task is not sent back as a local worker's is.
     pub(super) fn may_be_awaited(&self, outcome: &Outcome, worker: WorkerId) -> bool {
         match outcome {
             Outcome::Remote(_) => true,
@@ -115,7 +114,7 @@ impl WorkerCore {
         }
     }
 
-    /// A task that is being pushed may be passed by others.
+    /// Records that a pushed task may be passed by later ones.
     pub(super) fn note_waits(&mut self, spec: &TaskSpec) {
         let pending = self.pendings.get_mut(spec.task.number);
         if let Some(State::Pushed { may_wait, .. }) = pending.map(|pending| &mut pending.state) {

@@ -1,7 +1,7 @@
-//! Functions and classes that this process knows, and which of them it has sent to whom.
+//! Functions and classes that this process knows, and to which processes it has sent them.
 //!
 //! A process gets a function once, before the first task that needs it: messages to one process stay in
-//! order. The code of a function is bytes here, and is never looked into.
+//! order. The code of a function is opaque bytes here.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::table::{Map, Set};
 #[derive(Debug, Default)]
 pub(super) struct Functions {
     known: Map<FunctionId, Arc<Define>>,
-    /// Functions that each of the others has got from this process.
+    /// Per other process, the functions that it has got from this one.
     sent: Map<WorkerId, Set<FunctionId>>,
 }
 
@@ -39,8 +39,8 @@ impl Functions {
         self.known.values().map(|define| &**define)
     }
 
-    /// What a process must get before a task that needs this function: nothing if it has it, or if the task
-    /// needs none (the call of an actor).
+    /// The function that a process must get before a task that needs it. `None`: the process has it, or the
+    /// task needs none (the call of an actor).
     #[inline]
     pub(super) fn first_for(&mut self, worker: WorkerId, function: FunctionId) -> Option<&Define> {
         let knows = |sent: &Set<FunctionId>| sent.contains(&function);
@@ -51,7 +51,7 @@ impl Functions {
         Some(self.known.get(&function).expect("defined before it is submitted"))
     }
 
-    /// A process is gone.
+    /// A process is dead.
     pub(super) fn forget_process(&mut self, worker: WorkerId) {
         self.sent.swap_remove(&worker);
     }

@@ -1,8 +1,8 @@
-//! Placement groups that this process has to do with: what is known of each, who waits for it, and what runs
-//! in it.
+//! Placement groups that this process deals with: their states, the objects that wait for them, and the
+//! shapes of the tasks in them.
 //!
-//! A group is asked for without waiting; the control service tells what becomes of it. When it is removed,
-//! what waits for a place in it fails, and what is known of it is forgotten: its id is never used again.
+//! A group is asked for without waiting; the control service reports what becomes of it. When it is removed,
+//! the tasks that wait for a place in it fail, and its state is forgotten: its id is never used again.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::table::Map;
 #[derive(Debug)]
 pub(super) struct Known {
     phase: GroupPhase,
-    /// The control service has said something about it.
+    /// The control service has reported on it.
     is_heard: bool,
     /// Shapes of tasks that run in it.
     shapes: Vec<ShapeId>,
@@ -30,7 +30,7 @@ pub(super) struct Known {
     awaited: Vec<(ObjectId, Outcome)>,
 }
 
-/// All of them.
+/// All groups known.
 pub(super) type Groups = Map<GroupId, Known>;
 
 impl Known {
@@ -58,7 +58,7 @@ impl WorkerCore {
         self.groups.insert(group, Known::new());
     }
 
-    /// The shell was told that there is no such group, after all.
+    /// The shell learned that there is no such group, after all.
     pub fn forget_group(&mut self, group: GroupId) {
         self.groups.swap_remove(&group);
     }
@@ -72,19 +72,19 @@ impl WorkerCore {
     /// Ends a group, and all that runs in it.
     pub fn remove_group(&mut self, group: GroupId, out: &mut Actions) {
         if let Some(known) = self.groups.get_mut(&group) {
-            // Who waits for it from now on hears that it was removed.
+            // Tasks that wait for it from now on learn that it was removed.
             known.phase = GroupPhase::Pending;
         }
         send(out, Peer::Node, RemoveGroup { group });
     }
 
-    /// Whether the control service surely knows a group: other processes may be told of it.
+    /// Whether the control service surely knows a group: other processes may learn of it.
     #[must_use]
     pub fn is_group_known(&self, group: GroupId) -> bool {
         group.owner != self.me || self.groups.get(&group).is_none_or(|known| known.is_heard)
     }
 
-    /// Asks what becomes of a group, once.
+    /// Asks for the state of a group, once.
     fn meet_group(&mut self, group: GroupId, out: &mut Actions) {
         if self.groups.contains_key(&group) {
             return;
@@ -114,7 +114,7 @@ impl WorkerCore {
         self.run_unblocked(out);
     }
 
-    /// The control service says what became of groups. An answer to the shell's question is the shell's, too.
+    /// The control service reports the state of groups. Gives back an answer to the shell's question, too.
     pub(super) fn on_group_state(&mut self, state: GroupState, out: &mut Actions) -> Option<Message> {
         for row in &state.groups {
             self.on_group(row, out);
@@ -149,7 +149,7 @@ impl WorkerCore {
         }
     }
 
-    /// A shape is not met by any node: its tasks fail if that is for ever, and otherwise the user is told.
+    /// No node meets a shape: its tasks fail if that is for ever; otherwise the user is warned.
     pub(super) fn on_infeasible(&mut self, what: Infeasible, out: &mut Actions) {
         if let Some(closed) = what.closed.as_ref().filter(|closed| closed.for_now == Some(true)) {
             for number in self.leases.give_up(closed.shape, out) {
@@ -175,26 +175,26 @@ impl WorkerCore {
         out.push(Action::Warn(text));
     }
 
-    /// No worker will ever be granted for a shape: what waits fails.
+    /// No worker will ever be granted for a shape: waiting tasks fail.
     fn close_shape(&mut self, shape: ShapeId, failure: Failure, out: &mut Actions) {
         self.leases.close(shape, failure);
         self.fail_stranded(shape, out);
     }
 
-    /// Tells the node what is missing for the tasks of a shape; those that would wait in vain fail.
+    /// Asks the node for the leases that a shape needs; tasks that would wait in vain fail.
     pub(super) fn ask_for_leases(&mut self, shape: ShapeId, out: &mut Actions) {
         if !self.leases.update_demand(shape, out) {
             self.fail_stranded(shape, out);
         }
     }
 
-    /// A task that was pushed and did not run goes before its equals.
+    /// A task that was pushed and did not run goes before those of equal priority.
     pub(super) fn requeue(&mut self, shape: ShapeId, number: u64) {
         let priority = self.pendings.get(number).and_then(|pending| pending.spec.priority);
         self.leases.enqueue_front(shape, number, priority);
     }
 
-    /// A task's worker is gone. It fails if its placement group was removed, and its worker with it.
+    /// A task's worker is dead. The task fails if its placement group was removed, and its worker with it.
     pub(super) fn interrupt(
         &mut self,
         number: u64,

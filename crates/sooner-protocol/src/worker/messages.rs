@@ -1,4 +1,4 @@
-//! Messages to the core, each to the handler of its noun.
+//! Messages to the core, each passed to the handler of its noun.
 
 use sooner_wire::WorkerId;
 use sooner_wire::message::{LeaseGranted, Message, Place, ReadersOf, ReturnLease, StillRead};
@@ -9,9 +9,9 @@ use crate::probes::{bug, mark};
 use crate::time::Instant;
 
 impl WorkerCore {
-    /// A message came. What is not for the core comes back: answers to the shell's own questions, and
-    /// questions about blocks, of which the shell has some without a value (`GivenBlocks`; `ReadersOf`:
-    /// [`Self::on_readers_of`]); and the word to end, if nobody needs this process.
+    /// Handles a message. Gives back what is for the shell: answers to the shell's own questions; questions
+    /// about blocks, of which the shell has some without a value (`GivenBlocks`; `ReadersOf`:
+    /// [`Self::on_readers_of`]); and the order to end, if this process is not needed.
     pub fn on_message(
         &mut self,
         from: Peer,
@@ -29,14 +29,14 @@ impl WorkerCore {
                 self.define(define);
                 None
             }
-            // The node registers the process to which it gives the state of an actor.
+            // The node registers the process to which it gives an actor's state.
             (Message::AddBorrow(add), _) => {
                 let giver = if let Peer::Worker(giver) = from { giver } else { self.me };
                 self.ownership.on_add_borrow(add.object, add.borrower, giver, out);
                 None
             }
             (Message::GivenBlocks(mut question), Peer::Node) if question.giver.node() == self.me.node() => {
-                // The shell knows of blocks without a value: being written, or kept for reuse.
+                // The shell knows of blocks without a value: those being written, or kept for reuse.
                 question.offsets.retain(|block| !self.ownership.knows_block(Place::of(*block)));
                 return (!question.offsets.is_empty()).then(|| question.into());
             }
@@ -51,7 +51,7 @@ impl WorkerCore {
         other
     }
 
-    /// Another process says something. What is not for the core comes back.
+    /// Handles a message of another process. Gives back what is for the shell.
     fn on_message_of_process(
         &mut self,
         worker: WorkerId,
@@ -83,7 +83,7 @@ impl WorkerCore {
         None
     }
 
-    /// The node says something, of its own or what has come to it. What is not for the core comes back.
+    /// Handles a message of, or through, the node. Gives back what is for the shell.
     fn on_message_of_node(&mut self, message: Message, now: Instant, out: &mut Actions) -> Option<Message> {
         match message {
             // Otherwise the shell ends.
@@ -123,7 +123,7 @@ impl WorkerCore {
                 let answer = StillRead { round: question.round, offsets: Vec::new(), lent: None };
                 send(out, Peer::Node, answer);
             }
-            // Those of this node are answered above.
+            // Those about this node's blocks are answered above.
             Message::GivenBlocks(question) => self.on_given_elsewhere(question, out),
             Message::Infeasible(what) => self.on_infeasible(what, out),
             other => return Some(other),
@@ -131,9 +131,9 @@ impl WorkerCore {
         None
     }
 
-    /// The node asks who reads blocks whose holder is gone. `is_kept`: the shell has this one without a
-    /// value, being written or for reuse. It may be one that the dead process gave to this one without having
-    /// told the node.
+    /// The node asks who reads blocks whose holder is dead. `is_kept`: the shell has the block without a
+    /// value, for writing or reuse. The dead process may have given the block to this one without having told
+    /// the node.
     pub fn on_readers_of(&mut self, question: ReadersOf, is_kept: impl Fn(u64) -> bool, out: &mut Actions) {
         let mut offsets: Vec<u64> =
             question.offsets.iter().copied().filter(|block| is_kept(*block)).collect();
@@ -150,7 +150,7 @@ impl WorkerCore {
     pub(super) fn on_granted(&mut self, grant: LeaseGranted, now: Instant, out: &mut Actions) {
         let (shape, worker) = (grant.shape, grant.worker);
         if self.leases.described(shape).is_none() {
-            // Nobody here asked for that.
+            // This process did not ask for that shape.
             return send(out, Peer::Node, ReturnLease { lease: grant.lease });
         }
         self.leases.on_granted(grant, now);

@@ -1,8 +1,8 @@
-//! Whether an idle worker may end: not while it owns what others refer to, or has submitted what has not
-//! ended. All of that would go with it, as if it had crashed.
+//! Whether an idle worker may end: not while others refer to objects that it owns, or tasks that it submitted
+//! run. All of that would be lost, as in a crash.
 //!
-//! The node asks once. A worker that is needed says so, and once more when it is not any more; then the node
-//! asks again. Nothing is asked or looked at in turns.
+//! The node asks once. A needed worker says so, and reports once more when it is not needed any more; then
+//! the node asks again. Neither side polls.
 
 use sooner_wire::message::{Needed, Retired};
 use sooner_wire::{ActorId, ObjectId};
@@ -16,11 +16,11 @@ use crate::probes::bug;
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Need {
-    /// The node would have this process end, and hears when nobody needs it any more.
+    /// The node wants this process to end, and waits for the report that it is not needed any more.
     is_awaited: bool,
-    /// It takes no more tasks.
+    /// This process takes no more tasks.
     is_retired: bool,
-    /// An object that others need, as far as is known.
+    /// An object that others borrow, as of the last look.
     object: Option<ObjectId>,
 }
 
@@ -32,7 +32,7 @@ impl Need {
 }
 
 impl WorkerCore {
-    /// Whether others would miss this process while it executes nothing.
+    /// Whether other processes would miss this one while it executes nothing.
     #[must_use]
     pub fn is_needed(&self) -> bool {
         if bug!(OwnerEndedWhileIdle) {
@@ -46,7 +46,7 @@ impl WorkerCore {
         self.open_streams() > 0 || (pending > 0 && pending > self.outliving())
     }
 
-    /// Detached actors that have begun: they live on without this process.
+    /// Detached actors that have begun: they outlive this process.
     fn outliving(&self) -> usize {
         let has_begun = |actor| matches!(self.actor_place(actor), Some(ActorPlace::At { .. }));
         let outlives = |actor: &ActorId, demand: &ActorDemand| {
@@ -55,9 +55,9 @@ impl WorkerCore {
         self.creations.iter().filter(|(actor, demand)| outlives(actor, demand)).count()
     }
 
-    /// The last task of this process has ended: what is queued goes back, as does what comes. False if nobody
-    /// needs this process any more, which may end at once then. Otherwise its lease goes back, and it ends
-    /// when its node asks and nobody needs it.
+    /// The last task of this process has ended: queued and later tasks go back to their callers. False if
+    /// this process is not needed: it may end at once. Otherwise its lease goes back, and it ends when the
+    /// node asks and it is not needed any more.
     pub fn retire(&mut self, caller: Peer, out: &mut Actions) -> bool {
         self.return_queued(out);
         if !self.is_needed() {
@@ -69,19 +69,19 @@ impl WorkerCore {
         true
     }
 
-    /// The node would have this process end, which is needed.
+    /// The node wants this process to end, but it is needed.
     pub(super) fn refuse_to_end(&mut self, out: &mut Actions) {
         self.need.is_awaited = true;
         send(out, Peer::Node, Needed { is_needed: true });
     }
 
-    /// Something has changed: the node hears it when nobody needs this process any more.
+    /// Something has changed: reports to the node if this process is not needed any more.
     #[inline]
     pub(super) fn end_need(&mut self, out: &mut Actions) {
         if !self.need.is_awaited || self.has_submitted() {
             return;
         }
-        // Most often the object that was looked at the last time is borrowed still.
+        // Most often the object that was found last time is still borrowed.
         self.need.object = self.ownership.borrowed_one(self.need.object);
         if self.need.object.is_none() {
             self.need.is_awaited = false;

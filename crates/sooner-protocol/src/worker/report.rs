@@ -1,4 +1,4 @@
-//! What a process tells about itself when a tool asks: tasks, objects, actors, and what happened to tasks.
+//! What a process reports about itself when a tool asks: tasks, objects, actors, and events of tasks.
 
 use sooner_wire::message::state::{
     Inspect, KnownActorRow, LabelRow, Report, RunningRow, ShapeRow, TaskRow, about,
@@ -15,25 +15,25 @@ use crate::time::Instant;
 const MISSING_MAX: usize = 8;
 
 impl WorkerCore {
-    /// Sets how much memory (bytes) what happens to tasks may take; zero: nothing is recorded.
+    /// Sets how much memory (bytes) events of tasks may take; zero: nothing is recorded.
     pub fn record_events(&mut self, bytes: usize) {
         self.events = TaskEvents::new(bytes);
     }
 
-    /// The tasks submitted next are submitted now; zero: they are not recorded.
+    /// Sets when the tasks submitted next are submitted; zero: they are not recorded.
     #[inline]
     pub fn set_submitting(&mut self, at: Instant) {
         self.submitting = at;
         self.now = self.now.max(at);
     }
 
-    /// How many executions of this process's tasks ended how.
+    /// How many executions of this process's tasks ended in which way.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.events.counts
     }
 
-    /// Answers a question. What the core does not know (process id, stacks) is left to the shell.
+    /// Answers a question. The shell adds what the core lacks (process id, stacks).
     #[must_use]
     pub fn report(&self, question: &Inspect) -> Report {
         let asks = |what: u32| question.about & what != 0;
