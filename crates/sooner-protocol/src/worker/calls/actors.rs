@@ -31,8 +31,8 @@ pub struct ActorDemand {
 }
 
 impl WorkerCore {
-    /// Asks the node where an actor is, once. An own actor that is no longer known is dead: the node would
-    /// take the question for an announcement.
+    /// Asks the node where an actor is, once. An actor of this process that it no longer knows is dead: the
+    /// node would take the question for an announcement.
     pub(in crate::worker) fn find_actor(&mut self, actor: ActorId, out: &mut Actions) {
         if self.callers.place(actor).is_some() {
             return;

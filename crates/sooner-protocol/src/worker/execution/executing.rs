@@ -38,7 +38,7 @@ impl WorkerCore {
             }
         }
         if let Some(failure) = failure {
-            // An own value was lost, and the caller has not learned that it will not come back.
+            // A value owned here was lost, and the caller has not learned that it will not come back.
             return self.refuse(incoming, &failure, out);
         }
         for object in lost {

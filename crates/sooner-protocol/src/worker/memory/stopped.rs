@@ -135,7 +135,7 @@ fn is_certain(end: &MemoryEnd, reserved: u64, ends_before: u8) -> bool {
     end.by_kernel.is_none() || (end.held > reserved && ends_before >= UNCERTAIN_ENDS_MAX)
 }
 
-/// What to reserve (bytes): half as much again as was held, in few sizes, and never more than there is.
+/// Bytes to reserve: half as much again as the task held, in few sizes, and never more than there is.
 fn larger(reserved: u64, end: &MemoryEnd) -> u64 {
     let step = (end.reservable / MEMORY_RESERVATION_STEPS).max(1);
     let wanted = end.held.saturating_add(end.held / 2).div_ceil(step).saturating_mul(step);

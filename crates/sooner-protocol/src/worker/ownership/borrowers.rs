@@ -1,8 +1,8 @@
 //! Which processes borrow an object of this process, and which process registered each.
 //!
-//! Each registration remembers who made it (the *giver*). If the giver dies, its message to us or to the
-//! borrower may be lost, and the borrower returns per giver what it received: the count is provisional until
-//! that death is settled.
+//! Each registration remembers who made it (the *giver*). If the giver dies, its message to the owner or to
+//! the borrower may be lost, and the borrower returns per giver what it received: the count is provisional
+//! until that death is settled.
 //!
 //! Registrations and returns may arrive in any order: a count may be negative for a moment, while the giver
 //! is still a borrower itself.
@@ -103,7 +103,7 @@ impl Borrowers {
         self.borrows.iter().any(|borrow| borrow.who == process || borrow.giver == Some(process))
     }
 
-    /// Whether nobody borrows.
+    /// Whether no process borrows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.borrows.iter().all(|borrow| borrow.is_set_aside)

@@ -27,7 +27,7 @@ impl WorkerCore {
             None if object.owner() != self.me => {
                 self.resolve(object, dependency.outcome.clone(), &[], out);
             }
-            // An own value that was lost and is computed again.
+            // A value owned here that was lost and is computed again.
             None => {}
             Some(latest) => {
                 dependency.outcome = latest.clone();

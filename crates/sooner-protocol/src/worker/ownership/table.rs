@@ -82,12 +82,12 @@ enum ValueState {
     Absent,
 }
 
-/// Those who wait for an outcome; most objects have none.
+/// What waits for an outcome; nothing does for most objects.
 #[derive(Debug, Default)]
 struct Waiting {
     /// Borrowers that asked for the value.
     fetchers: Vec<WorkerId>,
-    /// Tasks of ours that depend on it.
+    /// Tasks of this process that depend on it.
     dependents: Vec<u64>,
     /// The shell wants [`Action::Ready`].
     watched: bool,
@@ -179,7 +179,8 @@ pub struct Ownership {
     stale: Map<ObjectId, Stale>,
     /// Results of kept tasks whose records were removed.
     out_of_scope: Vec<ObjectId>,
-    /// Own tasks, by number, that are executed again for a lost result: they make their other results, too.
+    /// Tasks of this process, by number, that are executed again for a lost result: they make their other
+    /// results, too.
     repeated: Set<u64>,
     /// Blocks of this process's values that it has not freed, and the objects in them.
     given_blocks: Map<Place, ObjectId>,
@@ -259,7 +260,7 @@ impl Ownership {
         self.records.iter().map(|(id, record)| (*id, record))
     }
 
-    /// Enters an object we own: a return value that is to come, or a value that was put.
+    /// Enters an owned object: a return value that is to come, or a value that was put.
     pub fn own(&mut self, object: ObjectId, slot: Arc<Slot>) {
         debug_assert_eq!(object.owner(), self.me, "only the owner enters an object");
         slot.register();
@@ -276,7 +277,7 @@ impl Ownership {
         }
     }
 
-    /// The slot of an object that came to us inside a message; enters it when it is new.
+    /// The slot of an object that came inside a message; enters it when it is new.
     pub fn meet(&mut self, object: ObjectId) -> Arc<Slot> {
         if let Some(record) = self.records.get(&object) {
             return record.slot.clone();
@@ -321,8 +322,8 @@ impl Ownership {
         })
     }
 
-    /// Whether this process owns the object and only the caller's one handle keeps it: nobody else can read
-    /// it.
+    /// Whether this process owns the object and only the caller's one handle keeps it: no other reader is
+    /// left.
     #[must_use]
     pub fn is_sole(&self, object: ObjectId) -> bool {
         if object.owner() != self.me {
@@ -420,7 +421,7 @@ impl Ownership {
         self.failures
     }
 
-    /// Frees a value that nobody wants any more, and drops the received references inside it.
+    /// Frees a value that is not wanted any more, and drops the received references inside it.
     pub fn discard(
         &mut self,
         object: ObjectId,
@@ -560,8 +561,8 @@ impl Ownership {
         }
     }
 
-    /// A block is not needed any more. It is not reused here if it is lost, because a process may still
-    /// believe in it, or if others hold it, too: the node knows when the last holder is done.
+    /// A block is not needed any more. It is not reused here if it is lost, because a process may still read
+    /// there, or if others hold it, too: the node knows when the last one is done.
     fn free_block(&mut self, location: Location, is_shared: bool, out: &mut Actions) {
         let place = location.place();
         self.given_blocks.swap_remove(&place);
@@ -598,12 +599,12 @@ impl Record {
         matches!(&self.origin, Origin::Owned(borrowers) if borrowers.is_handed_on())
     }
 
-    /// Whether the value is gone, and nobody computes it.
+    /// Whether the value is gone, and no task computes it.
     fn is_absent(&self) -> bool {
         self.value == ValueState::Absent
     }
 
-    /// The value is here again, or somebody computes it.
+    /// The value is here again, or a task computes it.
     fn end_absence(&mut self) {
         if self.is_absent() {
             self.value = ValueState::Regular;

@@ -82,9 +82,9 @@ pub struct Counts {
     pub submitted: u64,
     /// Executions that finished.
     pub finished: u64,
-    /// Executions that failed.
+    /// Executions that failed and are not repeated.
     pub failed: u64,
-    /// Executions that failed and are repeated.
+    /// Executions that are repeated.
     pub retried: u64,
 }
 

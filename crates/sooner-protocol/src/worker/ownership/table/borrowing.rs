@@ -119,9 +119,9 @@ impl Ownership {
     /// Registers `borrower` for a reference that is being handed to it.
     ///
     /// A process that was only lent the reference gives it up with its reply to the lender. The lender's
-    /// message could then overtake ours about `borrower` to the owner. So the reply says that this process
-    /// holds the object on: the lender registers it, and it returns the reference at once, behind its own
-    /// message.
+    /// message could then reach the owner before the one about `borrower`. So the reply says that this
+    /// process holds the object on: the lender registers it, and it returns the reference at once, behind its
+    /// own message.
     pub fn hand_over(&mut self, object: ObjectId, borrower: WorkerId, out: &mut Actions) {
         if let Some(Record { origin: Origin::Borrowed { received: 0, registration, .. }, .. }) =
             self.records.get_mut(&object)

@@ -1,4 +1,4 @@
-//! The copies of this process's values at other nodes, and who pulls them from whom
+//! The copies of this process's values at other nodes, and which node pulls from which
 //! (`docs/adr/0026-broadcast-chains-at-the-owner.md`).
 //!
 //! [`Chains`] decides; this module applies its decisions to the table. A value has an entry from when another
@@ -135,7 +135,7 @@ impl Ownership {
         self.direct(said, out);
     }
 
-    /// The nodes with complete copies of a value of ours.
+    /// The nodes with complete copies of an owned value.
     pub(super) fn copies_at(&self, object: ObjectId) -> impl Iterator<Item = NodeId> {
         self.directory.chains.complete_at(object)
     }

@@ -138,7 +138,7 @@ impl Ownership {
         self.records.get(&object).is_some_and(|record| record.is_told)
     }
 
-    /// Whether other processes have references to an object of ours.
+    /// Whether other processes have references to an owned object.
     #[must_use]
     pub fn is_borrowed(&self, object: ObjectId) -> bool {
         self.records.get(&object).is_some_and(Record::is_borrowed)

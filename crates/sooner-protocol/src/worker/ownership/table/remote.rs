@@ -4,8 +4,8 @@
 //! A record whose slot says `Remote` has its outcome: dependents run, references are passed on. A process
 //! that needs the bytes has them brought; the slot then names the copy. A copy is held by the process that
 //! pulled it, until its record goes. Only the owner lends a copy on, because its record outlives every
-//! borrower's; others name the place they pulled from, and the receiver pulls for itself. So nobody reads a
-//! copy that no process answers for.
+//! borrower's; others name the place they pulled from, and the receiver pulls for itself. So every copy that
+//! is read has a process that answers for it.
 //!
 //! The block in which the value was made is held by the owner, at its node, from afar: [`FreeAt`] gives it
 //! back.
@@ -34,7 +34,7 @@ pub(super) struct Remotes {
     failed: Map<ObjectId, Failure>,
     /// Where the owned values are whose copies here were lost.
     primaries: Map<ObjectId, Remote>,
-    /// Owned values that are brought here because their nodes leave.
+    /// Owned values that are brought here because their nodes leave or lack room.
     handed: Map<ObjectId, Remote>,
     /// Lost blocks of other nodes that held values of this process: until they are given back, or no process
     /// is left that would name their contents.
@@ -288,7 +288,7 @@ impl Ownership {
         }
     }
 
-    /// Blocks of another node lost their contents, which this process holds there, or held when that was
+    /// Blocks of another node lost their contents, which this process holds there, or held when the loss was
     /// reported. Gives the objects that were there and have no value now; those with a copy here keep that
     /// one. Borrowed values stay: one reported there came after this process gave the block back, or its node
     /// knows that it is gone.
