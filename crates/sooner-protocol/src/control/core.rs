@@ -1,18 +1,18 @@
-//! The control service as one core: which nodes there are, what they have free, and the directory of actors,
-//! names and groups.
+//! The control service as one core: the nodes of the cluster, their free resources, and the directory of
+//! actors, names and groups.
 //!
-//! Its surroundings hand it what nodes send, what became of its probes and writes, and the time. They carry
-//! out its actions in order, and decide nothing. What a message to one part means for the others is said here
-//! and nowhere else: a node that joins is known to the view and the directory, one that is gone is gone for
-//! all of them, and questions wait until the nodes that an earlier control service knew have come back.
+//! The shell hands it the messages of nodes, the results of its probes and writes, and the time. The shell
+//! carries out its actions in order and decides nothing. Only this file knows what an event in one part means
+//! for the others: a node that joins is added to the view and the directory, a dead node is removed from all
+//! parts, and questions wait until the nodes known to an earlier control service have come back.
 //!
 //! Invariants:
 //! - H1: what is sent to one node is sent in the order in which it was decided.
 //! - H2: a node is in the directory only after it has joined, and is in it no longer when all others have
 //!   been told that it is gone.
 //!
-//! It never looks at a connection: that a node has registered, and that its session ended, are events and
-//! actions.
+//! It never looks at a connection: the registration of a node is an event, the end of a node's session an
+//! event or an action.
 
 use sooner_wire::message::state::{Inspect, InspectEnd, NodeReport};
 use sooner_wire::message::{
@@ -32,13 +32,13 @@ use crate::time::Instant;
 use crate::uplink::ToControl;
 use crate::uplink::wire::{CONTROL, is_for_directory};
 
-/// How long a control service that has started again lets questions wait for the nodes that an earlier one
-/// knew (nanoseconds).
+/// How long (nanoseconds) a restarted control service lets questions wait for the nodes that an earlier one
+/// knew.
 const RELEARN_NANOS: u64 = 10_000_000_000;
-/// The golden ratio, by which a count is scattered (Knuth, volume 3, section 6.4).
+/// The golden ratio, used to scatter a counter (Knuth, volume 3, section 6.4).
 const SCATTER: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// A batch of writes, by the part that waits for it: each numbers its own.
+/// A batch of writes, by the part that waits for it: each part numbers its own batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Batch {
     /// Of [`Nodes`].
@@ -50,49 +50,49 @@ pub enum Batch {
 /// An effect the control service asks for, to be carried out in order.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ControlAction {
-    /// Send a message to a node over its session, if it has one.
+    /// Send a message to a node over the node's session, if it has one.
     Send(NodeId, Box<Message>),
-    /// The node has registered: from now on its session carries more than that.
+    /// The node has registered: from now on its session carries other messages.
     Admit(NodeId),
-    /// Send the last message that a node gets, on whatever connections it has, and end them behind it.
+    /// Send a node its last message, on whatever connections it has, and close them after the message.
     Dismiss(NodeId, Box<Message>),
-    /// A node is gone: its connections end.
+    /// A node is dead: close its connections.
     EndNode(NodeId),
-    /// A node does not keep to the protocol, as the text says: its session ends.
+    /// End the session of a node that violates the protocol; the text says how.
     EndSession(NodeId, String),
-    /// Write, and say with [`ControlCore::on_persisted`] how it went.
+    /// Write, and report the result with [`ControlCore::on_persisted`].
     Persist(Batch, Vec<Write>),
-    /// Dial that address and see who answers: [`ControlCore::on_probed`] follows.
+    /// Dial that address and see which node answers: [`ControlCore::on_probed`] follows.
     Probe {
-        /// The node that should.
+        /// The node that should answer.
         node: NodeId,
-        /// Comes back with the answer.
+        /// Comes back with the result.
         number: u32,
-        /// Where.
+        /// Where to dial.
         address: String,
     },
-    /// Tell whoever runs the cluster.
+    /// Log a text for the operator of the cluster.
     Log(String),
-    /// The same, of what others can cause as often as they like.
+    /// Like `Log`, for texts that others can cause as often as they like.
     LogRationed(String),
 }
 
 /// Actions in order.
 pub type ControlActions = Vec<ControlAction>;
 
-/// What a control service begins with.
+/// What a control service starts with.
 #[derive(Debug)]
 pub struct Beginning {
-    /// The node that it is a part of.
+    /// The node that it is part of.
     pub me: NodeId,
-    /// The node of the control service before this one. It is gone, whatever answers at its address: it was a
+    /// The node of the control service before this one. It is dead, whatever answers at its address: it was
     /// part of the process that held the lock of the cluster's directory.
     pub former: Option<NodeId>,
     /// What the cluster is and how its nodes are watched.
     pub options: NodesOptions,
     /// The nodes that an earlier control service knew.
     pub nodes: Vec<NodeRecord>,
-    /// What it has written of actors, jobs, names and groups.
+    /// What it wrote about actors, jobs, names and groups.
     pub found: Found,
 }
 
@@ -106,7 +106,8 @@ pub struct ControlCore {
     directory: Directory,
     /// How often nodes have asked where something could run.
     questions: u64,
-    /// Nodes that an earlier control service knew have come back, or are gone, and the directory knows so.
+    /// All nodes that an earlier control service knew have come back or are dead, and the directory knows
+    /// that.
     is_complete: bool,
 }
 
@@ -125,13 +126,13 @@ impl ControlCore {
         this
     }
 
-    /// Which nodes there are.
+    /// The nodes of the cluster.
     #[must_use]
     pub fn nodes(&self) -> &Nodes {
         &self.nodes
     }
 
-    /// What they have free.
+    /// The free resources of the nodes.
     #[must_use]
     pub fn view(&self) -> &View {
         &self.view
@@ -185,7 +186,7 @@ impl ControlCore {
         }
     }
 
-    /// A heartbeat came, over the connection that a node has for them.
+    /// A heartbeat came over the node's heartbeat connection.
     pub fn on_heartbeat(&mut self, node: NodeId, beat: Heartbeat, now: Instant, out: &mut ControlActions) {
         self.with_nodes(now, out, |nodes, acts| nodes.on_heartbeat(node, beat, now, acts));
     }
@@ -212,7 +213,7 @@ impl ControlCore {
         self.with_nodes(now, out, |nodes, acts| nodes.on_probed(node, number, probed, now, acts));
     }
 
-    /// A batch is written, or is not for this reason.
+    /// A batch was written, or failed for this reason.
     pub fn on_persisted(
         &mut self,
         batch: Batch,
@@ -230,7 +231,7 @@ impl ControlCore {
         }
     }
 
-    /// What follows from all that has happened, and from the time. Called once after each batch of events.
+    /// Decides what follows from past events and from the time. Called once after each batch of events.
     pub fn settle(&mut self, now: Instant, out: &mut ControlActions) {
         self.with_nodes(now, out, |nodes, acts| nodes.on_timer(now, acts));
         let is_there = self.nodes.is_complete() || bug!(CompleteTooEarly);
@@ -244,14 +245,14 @@ impl ControlCore {
         out.extend(news.into_iter().map(|(node, message)| ControlAction::Send(node, Box::new(message))));
     }
 
-    /// When [`Self::settle`] should be called again although nothing happened.
+    /// When [`Self::settle`] must be called again, even if nothing happens.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let parts = [self.nodes.next_deadline(), self.view.next_deadline(), self.directory.next_deadline()];
         parts.into_iter().flatten().min()
     }
 
-    /// Asserts the invariants of its parts, as far as they show; for tests and the simulator.
+    /// Asserts the invariants of its parts, as far as they are visible; for tests and the simulator.
     ///
     /// # Panics
     /// When one does not hold.
@@ -259,8 +260,8 @@ impl ControlCore {
         self.nodes.check();
     }
 
-    /// Another node has lost its connection to one. This service's own node goes on in any case: who holds
-    /// that for gone cannot.
+    /// A node has lost its connection to another node. The service's own node always stays: a node that gives
+    /// up on it becomes the suspect.
     fn on_suspect(&mut self, node: NodeId, suspect: Suspect, now: Instant, out: &mut ControlActions) {
         let (from, suspect) = match suspect.is_given_up == Some(true) && suspect.node == self.me {
             true => (suspect.node, Suspect { node, ..suspect }),
@@ -269,7 +270,7 @@ impl ControlCore {
         self.with_nodes(now, out, |nodes, acts| nodes.on_suspect(from, suspect, now, acts));
     }
 
-    /// A node is asked to leave, by itself or by somebody who looks after the cluster.
+    /// A node is asked to leave, by itself or by an operator.
     fn on_drain(&mut self, drain: Drain, now: Instant, out: &mut ControlActions) {
         let node = drain.node;
         self.with_directory(out, |directory, acts| directory.on_node_drains(node, acts));
@@ -297,8 +298,8 @@ impl ControlCore {
         }
     }
 
-    /// A node has no room for something, in a cluster where nodes are not told what the others have free. Who
-    /// asks at the same time is sent to different nodes.
+    /// A node has no room for something, in a cluster where nodes are not sent what others have free. Nodes
+    /// that ask at the same time are sent to different nodes.
     fn on_find_nodes(&mut self, node: NodeId, find: &FindNodes, out: &mut ControlActions) {
         self.questions = self.questions.wrapping_add(1);
         let seed = self.questions.wrapping_mul(SCATTER);
@@ -308,8 +309,8 @@ impl ControlCore {
         }
     }
 
-    /// A node cannot dial another one, and has it asked to dial. Every node may ask every other: whoever
-    /// dials sees in the handshake whom it has reached.
+    /// A node cannot dial another node, and asks that one to dial. Every node may ask every other: the
+    /// dialling node sees in the handshake which node it has reached.
     fn on_dial_me(&mut self, node: NodeId, asked: DialMe, out: &mut ControlActions) {
         if asked.from.node() != node {
             return end_session(node, "it asks for connections to another node", out);
@@ -319,7 +320,7 @@ impl ControlCore {
         }
     }
 
-    /// Somebody looks at the state of a node: what the directory has is a part of it.
+    /// A tool asks for the state of a node: the directory's part of it is added here.
     fn on_inspect(&mut self, node: NodeId, message: &Message, out: &mut ControlActions) {
         let Message::Inspect(Inspect { request, .. }) = *message else { return };
         let groups = Some(self.directory.groups()).filter(|groups| !groups.is_empty());
@@ -365,7 +366,7 @@ impl ControlCore {
     fn carry_out(&mut self, actions: Vec<NodesAction>, now: Instant, out: &mut ControlActions) {
         for action in actions {
             match action {
-                // Whoever is told that does not ask again.
+                // A fenced node does not ask again.
                 NodesAction::Send(node, message) if matches!(*message, Message::Fenced(_)) => {
                     out.push(ControlAction::Dismiss(node, message));
                 }
@@ -417,7 +418,7 @@ fn end_session(node: NodeId, why: &str, out: &mut ControlActions) {
     out.push(ControlAction::EndSession(node, why.to_owned()));
 }
 
-/// A node as the directory chooses among them: what it has is free until it says more.
+/// A node as the directory places actors on it: all its resources count as free until it reports.
 fn placing_row(row: &NodeRow) -> policy::NodeRow {
     let (total, labels) = (row.about.resources.clone(), row.about.labels.clone());
     policy::NodeRow { node: row.node, free: total.clone(), total, labels }

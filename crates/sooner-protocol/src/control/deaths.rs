@@ -1,10 +1,10 @@
 //! Settling the deaths of processes that other nodes have to do with
 //! (`docs/adr/0029-settling-over-nodes.md`).
 //!
-//! Each node that is told of a death, and the node where it was, answers once for all its clients with what
-//! they hold of the dead process. When nobody owes an answer any more all open deaths are settled together:
-//! one who died meanwhile may have handed on what it had of an earlier one. Nodes settle by themselves what
-//! no other node can know of.
+//! Each node that learns of a death, and the dead process's own node, answers once for all its clients: what
+//! they hold of the dead process. When all nodes have answered, all open deaths are settled together: a
+//! process that died meanwhile may have passed on what it had of an earlier one. Nodes settle a death
+//! themselves when no other node can know the dead process.
 //!
 //! Invariants:
 //! - DS1: what counts of a death is settled only when every node that was asked has answered or is gone.
@@ -15,12 +15,11 @@
 //! - DS4: nothing that a node said counts when it is gone, and everybody who is left is asked about all of
 //!   its processes.
 //!
-//! A control service that starts knows of no death: nodes say again what they had said and not heard the last
-//! of. Others may have heard that from the one before it, and not all of its questions may have come. So who
-//! answers unasked has everybody asked; nodes remember what they had answered, and owners which deaths are
-//! settled.
+//! A starting control service knows of no death: nodes repeat what they had sent and not seen settled. Others
+//! may have seen it settled by the control service before, not all of whose questions may have arrived. So
+//! after an unasked answer all nodes are asked. Nodes remember their answers, and owners the settled deaths.
 //!
-//! It counts nothing itself: owners do.
+//! It never counts references itself: owners do.
 
 use std::collections::VecDeque;
 use std::hash::{Hash, Hasher};
@@ -35,7 +34,7 @@ use crate::probes::{bug, mark};
 use crate::table::{Map, Set};
 use crate::uplink::ToNode;
 
-/// A process that is gone, or all processes of a node, under the id before theirs.
+/// The death of a process, or of all processes of a node, under the id before theirs.
 #[derive(Debug, Default, Clone)]
 struct Death {
     /// Nodes that have not answered.
@@ -45,7 +44,7 @@ struct Death {
     held: Map<What, u32>,
 }
 
-/// Of whom, what, and who holds it.
+/// The dead process that had it, the object, and its holder.
 type What = (Option<WorkerId>, ObjectId, WorkerId);
 
 impl Death {
@@ -54,12 +53,12 @@ impl Death {
     }
 }
 
-/// What is to be said to a node.
+/// A message to a node.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Saying {
-    /// This process is gone: what do your clients hold of it?
+    /// This process is dead: what do your clients hold of it?
     Gone(NodeId, WorkerId),
-    /// Everybody has been heard.
+    /// All nodes have answered.
     Settled(NodeId, Settled),
 }
 
@@ -67,13 +66,13 @@ pub enum Saying {
 #[derive(Debug, Default, Clone)]
 pub struct Settling {
     open: Map<WorkerId, Death>,
-    /// The latest that were settled, the last one last.
+    /// The deaths that were settled last, in order.
     settled: VecDeque<WorkerId>,
 }
 
 impl Settling {
-    /// A process is gone, as its node says, perhaps again because more nodes turned out to have to do with
-    /// it. These nodes are to be asked besides its own.
+    /// A node reports the death of its process, perhaps again because more nodes turned out to know the
+    /// process. These `nodes` are asked in addition to its own.
     pub fn on_gone(
         &mut self,
         gone: WorkerId,
@@ -82,7 +81,7 @@ impl Settling {
     ) {
         let home = gone.node();
         if self.is_known_gone(home) {
-            // Said before its end, and heard after it: all who are left are asked about all of its processes.
+            // Sent before the node's own death, received after it: all its processes are asked about.
             return;
         }
         if self.settled.contains(&gone) {
@@ -92,7 +91,7 @@ impl Settling {
                 say.push(Saying::Gone(node, gone));
                 say.push(Saying::Settled(node, settled.clone()));
             }
-            // Until it hears that it says so again to every control service that starts.
+            // Until this arrives, the node would repeat the death to every control service that starts.
             say.push(Saying::Settled(home, settled));
             return;
         }
@@ -114,8 +113,8 @@ impl Settling {
         }
     }
 
-    /// A node has heard its clients. After a restart of the control service a node may answer before anybody
-    /// has asked: then all who may have to do with it are asked, or all about its node, if that is gone.
+    /// All clients of a node have answered. After a restart of the control service a node may answer unasked:
+    /// then all nodes that may know the process are asked about it, or about its whole node if that is dead.
     pub fn on_collected(
         &mut self,
         node: NodeId,
@@ -145,8 +144,8 @@ impl Settling {
         self.settle(say);
     }
 
-    /// A node is gone with all its processes: it owes nothing, and those that are left are asked about all of
-    /// them.
+    /// A node is dead with all its processes: it owes no answer, and the remaining nodes are asked about all
+    /// of its processes.
     pub fn on_node_gone(
         &mut self,
         gone: NodeId,
@@ -162,8 +161,8 @@ impl Settling {
         self.settle(say);
     }
 
-    /// Asks those who have not been asked, nor answered, about a process, or all processes of a node that is
-    /// gone.
+    /// Asks the nodes that were neither asked nor have answered about a process, or about all processes of a
+    /// dead node.
     fn ask(&mut self, gone: WorkerId, nodes: impl IntoIterator<Item = NodeId>, say: &mut Vec<Saying>) {
         if self.settled.contains(&gone) {
             return;
@@ -177,14 +176,14 @@ impl Settling {
         }
     }
 
-    /// Whether a node is one about whose processes everybody was asked.
+    /// Whether all nodes were asked about the processes of this node.
     #[must_use]
     pub fn is_known_gone(&self, node: NodeId) -> bool {
         let address = address(node);
         self.open.contains_key(&address) || self.settled.contains(&address)
     }
 
-    /// A node asks after one of which everybody was told: it may have joined since.
+    /// A node asks about a dead node of which all were told: it may have joined since.
     pub fn on_asked_after(&mut self, node: NodeId, gone: NodeId, say: &mut Vec<Saying>) {
         let address = address(gone);
         if self.settled.contains(&address) {
@@ -195,7 +194,7 @@ impl Settling {
         }
     }
 
-    /// A node may not have heard what it was asked: it is asked again.
+    /// A node may have missed questions: open ones are sent again.
     pub fn on_node_back(&self, node: NodeId, say: &mut Vec<Saying>) {
         let owed = self.open.iter().filter(|(_, death)| death.owed.contains(&node));
         say.extend(owed.map(|(gone, _)| Saying::Gone(node, *gone)));
@@ -247,7 +246,7 @@ impl Settling {
     }
 }
 
-/// For the explorer: what it was settled earlier matters no more than that it was.
+/// For the explorer: the order in which deaths were settled does not matter.
 impl Hash for Settling {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let mut open: Vec<_> = self.open.iter().collect();
@@ -266,7 +265,7 @@ impl Hash for Settling {
 }
 
 impl Directory {
-    /// A process is gone, as its node says: the nodes that have to do with it are told, and asked.
+    /// A node reports the death of its process: the nodes that know the process are told and asked.
     pub(super) fn on_death(
         &mut self,
         process: WorkerId,
@@ -284,7 +283,7 @@ impl Directory {
         self.send_deaths(say, Some(&gone), out);
     }
 
-    /// A node has heard its clients.
+    /// A node has collected the answers of its clients.
     pub(super) fn on_collected(
         &mut self,
         node: NodeId,
@@ -299,7 +298,7 @@ impl Directory {
         self.send_deaths(say, None, out);
     }
 
-    /// A node is gone with all its processes.
+    /// A node is dead with all its processes.
     pub fn settle_without(&mut self, node: NodeId, out: &mut DirectoryActions) {
         let left: Vec<NodeId> = self.nodes_that_may_be().filter(|other| *other != node).collect();
         let mut say = Vec::new();
@@ -307,8 +306,8 @@ impl Directory {
         self.send_deaths(say, None, out);
     }
 
-    /// Some nodes have to do with these. Of one that is gone no record is left, and not all may have been
-    /// told.
+    /// Some nodes know processes of these nodes. For a dead one no record is left, and not all nodes may have
+    /// been told.
     pub fn settle_forgotten(
         &mut self,
         watched: impl IntoIterator<Item = NodeId>,
@@ -321,7 +320,7 @@ impl Directory {
         }
     }
 
-    /// A node asks after one that is gone: it is told of the processes there, if it has not been.
+    /// A node asks about a dead node: it is told of the deaths there, if it has not been.
     pub fn on_asked_after(&mut self, from: NodeId, gone: NodeId, out: &mut DirectoryActions) {
         if self.settling.is_known_gone(gone) {
             let mut say = Vec::new();
@@ -331,14 +330,15 @@ impl Directory {
         self.settle_forgotten([gone], out);
     }
 
-    /// A node says what it has: it may have come late, or over another connection than what it was asked.
+    /// A node reports what it has. Open questions are sent again: it may have come late, or over another
+    /// connection than they did.
     pub(super) fn ask_what_is_owed(&self, node: NodeId, out: &mut DirectoryActions) {
         let mut say = Vec::new();
         self.settling.on_node_back(node, &mut say);
         self.send_deaths(say, None, out);
     }
 
-    /// Where processes are that were told of references by the control service and not by who had them.
+    /// The nodes of this owner's actors: processes there got references from the control service only.
     fn nodes_of_actors_of(&self, owner: WorkerId) -> Vec<NodeId> {
         let owned = self.actors.values().filter(|actor| actor.owner == owner);
         let node = |actor: &Actor| match actor.phase {
@@ -370,7 +370,7 @@ fn address(node: NodeId) -> WorkerId {
     WorkerId(node.0)
 }
 
-/// Nobody saw what the processes of a node that is gone had begun.
+/// The death of a process on a dead node: no node saw what it had begun.
 fn end_of_a_node(worker: WorkerId) -> WorkerGone {
     let reason = "its node is gone".to_owned();
     WorkerGone { worker, reason, all_begun: Some(true), ..WorkerGone::default() }

@@ -1,9 +1,9 @@
-//! The nodes of a cluster: who has joined, who lives, who leaves, who is gone.
+//! The nodes of a cluster: which have joined, live, leave, or are dead.
 //!
-//! A node joins when its record is on disk. One that may live is told of as gone when the record is deleted
-//! there; one whose daemon has ended is told of at once, since no head will find it. So a head that starts
-//! again knows every node that others may know, and an id that it does not know is one of a node that is
-//! gone.
+//! A node joins when its record is on disk. The death of a node that may still live is announced once its
+//! record is deleted; that of a node whose daemon has ended at once, since no restarted head will find it. So
+//! a restarted head knows every node that others may know, and an id that it does not know belongs to a dead
+//! node.
 //!
 //! Invariants:
 //! - ND1: a node is known or gone, never both; an id that is gone never comes back.
@@ -12,7 +12,7 @@
 //!   stood still: then all silences begin anew. Standing still makes nobody gone.
 //! - ND4: a node that is heard of, and whose port does not refuse, is never gone.
 //!
-//! It knows no connection: whose messages these are, and that a connection ended, comes in from outside.
+//! It never looks at a connection: the sender of a message and the end of a connection come in from outside.
 
 use sooner_wire::NodeId;
 use sooner_wire::limits::{
@@ -39,14 +39,14 @@ mod joining;
 pub use health::Probed;
 pub use joining::Refusal;
 
-/// How long the news of a node that is gone waits for the disk (nanoseconds): a disk that hangs must not keep
-/// others waiting for a node that is not there.
+/// How long (nanoseconds) the message that a node is dead waits for the disk: a hanging disk must not keep
+/// others waiting for a dead node.
 const DISK_PATIENCE_NANOS: u64 = 1_000_000_000;
 
-/// What is said when the control service itself stood still.
+/// The warning when the control service itself stood still.
 pub const STOOD_STILL: &str = "the head stood still: all health timeouts begin anew";
 
-/// Ticks in a health timeout: a node is gone at most one of them late.
+/// Ticks in a health timeout: a node is declared dead at most one tick late.
 const TICKS: u64 = 10;
 
 /// An effect. Messages to one node stay in order.
@@ -54,31 +54,31 @@ const TICKS: u64 = 10;
 pub enum NodesAction {
     /// Send a message to a node.
     Send(NodeId, Box<Message>),
-    /// Write, and say with [`Nodes::on_persisted`] how it went.
+    /// Write, and report the result with [`Nodes::on_persisted`].
     Persist(BatchId, Vec<Write>),
-    /// Dial that address and see who answers.
+    /// Dial that address and find out which node answers.
     Probe {
-        /// The node that should.
+        /// The node that should answer.
         node: NodeId,
         /// Comes back with [`Nodes::on_probed`].
         number: u32,
-        /// Where.
+        /// Where to dial.
         address: String,
     },
-    /// A node has joined, or come back: to a head that started again, or over another connection. It knows
-    /// nothing of what it was told before.
+    /// A node has joined, or come back: to a restarted head, or over another connection. It has forgotten
+    /// everything that it was sent before.
     Joined(NodeId),
-    /// A node is gone: everything there is. All nodes have been told by the actions before this one.
+    /// A node is dead with all that was on it. The actions before this one tell all nodes.
     Gone(NodeId, String),
-    /// A node asks after one that is gone, perhaps since before it joined, or since before this head began:
-    /// it may not have been told of the processes there.
+    /// A node asks about a dead node that died perhaps before the asking node joined, or before this head
+    /// started: it may not have been told of the processes there.
     AskedAfter {
-        /// Who asks.
+        /// The asking node.
         from: NodeId,
-        /// The one that is gone.
+        /// The dead node.
         node: NodeId,
     },
-    /// Tell whoever runs the cluster.
+    /// Log a warning for the operator of the cluster.
     Warn(String),
 }
 
@@ -87,21 +87,21 @@ pub enum NodesAction {
 pub struct NodesOptions {
     /// Its id.
     pub cluster: u64,
-    /// "3.11": what all nodes must have.
+    /// "3.11": what all nodes must run.
     pub python: String,
-    /// Silence after which a node is gone (nanoseconds).
+    /// The silence (nanoseconds) after which a node is declared dead.
     pub health_timeout: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// It had joined an earlier head, and has not come back.
+    /// It had joined an earlier head, and has not come back yet.
     Expected,
     /// Its record is being written.
     Joining,
     /// It takes part.
     Alive,
-    /// It leaves, and must have left by then.
+    /// It leaves, and must be gone by this time.
     Draining(Instant),
 }
 
@@ -118,13 +118,13 @@ impl Node {
     }
 }
 
-/// What waits for the disk.
+/// A change that waits for the disk.
 #[derive(Debug)]
 enum Pending {
     Join(NodeId),
-    /// The news that a node is gone, which goes out at the latest then.
+    /// The message that a node is dead, which is sent at this time at the latest.
     Leave(NodeId, Instant),
-    /// The news went out; the record is still there.
+    /// The message was sent; the record still exists.
     Forget(NodeId),
 }
 
@@ -137,9 +137,9 @@ pub struct Nodes {
     gone: GoneNodes,
     pending: Map<BatchId, Pending>,
     batches: u64,
-    /// Records of nodes that are gone which could not be deleted: tried again with each tick.
+    /// Dead nodes whose records could not be deleted: tried again at each tick.
     undeleted: Set<NodeId>,
-    /// Nodes that are not known any more and may still have a record, by the names that they had.
+    /// Nodes that are not known any more but may still have a record, with the names that they had.
     former: Map<NodeId, String>,
     changed: Set<NodeId>,
     told: Option<Instant>,
@@ -173,7 +173,7 @@ impl Nodes {
         nodes
     }
 
-    /// After a start with records: sees which of the nodes still live.
+    /// After a start with records: probes which of the nodes still live.
     pub fn on_start(&mut self, now: Instant, out: &mut Vec<NodesAction>) {
         let all: Vec<NodeId> = self.nodes.keys().copied().collect();
         for node in all {
@@ -181,10 +181,10 @@ impl Nodes {
         }
     }
 
-    /// A node wants to join, or comes back to a head that started again. What it may not do is the answer.
+    /// A node wants to join, or comes back to a restarted head. Returns why it may not.
     ///
     /// # Errors
-    /// [`Refusal`], to be told on the connection that asked: another node may have the same id.
+    /// [`Refusal`], to be sent on the asking connection: another node may have the same id.
     pub fn on_register(
         &mut self,
         node: NodeId,
@@ -196,11 +196,11 @@ impl Nodes {
         let had_joined = register.rejoins.is_some();
         let row = joining::read(node, register, &self.options.python)?;
         if let Some(known) = self.nodes.get_mut(&node) {
-            // Its connection, or the head, ended before the answer had arrived; or the ids of two nodes are
-            // the same.
+            // The node's connection or the head ended before the answer arrived; or two nodes have the same
+            // id.
             if record(&known.row) != record(&row) {
                 let reason = "another node has drawn the same id: start again".to_owned();
-                // One that had joined would ask for ever.
+                // A node that had joined would ask for ever.
                 return Err(if had_joined { Refusal::Fenced(reason) } else { Refusal::Refused(reason) });
             }
             known.row = NodeRow { state: known.row.state, is_slow: known.row.is_slow, ..row };
@@ -215,9 +215,9 @@ impl Nodes {
             self.ticked = now;
         }
         self.former.swap_remove(&node);
-        // What is written now is written behind all that was to delete its record.
+        // This write is queued behind all that were to delete the node's record.
         self.undeleted.swap_remove(&node);
-        // With one write: a head that starts again must not find two nodes of one name.
+        // In one write: a restarted head must not find two nodes with one name.
         let same = self.former.iter().filter(|(_, name)| **name == row.about.name);
         let mut writes: Vec<Write> = same.map(|(former, _)| Write::delete(node_key(*former))).collect();
         writes.push(Write::put(node_key(node), record(&row).to_bytes()));
@@ -238,7 +238,7 @@ impl Nodes {
                 "this node belongs to the cluster {cluster:016x}, and this is the head of {:016x}",
                 self.options.cluster
             ))),
-            // Whoever had joined is known, also to a head that started again.
+            // A node that had joined is known, even to a restarted head.
             Some(_) if !self.nodes.contains_key(&node) => {
                 Err(Refusal::Fenced("this node was declared gone long ago".to_owned()))
             }
@@ -248,7 +248,7 @@ impl Nodes {
 
     fn check_room(&mut self, row: &NodeRow, out: &mut Vec<NodesAction>) -> Result<(), Refusal> {
         if let Some(other) = self.names.get(&row.about.name).copied() {
-            // It may have died unnoticed: then the next try succeeds.
+            // That node may have died unnoticed: then the next try succeeds.
             self.probe(other, out);
             let address = self.nodes[&other].row.about.address.as_deref().unwrap_or("a driver");
             return Err(Refusal::Refused(format!(
@@ -277,7 +277,7 @@ impl Nodes {
         out.push(NodesAction::Joined(id));
     }
 
-    /// A heartbeat came over the connection of a node's own.
+    /// A heartbeat came over the node's heartbeat connection.
     pub fn on_heartbeat(&mut self, id: NodeId, beat: Heartbeat, now: Instant, out: &mut Vec<NodesAction>) {
         if let Some(reason) = self.gone.reason(id) {
             let reason = format!("this node was declared gone: {reason}");
@@ -291,7 +291,7 @@ impl Nodes {
         }
     }
 
-    /// A connection to a node is there again: a session was resumed.
+    /// A node is connected again: its session was resumed.
     pub fn on_connected(&mut self, id: NodeId, now: Instant) {
         if let Some(node) = self.nodes.get_mut(&id) {
             node.health.on_heard(now);
@@ -307,7 +307,7 @@ impl Nodes {
         self.probe(id, out);
     }
 
-    /// Another node lost its connection to one. It is told if that one is gone.
+    /// Node `from` lost its connection to another node, and is told if that one is dead.
     pub fn on_suspect(&mut self, from: NodeId, suspect: Suspect, now: Instant, out: &mut Vec<NodesAction>) {
         let id = suspect.node;
         let may_say = self.nodes.contains_key(&from);
@@ -322,7 +322,7 @@ impl Nodes {
             self.probe(id, out);
             return;
         }
-        // Who waits for the disk is told with the others; whoever is not known is gone.
+        // A death that waits for the disk is told to all later; a node that is not known is dead.
         if !self.pending.values().any(|pending| matches!(pending, Pending::Leave(gone, _) if *gone == id)) {
             let reason = self.gone.reason(id).unwrap_or("it is not part of the cluster any more").to_owned();
             out.push(NodesAction::Send(from, Box::new(NodeGone { node: id, reason }.into())));
@@ -330,7 +330,7 @@ impl Nodes {
         }
     }
 
-    /// Has a node's port dialled. One that nobody can dial is left to its own connection.
+    /// Has a node's port dialled. A node without an address is left to its own connection.
     fn probe(&mut self, id: NodeId, out: &mut Vec<NodesAction>) {
         let Some(node) = self.nodes.get_mut(&id) else { return };
         let Some(address) = node.row.about.address.clone() else { return };
@@ -354,10 +354,10 @@ impl Nodes {
         }
     }
 
-    /// A node shall leave within `nanos`, or earlier if that was said before.
+    /// A node must leave within `nanos`, or earlier if it was told so before.
     ///
     /// # Errors
-    /// A sentence for whoever asked when there is no such node.
+    /// A sentence for the asking client when there is no such node.
     pub fn on_drain(&mut self, drain: Drain, now: Instant, out: &mut Vec<NodesAction>) -> Result<(), String> {
         let id = drain.node;
         let Some(node) = self.nodes.get_mut(&id).filter(|node| node.is_told()) else {
@@ -375,14 +375,14 @@ impl Nodes {
         Ok(())
     }
 
-    /// A node says that it leaves now.
+    /// A node reports that it leaves now.
     pub fn on_drained(&mut self, id: NodeId, now: Instant, out: &mut Vec<NodesAction>) {
         if self.nodes.contains_key(&id) {
             self.bury(id, "it left".to_owned(), now, out);
         }
     }
 
-    /// The disk has a batch, or does not have it for this reason.
+    /// A batch was written, or failed for this reason.
     pub fn on_persisted(&mut self, batch: BatchId, outcome: Result<(), String>, out: &mut Vec<NodesAction>) {
         match (self.pending.shift_remove(&batch), outcome) {
             (Some(Pending::Join(id)), Ok(())) => self.welcome(id, out),
@@ -410,20 +410,20 @@ impl Nodes {
     fn turn_away(&mut self, id: NodeId, reason: &str, out: &mut Vec<NodesAction>) {
         let Some(node) = self.nodes.shift_remove(&id) else { return };
         self.names.swap_remove(&node.row.about.name);
-        // A write that failed may have been done nevertheless.
+        // A write that failed may have reached the disk nevertheless.
         self.former.insert(id, node.row.about.name);
         let reason = format!("the head cannot take in nodes now: {reason}");
         out.push(NodesAction::Send(id, Box::new(Refused { reason }.into())));
     }
 
-    /// A node that may live is gone. Others hear of it when its record is deleted: a head that started again
-    /// would take it back otherwise.
+    /// Declares a node dead that may still live. Others are told when its record is deleted: otherwise a
+    /// restarted head would take the node back.
     fn bury(&mut self, id: NodeId, reason: String, now: Instant, out: &mut Vec<NodesAction>) {
         self.strike(id, reason, Pending::Leave(id, now.plus(DISK_PATIENCE_NANOS)), out);
     }
 
-    /// A node whose daemon has ended is gone. Nobody has to wait for the disk to hear of it: a head that
-    /// started again would find the port closed, too.
+    /// Declares a node dead whose daemon has ended. Others are told without waiting for the disk: a restarted
+    /// head would find the port closed, too.
     fn forget(&mut self, id: NodeId, reason: String, out: &mut Vec<NodesAction>) {
         self.strike(id, reason, Pending::Forget(id), out);
         if self.gone.reason(id).is_some() {
@@ -437,8 +437,8 @@ impl Nodes {
         self.former.insert(id, node.row.about.name);
         self.changed.swap_remove(&id);
         let pending = if node.phase == Phase::Joining {
-            // Nobody has heard of it, nor has it: it may come again, also to another head, and is no node
-            // that is gone.
+            // No node knows it, and it has no answer yet: it may register again, even with another head, and
+            // is not dead.
             self.pending.retain(|_, pending| !matches!(pending, Pending::Join(joining) if *joining == id));
             Pending::Forget(id)
         } else {
@@ -480,7 +480,7 @@ impl Nodes {
         }
     }
 
-    /// Time passes: who was silent for too long is gone.
+    /// Time passes: a node that was silent for too long is declared dead.
     pub fn on_timer(&mut self, now: Instant, out: &mut Vec<NodesAction>) {
         if now.since(self.ticked) >= self.tick() {
             self.on_tick(now, out);
@@ -489,7 +489,7 @@ impl Nodes {
     }
 
     fn on_tick(&mut self, now: Instant, out: &mut Vec<NodesAction>) {
-        // Who stood still has heard nobody, and says nothing about anybody.
+        // A head that stood still has received nothing, and must declare nobody dead.
         let stood_still = now.since(self.ticked) > self.options.health_timeout / 2;
         self.ticked = now;
         if stood_still {
@@ -543,7 +543,7 @@ impl Nodes {
         }
     }
 
-    /// When [`Nodes::on_timer`] is to be called, at the latest.
+    /// When [`Nodes::on_timer`] must be called, at the latest.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let is_watching = !self.nodes.is_empty() || !self.pending.is_empty() || !self.undeleted.is_empty();
@@ -572,31 +572,31 @@ impl Nodes {
         self.nodes.get(&id).filter(|node| node.is_told()).map(|node| &node.row)
     }
 
-    /// Whether a node is not gone: others may know it.
+    /// Whether a node is not dead: others may know it.
     #[must_use]
     pub fn is_known(&self, id: NodeId) -> bool {
         self.nodes.contains_key(&id)
     }
 
-    /// Why a node is gone, if it is one of the latest.
+    /// Why a node is dead, if it is one of the latest dead ones.
     #[must_use]
     pub fn why_gone(&self, id: NodeId) -> Option<&str> {
         self.gone.reason(id)
     }
 
-    /// Whether it is not certain that a node lives.
+    /// Whether there is a doubt that a node lives.
     #[must_use]
     pub fn is_doubted(&self, id: NodeId) -> bool {
         self.nodes.get(&id).is_some_and(|node| node.health.is_doubted())
     }
 
-    /// Whether nodes that an earlier head knew have neither come back nor gone: what was there may still be.
+    /// Whether every node that an earlier head knew has come back or is dead.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.nodes.values().all(|node| node.phase != Phase::Expected)
     }
 
-    /// Who is told the news.
+    /// The nodes that are sent changes.
     fn listeners(&self) -> impl Iterator<Item = NodeId> {
         self.nodes.iter().filter(|(_, node)| node.is_told()).map(|(id, _)| *id)
     }

@@ -1,11 +1,11 @@
 //! The control service of a cluster, one for all nodes.
 //!
-//! [`ControlCore`] is the whole of it: [`membership`] says who has joined and who lives, [`view`] who could
-//! serve a request, and [`Directory`] which actors, names, groups and jobs there are. Where everything runs
-//! on one machine the directory serves by itself.
+//! [`ControlCore`] is all of it: [`membership`] knows which nodes have joined and are alive, [`view`] which
+//! nodes could serve a request, and [`Directory`] which actors, names, groups and jobs exist. Where
+//! everything runs on one machine, the directory is enough.
 //!
-//! It is not on the path of tasks, calls or values, and never looks into them: leases, workers and blocks of
-//! memory are the nodes' own ([`crate::node`]).
+//! It never takes part in tasks, calls or values, and never looks into them: leases, workers and blocks of
+//! memory belong to the nodes ([`crate::node`]).
 
 mod core;
 pub mod deaths;

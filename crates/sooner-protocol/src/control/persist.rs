@@ -1,7 +1,7 @@
-//! Writes that must survive the control service. A machine that depends on one waits for its number to come
-//! back.
+//! Writes that must survive the control service. A core that depends on a batch waits for its number to come
+//! back. It never touches the disk.
 
-/// A batch of writes, numbered by the machine that asks for it. All of it is written or nothing.
+/// A batch of writes, numbered by the core that asks for it. It is written as a whole or not at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct BatchId(pub u64);
 
@@ -15,13 +15,13 @@ pub struct Write {
 }
 
 impl Write {
-    /// A record takes the place of what is there.
+    /// Puts a record in place of the one under this key.
     #[must_use]
     pub fn put(key: String, value: Vec<u8>) -> Self {
         Self { key, value: Some(value) }
     }
 
-    /// The record goes, if there is one.
+    /// Deletes the record, if there is one.
     #[must_use]
     pub fn delete(key: String) -> Self {
         Self { key, value: None }

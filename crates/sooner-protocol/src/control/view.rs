@@ -1,11 +1,11 @@
-//! What the nodes of a cluster have free, by their last reports, and who could serve a request.
+//! What the nodes of a cluster have free by their last reports, and which nodes could serve a request.
 //!
-//! Small clusters: everybody is told everything, as it changes. Larger ones: nodes ask, and get a few
-//! candidates. To tell everybody everything costs the square of the number of nodes.
+//! In a small cluster every node is sent every change. In a larger one a node asks and gets a few candidates:
+//! sending every node every change would cost the square of the number of nodes.
 //!
-//! It is a view, not a ledger: a node that is asked on the strength of it decides by itself. It promises
-//! nothing to anybody, and the choice between equals comes in as a number, so that not everybody is sent to
-//! the same node.
+//! It is a view, not a ledger: a node that is asked because of it decides for itself. It never promises
+//! anything to anyone. The choice between equal nodes comes in as a number, so that not every asking node is
+//! sent to the same one.
 //!
 //! Invariants:
 //! - VW1: a row is that of the report with the highest version.
@@ -26,7 +26,7 @@ use sooner_wire::{NodeId, ResourceSet, Strategy, WorkerId};
 use crate::table::{Map, Set};
 use crate::time::Instant;
 
-/// How full a node is, in thousandths of what it has of the scarcest resource.
+/// A completely full node: fullness is in thousandths of the node's scarcest resource.
 const FULL: u64 = 1000;
 
 #[derive(Debug)]
@@ -38,7 +38,7 @@ struct Row {
     demand: Vec<ShapeDemand>,
     /// Nothing runs there, or it leaves.
     is_closed: bool,
-    /// It refused what its last report has room for: the next one will tell.
+    /// It refused what its last report has room for: full until the next one.
     is_full: bool,
 }
 
@@ -51,7 +51,7 @@ impl Row {
         self.demand.iter().fold(0, |sum, shape| sum.saturating_add(shape.count))
     }
 
-    /// How full it would be.
+    /// How full the node would be.
     fn fullness(&self, with: &ResourceSet) -> u64 {
         let share = |(name, total): (&str, u64)| {
             let used = (total - self.free.amount(name).min(total)).saturating_add(with.amount(name));
@@ -72,7 +72,7 @@ struct Question<'a> {
 }
 
 impl Question<'_> {
-    /// The node that goes before all others, if it may.
+    /// The node that goes before all others, if it is allowed.
     fn liked(&self) -> Option<NodeId> {
         match self.strategy {
             Some(Strategy::Node(affinity)) => Some(affinity.node),
@@ -85,12 +85,12 @@ impl Question<'_> {
             Some(Strategy::Node(affinity)) => affinity.soft || affinity.node == node,
             Some(Strategy::Labels(labels)) => meets(&labels.hard, row),
             Some(Strategy::Spread) | None => true,
-            // Where bundles are, a node learns with the group.
+            // A node learns with the group where its bundles are.
             Some(Strategy::Group(_)) => false,
         }
     }
 
-    /// Less for who goes before others that are as free.
+    /// Lower for a node that goes before equally free ones.
     fn dislike(&self, node: NodeId, row: &Row) -> u8 {
         if self.liked() == Some(node) {
             return 0;
@@ -119,15 +119,15 @@ fn meets(terms: &[LabelTerm], row: &Row) -> bool {
 pub struct View {
     rows: Map<NodeId, Row>,
     changed: Set<NodeId>,
-    /// Who has been told all rows.
+    /// Nodes that have been sent all rows.
     told: Set<NodeId>,
     told_at: Option<Instant>,
-    /// There are too many nodes for everybody to be told.
+    /// There are too many nodes to send each every change.
     must_ask: bool,
 }
 
 impl View {
-    /// A node takes part, or is otherwise than before.
+    /// A node takes part, or has changed.
     pub fn on_node(&mut self, node: &NodeRow) {
         let row = self.rows.entry(node.node).or_insert_with(|| Row {
             labels: Labels::new(),
@@ -145,25 +145,25 @@ impl View {
         self.changed.insert(node.node);
     }
 
-    /// A node came back to a head that started again, or over a new session: it has forgotten what it was
-    /// told.
+    /// A node came back, to a restarted head or over a new session: it has forgotten all rows that it was
+    /// sent.
     pub fn on_joined(&mut self, node: &NodeRow) {
         self.on_node(node);
         self.told.swap_remove(&node.node);
     }
 
-    /// A node is gone.
+    /// A node is dead.
     pub fn on_gone(&mut self, node: NodeId) {
-        // Its row goes with the news that it is gone.
+        // Other nodes drop its row when they learn of the death.
         self.rows.shift_remove(&node);
         self.changed.swap_remove(&node);
         self.told.swap_remove(&node);
     }
 
-    /// A node says what it has. An older report than the last one is what it is: old.
+    /// A node reports what it has. A report older than the last one is ignored.
     ///
     /// # Errors
-    /// [`NameError`] when the resources are no resources: the node is none of ours, or of another version.
+    /// [`NameError`] when the resources are invalid: the node is not one of ours, or has another version.
     pub fn on_report(&mut self, node: NodeId, report: ResourceReport) -> Result<(), NameError> {
         check_resources(&report.free)?;
         report.demand.iter().try_for_each(|shape| check_resources(&shape.resources))?;
@@ -181,14 +181,15 @@ impl View {
         Ok(())
     }
 
-    /// A node refused what it should have room for.
+    /// A node refused a request that it should have room for.
     pub fn on_refused(&mut self, node: NodeId) {
         if let Some(row) = self.rows.get_mut(&node) {
             row.is_full = true;
         }
     }
 
-    /// What waits in the other nodes than `asking`, by its last reports, for those who look at the state.
+    /// Requests that wait in the nodes other than `asking`, by their last reports, for tools that show the
+    /// state.
     #[must_use]
     pub fn demand_but_of(&self, asking: NodeId) -> Vec<DemandRow> {
         let is_feasible = |shape: &ShapeDemand| {
@@ -220,7 +221,7 @@ impl View {
     /// Answers a node that asks where something could run.
     ///
     /// # Errors
-    /// [`NameError`] when the resources are no resources: the node is none of ours, or of another version.
+    /// [`NameError`] when the resources are invalid: the node is not one of ours, or has another version.
     pub fn find(&self, find: &FindNodes, asking: NodeId, seed: u64) -> Result<Candidates, NameError> {
         check_resources(&find.resources)?;
         let question = Question {
@@ -249,8 +250,8 @@ impl View {
             return Vec::new();
         }
         let start = usize::try_from(seed % rows as u64).unwrap_or_default();
-        // Whether it is free, how well it is liked, how good it is, where it stands from a place that differs
-        // from question to question.
+        // Whether the node is busy, how much it is disliked, its rank, and its distance from a place that
+        // differs from question to question.
         let mut found: Vec<(bool, u8, u64, usize)> = Vec::new();
         let mut free = 0;
         let named = question.liked().and_then(|node| self.rows.get_index_of(&node));
@@ -286,13 +287,13 @@ impl View {
             .collect()
     }
 
-    /// Whether a node of the cluster has so much in total.
+    /// Whether some node of the cluster has this much in total.
     #[must_use]
     pub fn is_feasible(&self, resources: &ResourceSet) -> bool {
         self.rows.values().any(|row| !row.is_closed && row.total.covers(resources))
     }
 
-    /// What all nodes have together: in total, and free.
+    /// The resources of all nodes together: in total, and free.
     #[must_use]
     pub fn sums(&self) -> (ResourceSet, ResourceSet) {
         let mut sums = (ResourceSet::default(), ResourceSet::default());
@@ -303,7 +304,7 @@ impl View {
         sums
     }
 
-    /// What waits in the whole cluster, by shape.
+    /// The requests that wait in the whole cluster, by shape.
     #[must_use]
     pub fn demand(&self) -> Vec<ShapeDemand> {
         let mut shapes: Map<&ResourceSet, u32> = Map::default();
@@ -317,7 +318,7 @@ impl View {
             .collect()
     }
 
-    /// After a batch of events: what is to be told to whom, at most every [`VIEW_NANOS`].
+    /// After a batch of events: sends the changed rows to the nodes, at most every [`VIEW_NANOS`].
     pub fn settle(&mut self, now: Instant, out: &mut Vec<(NodeId, Message)>) {
         if self.next_deadline().is_none_or(|due| now < due) {
             return;
@@ -350,7 +351,7 @@ impl View {
         }
     }
 
-    /// When [`View::settle`] has something to say.
+    /// When [`View::settle`] has something to send.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let is_due = !self.changed.is_empty() || self.told.len() < self.rows.len();

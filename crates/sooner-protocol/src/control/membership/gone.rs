@@ -1,4 +1,4 @@
-//! Nodes that are gone: their ids never come back, and whoever asks is told why.
+//! Dead nodes: their ids never come back, and a node that asks is told why.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use sooner_wire::limits::NODES_GONE_MAX;
 
 use crate::table::Map;
 
-/// The latest of them. An id that is older than that is not known, which says the same: see
+/// The latest dead nodes. An older id is simply not known, which means the same: see
 /// [`crate::control::membership`].
 #[derive(Debug, Default)]
 pub(in crate::control) struct GoneNodes {
@@ -16,7 +16,7 @@ pub(in crate::control) struct GoneNodes {
 }
 
 impl GoneNodes {
-    /// A node is gone.
+    /// A node is dead.
     pub(in crate::control) fn insert(&mut self, node: NodeId, reason: String) {
         if self.order.len() == NODES_GONE_MAX
             && let Some(oldest) = self.order.pop_front()
@@ -28,7 +28,7 @@ impl GoneNodes {
         }
     }
 
-    /// Why a node is gone, if it is.
+    /// Why a node is dead, if it is.
     pub(in crate::control) fn reason(&self, node: NodeId) -> Option<&str> {
         self.reasons.get(&node).map(String::as_str)
     }

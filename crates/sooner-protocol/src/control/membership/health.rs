@@ -1,11 +1,11 @@
-//! Whether one node lives: what was heard of it, and what a doubt does (`docs/adr/0022`).
+//! Whether one node lives: its signs of life, and what a doubt leads to (`docs/adr/0022`).
 //!
 //! A closed connection is not a death: it raises a doubt, and the node's port is dialled. A port that refuses
-//! is the end of the process that listened there; one that answers ends the doubt; one that does neither
-//! leaves the decision to silence. A node that nobody can dial gets some time to come back.
+//! means that its process has ended; one that answers ends the doubt; one that does neither leaves the
+//! decision to the silence timeout. A node that cannot be dialled gets some time to come back.
 //!
-//! It never says that a node is gone because the head itself stood still: [`crate::control::membership`]
-//! begins all silences anew then.
+//! It never declares a node dead because the head itself stood still: [`crate::control::membership`] restarts
+//! all silence timeouts then.
 
 use sooner_wire::NodeId;
 use sooner_wire::limits::{RESUME_GRACE_NANOS, SLOW_BEATS, SLOW_LAG_NANOS};
@@ -13,26 +13,26 @@ use sooner_wire::message::Heartbeat;
 
 use crate::time::Instant;
 
-/// What dialling a node's port gave.
+/// The result of dialling a node's port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Probed {
-    /// Nobody listens there, or who does hung up.
+    /// Nothing listens there, or the listener hung up.
     Refused,
     /// A node answered, and proved that it is this one.
     Answered(NodeId),
-    /// No answer within the time for one.
+    /// No answer in time.
     Silent,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Doubt {
-    /// None.
+    /// No doubt.
     No,
-    /// Its port is being dialled, for the so-manieth time.
+    /// The node's port is being dialled, by the probe with this number.
     Probing(u32),
     /// The last probe was not answered.
     Unanswered,
-    /// It cannot be dialled and has been without a connection since then.
+    /// The node cannot be dialled and has had no connection since this time.
     Waiting(Instant),
 }
 
@@ -42,13 +42,13 @@ pub(in crate::control) struct Health {
     heard: Instant,
     doubt: Doubt,
     probes: u32,
-    /// Heartbeats in a row that speak against what is thought of its speed.
+    /// Heartbeats in a row that contradict `is_slow`.
     streak: u8,
     is_slow: bool,
 }
 
 impl Health {
-    /// Something was heard of it now.
+    /// A node that gave a sign of life now.
     pub(in crate::control) fn new(now: Instant) -> Self {
         Self { heard: now, doubt: Doubt::No, probes: 0, streak: 0, is_slow: false }
     }
@@ -72,8 +72,8 @@ impl Health {
         true
     }
 
-    /// A connection to it ended, or somebody else says so. Returns the number of the probe to be made, if one
-    /// is.
+    /// A connection to the node ended, or so another node reports. Returns the number of the probe to make,
+    /// if any.
     pub(in crate::control) fn doubt(&mut self) -> Option<u32> {
         if let Doubt::Probing(_) = self.doubt {
             return None;
@@ -90,8 +90,8 @@ impl Health {
         }
     }
 
-    /// A probe ended. Returns why the node is gone, if it is. An answer is a sign of life however late it
-    /// comes, but only the last probe decides a doubt: it may be newer than that answer.
+    /// A probe ended. Returns why the node is dead, if it is. A late answer is a sign of life, too, but only
+    /// the latest probe decides a doubt: the doubt may be newer than that answer.
     pub(in crate::control) fn on_probed(
         &mut self,
         me: NodeId,
@@ -126,7 +126,7 @@ impl Health {
         self.doubt == Doubt::Unanswered
     }
 
-    /// Why the node is gone, if it has been silent for too long.
+    /// Why the node is dead, if it has been silent for too long.
     pub(in crate::control) fn silence(&self, timeout: u64, now: Instant) -> Option<String> {
         let silent = now.since(self.heard);
         if silent >= timeout {
@@ -141,7 +141,7 @@ impl Health {
         }
     }
 
-    /// Nobody listened: every silence begins anew.
+    /// The head stood still: every silence timeout restarts.
     pub(in crate::control) fn forgive(&mut self, now: Instant) {
         self.heard = now;
         if let Doubt::Waiting(_) = self.doubt {
@@ -149,12 +149,12 @@ impl Health {
         }
     }
 
-    /// Whether it says of itself that it lags behind.
+    /// Whether the node reports that it lags behind.
     pub(in crate::control) fn is_slow(&self) -> bool {
         self.is_slow
     }
 
-    /// Whether it is not certain that it lives.
+    /// Whether there is a doubt that the node lives.
     pub(in crate::control) fn is_doubted(&self) -> bool {
         self.doubt != Doubt::No
     }

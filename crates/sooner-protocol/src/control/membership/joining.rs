@@ -1,5 +1,4 @@
-//! What a node says of itself when it joins, checked: whatever is wrong has a reason that its user can act
-//! upon.
+//! Checks a node's registration: every refusal has a reason that its user can act on.
 
 use std::net::SocketAddr;
 
@@ -13,14 +12,14 @@ use sooner_wire::{NodeId, ResourceSet, WorkerId};
 /// Why a node may not join.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
-    /// It was declared gone, or belongs to another cluster: it must end.
+    /// The node was declared dead, or belongs to another cluster: it must end.
     Fenced(String),
-    /// Something in what it says is wrong, or taken: it may come again with something else.
+    /// Something in it is invalid or taken: the node may come again with something else.
     Refused(String),
 }
 
 impl Refusal {
-    /// What to tell it.
+    /// The message for the node.
     #[must_use]
     pub fn into_message(self) -> Message {
         match self {
@@ -36,7 +35,7 @@ impl From<NameError> for Refusal {
     }
 }
 
-/// Reads what a node says; `python` is the version that this cluster runs.
+/// Checks a node's registration; `python` is the version that this cluster runs.
 pub(in crate::control) fn read(node: NodeId, register: Register, python: &str) -> Result<NodeRow, Refusal> {
     let mut about = *register.about;
     if WorkerId(node.0).node() != node || node == NodeId(0) {
@@ -90,13 +89,13 @@ fn refuse<T>(reason: String) -> Result<T, Refusal> {
     Err(Refusal::Refused(reason))
 }
 
-/// What is written of a node.
+/// The record of a node.
 pub(in crate::control) fn record(row: &NodeRow) -> NodeRecord {
     let about = &row.about;
     NodeRecord { node: row.node, kind: about.kind, name: about.name.clone(), address: about.address.clone() }
 }
 
-/// A node of which only its record is known, until it comes back.
+/// A node of which only the record is known, until it comes back.
 pub(in crate::control) fn from_record(record: NodeRecord) -> NodeRow {
     let about = AboutNode {
         kind: record.kind,
