@@ -17,8 +17,8 @@
 //!   back.
 //! - GR3: a group is created only when every bundle's node has said that it is committed.
 //!
-//! It may be restarted from [`Record`]s: nodes ask about what they have reserved, and are told. It never
-//! looks at what runs in a group, and never waits for a node that is gone.
+//! It may be restarted from [`Record`]s: nodes ask about the bundles that they have reserved, and are told.
+//! It never looks at the work in a group, and never waits for a dead node.
 
 use std::collections::VecDeque;
 
@@ -40,14 +40,14 @@ use group::{Group, Phase, Place, blank_row};
 
 mod group;
 
-/// An effect it asks for. Messages to one receiver stay in order.
+/// An effect that the groups ask for. Messages to one receiver stay in order.
 #[derive(Debug, Clone, PartialEq)]
 pub enum GroupAction {
-    /// Tell a node what to do about bundles.
+    /// Send a node an order about bundles.
     Node(NodeId, BundleOrder),
     /// Send a message to a process.
     Client(WorkerId, Message),
-    /// Tell the user.
+    /// Warn the user.
     Warn(String),
 }
 
@@ -56,22 +56,22 @@ pub enum GroupAction {
 pub struct Groups {
     groups: Map<GroupId, Group>,
     names: Map<(String, String), GroupId>,
-    /// Groups that were removed, the latest last: for those who look at the state.
+    /// Removed groups, the latest last: for tools that show the state.
     ended: VecDeque<GroupRow>,
-    /// The first attempt of any group: above all attempts before the last restart.
+    /// The first attempt of every group: above all attempts before the last restart.
     first_attempt: PlacementAttempt,
-    /// What was known of the nodes when placing was tried last, and whether something else has changed since.
+    /// What was known of the nodes at the last try to place; `is_dirty`: something else has changed since.
     seen: Vec<NodeRow>,
     is_dirty: bool,
-    /// Some group may wait for something; found out anew when all are looked at.
+    /// Some group may wait for something; recomputed when all are looked at.
     is_busy: bool,
-    /// Groups whose records are not as they should be, where somebody writes them.
+    /// Groups whose records must be written anew; `None` where nothing is written.
     changed: Option<Set<GroupId>>,
 }
 
 impl Groups {
-    /// What was known before a restart, the `incarnation`th one. Commits are said again, for they may not
-    /// have arrived.
+    /// The groups known before a restart, the `incarnation`th one. Commits are sent again, because they may
+    /// not have arrived.
     #[must_use]
     pub fn restored(records: Vec<Record>, incarnation: u32, out: &mut Vec<GroupAction>) -> Self {
         let first_attempt = PlacementAttempt(u64::from(incarnation) << 32);
@@ -98,7 +98,7 @@ impl Groups {
         this
     }
 
-    /// Changes of records are noted from now on, for [`Self::take_changed`].
+    /// From now on, records changes of groups for [`Self::take_changed`].
     pub fn keep_records(&mut self) {
         self.changed.get_or_insert_default();
     }
@@ -120,14 +120,14 @@ impl Groups {
         self.groups.get(&group).is_some_and(|group| !group.is_old && group.places().next().is_none())
     }
 
-    /// Whether a node is still to do what it was to be told.
+    /// Whether a node must still carry out an order that was held back.
     #[must_use]
     pub fn stands_by(&self, node: NodeId, order: &BundleOrder) -> bool {
         let BundleOrder::Commit(commit) = order else { return true };
         self.groups.get(&commit.group).is_some_and(|group| group.is_at(node, commit.attempt))
     }
 
-    /// A group that was asked for cannot be made.
+    /// A group that a client asked for cannot be created.
     pub fn refuse(&mut self, id: GroupId, reason: String, out: &mut Vec<GroupAction>) {
         if let Some(group) = self.groups.get_mut(&id) {
             group.reason = Some(reason);
@@ -135,7 +135,7 @@ impl Groups {
         self.on_remove(id, out);
     }
 
-    /// A node is there that may not have heard which bundles are to be used.
+    /// A node is connected that may not have learned which bundles to commit.
     pub fn commit_again(&self, node: NodeId, out: &mut Vec<GroupAction>) {
         for (id, group) in &self.groups {
             let its = group.uncommitted.iter().filter(|(at, _)| *at == node);
@@ -145,13 +145,13 @@ impl Groups {
         }
     }
 
-    /// Nodes with bundles.
+    /// Nodes that have bundles.
     #[must_use]
     pub fn nodes(&self) -> Set<NodeId> {
         self.groups.values().flat_map(Group::places).map(|(node, _)| node).collect()
     }
 
-    /// What a group's record says now; `None` when there is no such group.
+    /// A group's record as of now; `None` when there is no such group.
     #[must_use]
     pub fn record(&self, group: GroupId) -> Option<&Record> {
         self.groups.get(&group).map(|group| &group.record)
@@ -161,7 +161,7 @@ impl Groups {
     pub fn on_create(&mut self, from: WorkerId, create: CreateGroup, out: &mut Vec<GroupAction>) {
         let (request, id) = (create.request, create.group);
         if let Some(group) = self.groups.get_mut(&id) {
-            // It was asked for before, and the answer did not arrive.
+            // The client asked before, and the answer did not arrive.
             group.subscribers.insert(from);
             let groups = vec![group.row(false)];
             return out.push(GroupAction::Client(from, GroupState { request, groups, error: None }.into()));
@@ -191,7 +191,7 @@ impl Groups {
         }
     }
 
-    /// Why a group cannot be made.
+    /// Why a group cannot be created.
     fn objection(&self, create: &CreateGroup) -> Option<String> {
         if let Some(title) = &create.title
             && self.names.contains_key(title)
@@ -218,11 +218,11 @@ impl Groups {
         labels.map(|error| error.to_string())
     }
 
-    /// A client ends a group, and with it all that runs in it.
+    /// A client ends a group, and with it everything that runs in the group.
     pub fn on_remove(&mut self, id: GroupId, out: &mut Vec<GroupAction>) {
         let Some(group) = self.groups.swap_remove(&id) else { return };
         self.note(id);
-        // Callers hear of it before they hear of the ends of their workers.
+        // Callers learn of this before they learn that their workers died.
         let row = GroupRow { phase: GroupPhase::Removed, ..group.row(true) };
         group.tell(&GroupRow { bundles: Vec::new(), ..row.clone() }, out);
         for node in group.nodes() {
@@ -241,7 +241,7 @@ impl Groups {
         self.is_dirty = true;
     }
 
-    /// A client asks what is known.
+    /// A client asks for one group or all groups.
     pub fn on_find(&mut self, from: WorkerId, find: &FindGroup, out: &mut Vec<GroupAction>) {
         let id = match &find.title {
             Some(title) => self.names.get(title).copied(),
@@ -269,28 +269,28 @@ impl Groups {
         out.push(GroupAction::Client(from, state.into()));
     }
 
-    /// A node asks about what is reserved there: it prepared it long ago, or this control service has just
-    /// begun.
+    /// A node asks about bundles that it prepared long ago, or before this control service began.
     pub fn on_node_asks(&mut self, node: NodeId, find: &FindGroup, out: &mut Vec<GroupAction>) {
         let (Some(id), Some(attempt)) = (find.group, find.attempt) else { return };
         let is_open =
             |group: &Group| group.attempt == attempt && matches!(group.phase, Phase::Preparing { .. });
         let order = match self.groups.get(&id) {
-            // It has said that it has committed, or is told to by [`Self::commit_again`] when all is said.
+            // The node has reported the commit, or gets it from [`Self::commit_again`] after its report.
             Some(group) if group.is_at(node, attempt) && !group.uncommitted.contains(&(node, attempt)) => {
                 return;
             }
             Some(group) if group.is_at(node, attempt) => BundleOrder::Commit(Commit { group: id, attempt }),
-            // It will hear when all have answered.
+            // The node will be told when all have answered.
             Some(group) if is_open(group) => return,
             Some(_) => BundleOrder::Release(Release { group: id, attempt: Some(attempt) }),
-            // The group was removed when the node could not be told, and what runs in it ends with it.
+            // The group was removed while the node could not be told, and everything that runs in it ends
+            // with it.
             None => BundleOrder::Release(Release { group: id, attempt: None }),
         };
         out.push(GroupAction::Node(node, order));
     }
 
-    /// A node has done what it was told about bundles, or refused.
+    /// A node has carried out an order about bundles, or refused.
     pub fn on_prepared(&mut self, node: NodeId, answer: &Prepared, now: Instant, out: &mut Vec<GroupAction>) {
         let Prepared { group: id, attempt, step } = *answer;
         let Some(group) = self.groups.get_mut(&id) else {
@@ -319,7 +319,7 @@ impl Groups {
                 self.is_dirty = true;
             }
             (_, BundleStep::Refused) if is_at => {
-                // It should have bundles and has none: they are lost like those of a node that is gone.
+                // The node should have bundles and has none: they are lost like those of a dead node.
                 group.lose(node, out);
                 self.is_dirty = true;
                 self.note(id);
@@ -337,7 +337,7 @@ impl Groups {
         }
     }
 
-    /// A node is gone for good.
+    /// A node is dead.
     pub fn on_node_gone(&mut self, node: NodeId, out: &mut Vec<GroupAction>) {
         self.is_busy = true;
         for group in self.groups.values_mut() {
@@ -357,14 +357,14 @@ impl Groups {
         }
     }
 
-    /// A process is gone: it hears nothing any more.
+    /// A process is dead: it is sent nothing any more.
     pub fn forget(&mut self, client: WorkerId) {
         for group in self.groups.values_mut() {
             group.subscribers.swap_remove(&client);
         }
     }
 
-    /// Drivers with which groups end.
+    /// Drivers whose groups end with them.
     pub fn drivers(&self) -> impl Iterator<Item = WorkerId> {
         self.groups.values().filter_map(|group| group.record.driver)
     }
@@ -382,8 +382,8 @@ impl Groups {
         self.is_busy
     }
 
-    /// Places what waits and has room, in the order in which it was asked for: a group that does not fit
-    /// holds up none that does. `rows` is what is known of the nodes that take part.
+    /// Places waiting groups that have room, oldest first (the newest takes a removed group's turn). A group
+    /// that does not fit holds up none that does. `rows` is what is known of the nodes that take part.
     pub fn settle(&mut self, rows: &[NodeRow], now: Instant, out: &mut Vec<GroupAction>) {
         self.is_busy = self.groups.values().any(|group| group.phase != Phase::Placed);
         for group in self.groups.values_mut() {
@@ -397,8 +397,8 @@ impl Groups {
             return;
         }
         self.is_dirty = false;
-        // What the nodes are too small for is tried again when they are others, not with every change of what
-        // is free.
+        // A group that the nodes are too small for is tried again when the nodes change, not with every
+        // change of what is free.
         let pairs = || self.seen.iter().zip(rows);
         let is_same = |(old, new): (&NodeRow, &NodeRow)| {
             old.node == new.node && old.total == new.total && old.labels == new.labels
@@ -415,7 +415,7 @@ impl Groups {
         }
     }
 
-    /// When [`Self::settle`] should be called again although nothing happened.
+    /// When [`Self::settle`] must be called again, even if nothing happens.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         if !self.is_busy {
@@ -429,8 +429,8 @@ impl Groups {
         self.groups.values().filter_map(next).min()
     }
 
-    /// Bundles of a group that may be used, with their places and nodes, or the one that is named; `None`
-    /// when there is no such group. Those that are too small for `request` are left out.
+    /// The usable bundles of a group, with their indices and nodes, or only the named bundle; `None` when
+    /// there is no such group. Bundles that are too small for `request` are left out.
     #[must_use]
     pub fn bundles_for<'a>(
         &'a self,
@@ -448,7 +448,7 @@ impl Groups {
         }))
     }
 
-    /// Adds what groups have; see [`add_formatted`].
+    /// Adds the resources of groups; see [`add_formatted`].
     pub fn add_formatted(&self, set: &mut ResourceSet) {
         for (id, group) in &self.groups {
             for (index, (bundle, place)) in (0..).zip(&group.record.bundles) {
@@ -459,13 +459,13 @@ impl Groups {
         }
     }
 
-    /// Every group, those that ended last.
+    /// Every group; removed groups come last.
     #[must_use]
     pub fn rows(&self) -> Vec<GroupRow> {
         self.groups.values().map(|group| group.row(true)).chain(self.ended.iter().cloned()).collect()
     }
 
-    /// Asserts GR1 and GR3 as far as they show; for tests and the simulator.
+    /// Asserts GR1 and GR3 as far as they are visible; for tests and the simulator.
     pub fn check(&self) {
         for (id, group) in &self.groups {
             let open = group.open().count();

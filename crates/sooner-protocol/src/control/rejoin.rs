@@ -1,11 +1,11 @@
-//! What a control service learns from the nodes after it has started again: actors, their names, jobs and who
-//! hears of what live on without it (`docs/adr/0032-what-nodes-tell-a-head-again.md`).
+//! What a restarted control service learns from the nodes: actors, their names, jobs, and the subscribers of
+//! everything that went on without it (`docs/adr/0032-what-nodes-tell-a-head-again.md`).
 //!
-//! Until all nodes that an earlier one knew have come back, or are gone, or it took too long, words of nodes
-//! wait in their order: an actor that nobody has spoken of yet may be on a node that is still to come, and is
-//! neither gone nor may its name be given away. What a node says of itself is heard at once.
+//! Messages of nodes wait in order until all nodes that an earlier control service knew have come back or are
+//! dead, or until that takes too long. An actor that is not reported yet may be on a node still to come: it
+//! is not dead, and its name must not be given away. What a node reports of itself is handled at once.
 //!
-//! Two nodes that say of one actor that it is theirs: the later takeover counts, and the other process ends
+//! When two nodes report the same actor as theirs, the later takeover counts, and the other process ends
 //! (CT1).
 
 use std::collections::VecDeque;
@@ -24,7 +24,7 @@ mod reconcile;
 
 pub use reconcile::Found;
 
-/// Words that wait at most: beyond, what did not come is given up.
+/// Messages that wait at most: beyond, missing nodes are given up.
 const WORDS_MAX: usize = 1 << 16;
 
 /// See the module.
@@ -33,33 +33,33 @@ pub(super) struct Learning {
     until: Instant,
     subscribers: Vec<(ActorId, WorkerId)>,
     keeping: Vec<Keeping>,
-    /// Calls of actors that checkpoints cover, and who took those.
+    /// Calls that checkpoints of an actor cover, and the process that took those.
     covered: Vec<(ActorId, WorkerId, Vec<TaskId>)>,
-    /// Checkpoints that are not known to stand. They come before all else that is said: a process that takes
-    /// over gets what stands.
+    /// Checkpoints that are not known to stand. They are handled before all messages: a process that takes
+    /// over must get the one that stands.
     checkpoints: Vec<(WorkerId, Checkpoint)>,
     /// Actors that are dead.
     dead: Vec<ActorDead>,
-    /// Nodes that are there and have not said what they have.
+    /// Connected nodes that have not reported what they have.
     silent: Set<NodeId>,
     words: VecDeque<(NodeId, ToControl)>,
-    /// Nodes that are gone. Those that have not come back yet are to hear of it, too.
+    /// Nodes that are dead. Expected nodes that have not come back yet must learn of it, too.
     gone: Vec<NodeId>,
-    /// Nodes with processes whose ends matter to others.
+    /// Nodes with processes whose deaths matter to other nodes.
     watched: Set<NodeId>,
 }
 
 impl Directory {
-    /// Nodes that an earlier control service knew are expected: their words wait until [`Self::on_all_here`],
-    /// or `until`.
+    /// Expects the nodes that an earlier control service knew: messages wait until [`Self::on_all_here`], or
+    /// `until`.
     pub fn expect_nodes(&mut self, until: Instant) {
         self.learning = Some(Learning { until, ..Learning::default() });
     }
 
-    /// All that were expected have come back or are gone.
+    /// All expected nodes have come back or are dead.
     pub fn on_all_here(&mut self, now: Instant, out: &mut DirectoryActions) {
         let Some(learning) = self.learning.take() else { return };
-        // They hear how it goes on behind what they know.
+        // These processes receive what follows after what they know.
         for (actor, process) in &learning.subscribers {
             if let Some(actor) = self.actors.get_mut(actor) {
                 actor.subscribers.insert(*process);
@@ -72,7 +72,8 @@ impl Directory {
             self.on_checkpoint(process, checkpoint, out);
         }
         self.learn_dead(learning.dead, out);
-        // What a node said came before its end, and what the others say of that comes after it.
+        // A dead node sent its messages before its death; the others' messages about that death come after
+        // it.
         let is_gone = |(node, _): &(NodeId, ToControl)| learning.gone.contains(node);
         let (last, words): (Vec<_>, Vec<_>) = learning.words.into_iter().partition(is_gone);
         for (node, word) in last {
@@ -102,7 +103,7 @@ impl Directory {
         }
     }
 
-    /// Whether a word must wait. One that does is kept.
+    /// Keeps a message that must wait, and returns any other.
     pub(super) fn must_wait(&mut self, node: NodeId, word: ToControl) -> Option<ToControl> {
         match &mut self.learning {
             Some(learning) if !matches!(word, ToControl::Here(_)) => {
@@ -113,7 +114,7 @@ impl Directory {
         }
     }
 
-    /// Goes on without those that do not come.
+    /// Goes on without the nodes that do not come back.
     pub(super) fn wait_no_longer(&mut self, now: Instant, out: &mut DirectoryActions) {
         let is_enough = |learning: &Learning| learning.until <= now || learning.words.len() > WORDS_MAX;
         if self.learning.as_ref().is_some_and(is_enough) {
@@ -121,13 +122,13 @@ impl Directory {
         }
     }
 
-    /// Whether all nodes that are there have said what they have.
+    /// Whether all connected nodes have reported what they have.
     #[must_use]
     pub fn has_heard_all(&self) -> bool {
         self.learning.as_ref().is_none_or(|learning| learning.silent.is_empty())
     }
 
-    /// A node is there, and will say what it has.
+    /// A node is connected, and will report what it has.
     pub(super) fn expect_word_of(&mut self, node: NodeId) {
         if let Some(durable) = &mut self.durable {
             durable.absent.swap_remove(&node);
@@ -137,7 +138,7 @@ impl Directory {
         }
     }
 
-    /// A node is gone. True if it was one of an earlier control service's that had not come back.
+    /// A node is dead. True if an earlier control service knew it and it had not come back.
     pub(super) fn expect_no_longer(&mut self, node: NodeId) -> bool {
         if let Some(learning) = &mut self.learning {
             learning.silent.swap_remove(&node);
@@ -145,16 +146,16 @@ impl Directory {
         self.durable.as_mut().is_some_and(|durable| durable.absent.swap_remove(&node))
     }
 
-    /// Whether it is too early to ask about the processes of a node that is gone: not all are there that may
-    /// know them. It is done when they are.
+    /// Whether it is too early to ask about the processes of a dead node: not all nodes that may know them
+    /// are connected. Then they are asked when they are.
     pub(super) fn must_settle_later(&mut self, gone: NodeId) -> bool {
         let Some(learning) = &mut self.learning else { return false };
         learning.gone.push(gone);
         true
     }
 
-    /// Those nodes, unless it is too early to ask about their processes: then they are kept, and it is done
-    /// when all are there.
+    /// Returns these nodes, unless it is too early to ask about their processes: then they are kept until all
+    /// nodes are connected.
     pub(super) fn not_too_early(&mut self, nodes: impl IntoIterator<Item = NodeId>) -> Vec<NodeId> {
         match &mut self.learning {
             Some(learning) => {
@@ -173,7 +174,7 @@ impl Directory {
         self.learning.as_ref().map(|learning| learning.until)
     }
 
-    /// A node says what is there.
+    /// A node reports what it has.
     pub(super) fn on_here(&mut self, node: NodeId, mut here: ActorsHere, out: &mut DirectoryActions) {
         self.ask_what_is_owed(node, out);
         let keeping = Keeping::all_of(node, &mut here);
@@ -205,7 +206,7 @@ impl Directory {
         }
     }
 
-    /// Processes that have heard that these actors began. One that nobody has is gone.
+    /// These processes know that these actors began. An actor that no node has reported is dead.
     fn subscribe_again(&mut self, subscribers: Vec<(ActorId, WorkerId)>, out: &mut DirectoryActions) {
         for (actor, process) in subscribers {
             match self.actors.get(&actor).is_some_and(Actor::is_known) {
@@ -246,8 +247,8 @@ impl Directory {
         }
     }
 
-    /// Actors are dead, as an earlier control service had told some nodes. One that lives after all was told
-    /// gone for want of a node that came too late.
+    /// An earlier control service had declared these actors dead. One that lives after all was declared dead
+    /// because its node came back too late.
     fn learn_dead(&mut self, dead: Vec<ActorDead>, out: &mut DirectoryActions) {
         for ActorDead { actor: id, failure } in dead {
             let ends = |takeover| self.unheard_ends.iter().any(|end| (end.0, end.1) == (id, takeover));
@@ -260,8 +261,8 @@ impl Directory {
         }
     }
 
-    /// A process of an actor that has ended, or has a later one: it ends, and its state counts until a later
-    /// one has its own.
+    /// A process of an actor that has ended, or has a later process: it ends, and its state counts until a
+    /// later process has its own.
     fn learn_earlier(&mut self, node: NodeId, row: ActorHere, has_ended: bool, out: &mut DirectoryActions) {
         let (id, takeover, taker) = (row.actor, row.takeover, taker(&row));
         let is_kept = !has_ended && takes_checkpoints(&row);
@@ -311,21 +312,22 @@ impl Directory {
         }
         if let Some(checkpoints) = &mut actor.checkpoints {
             checkpoints.begins(row.worker.is_some());
-            // A process that waits for its state has none to tell of: then that of the one before it counts.
+            // A process that waits for its state has no checkpoint to report: then that of the process before
+            // counts.
             if let Some(state) = row.checkpoint {
                 checkpoints.learn(state, node, taker, row.takeover);
             }
         }
         if let (Some(name), Some(description)) = (row.name, row.description) {
             let (owner, _) = self.names.entry(name.clone()).or_insert((id, description));
-            // Somebody else may have the name by now, if this node took too long.
+            // Another actor may have the name by now, if this node took too long.
             actor.name = (*owner == id).then_some(name);
         }
         self.note_learnt(id);
     }
 }
 
-/// The process that has taken the checkpoint that a node tells of, or was given that of one before it.
+/// The process that took the checkpoint that a node reports, or was given that of the process before it.
 fn taker(row: &ActorHere) -> WorkerId {
     row.worker.or(row.gone.as_ref().map(|gone| gone.worker)).unwrap_or_default()
 }
@@ -335,5 +337,5 @@ fn end(node: NodeId, actor: ActorId, takeover: Takeover, end: End, out: &mut Dir
     out.push(DirectoryAction::Send(node, Box::new(end)));
 }
 
-/// An end of which the control service may not have heard: of which process of which actor, and how.
+/// The end of an actor's process that the control service may not have learned of.
 pub(super) type UnheardEnd = (ActorId, Takeover, WorkerGone);

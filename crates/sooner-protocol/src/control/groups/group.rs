@@ -1,4 +1,4 @@
-//! One placement group: what is known of it, and the steps of its machine.
+//! One placement group: its record, and the steps of its state machine.
 
 use sooner_wire::limits::{PREPARE_NANOS, PREPARE_PAUSE_NANOS, PREPARE_PAUSE_NANOS_MAX};
 use sooner_wire::message::{
@@ -14,27 +14,27 @@ use crate::table::{Map, Set};
 use crate::time::Instant;
 use crate::uplink::BundleOrder;
 
-/// Where a bundle is, and by which attempt it was reserved there.
+/// The node of a bundle, and the attempt that reserved the bundle there.
 pub(super) type Place = (NodeId, PlacementAttempt);
 
-/// What must outlive a restart of the control service: written before the first `Commit`, and when a group is
-/// made or a bundle loses its place.
+/// What must outlive a restart of the control service. Written before the first `Commit`, and when a group is
+/// created or a bundle loses its place.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Record {
     /// Which group.
     pub group: GroupId,
     /// Namespace and name.
     pub title: Option<(String, String)>,
-    /// How its bundles lie to each other.
+    /// How its bundles are spread over nodes.
     pub strategy: GroupStrategy,
-    /// The driver it ends with.
+    /// The driver that it ends with.
     pub driver: Option<WorkerId>,
     /// Its bundles, and where they are.
     pub bundles: Vec<(Bundle, Option<Place>)>,
 }
 
 impl Record {
-    /// As it is written.
+    /// In its written form.
     #[must_use]
     pub fn to_record(&self) -> GroupRecord {
         let bundles = self.bundles.iter();
@@ -47,7 +47,7 @@ impl Record {
         }
     }
 
-    /// As it was written.
+    /// From its written form.
     #[must_use]
     pub fn from_record(record: GroupRecord) -> Self {
         let GroupRecord { group, title, strategy, driver, bundles } = record;
@@ -58,9 +58,9 @@ impl Record {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// For the nodes to look different, or until this time.
+    /// Waits until the nodes change, or until this time.
     Waiting { until: Option<Instant> },
-    /// Nodes that have not answered, where each open bundle would go, and until when.
+    /// `silent`: nodes that have not answered; `places`: where each open bundle would go.
     Preparing { silent: Set<NodeId>, places: Vec<(u32, NodeId)>, until: Instant },
     /// All bundles have a place.
     Placed,
@@ -72,17 +72,17 @@ pub(super) struct Group {
     pub(super) phase: Phase,
     /// The number of the latest attempt.
     pub(super) attempt: PlacementAttempt,
-    /// Nodes that were told to commit and have not said that they did.
+    /// Nodes that were told to commit and have not reported that they did.
     pub(super) uncommitted: Set<Place>,
-    /// It was created once.
+    /// The group was created once.
     pub(super) is_old: bool,
     /// How long the next pause is (nanoseconds).
     pub(super) pause: u64,
-    /// Why it waits, for people.
+    /// Why the group waits, for people.
     pub(super) reason: Option<String>,
-    /// No node is large enough, or there are too few.
+    /// No node is large enough, or there are too few nodes.
     pub(super) lacks: bool,
-    /// Processes that hear what becomes of it.
+    /// Processes that receive changes of the group.
     pub(super) subscribers: Set<WorkerId>,
 }
 
@@ -130,7 +130,7 @@ impl Group {
         self.places().any(|place| place == (node, attempt))
     }
 
-    /// Nodes that have, or were asked for, bundles of it.
+    /// Nodes that have bundles of the group, or were asked for some.
     pub(super) fn nodes(&self) -> Set<NodeId> {
         let mut nodes: Set<NodeId> = self.places().map(|(node, _)| node).collect();
         if let Phase::Preparing { places, .. } = &self.phase {
@@ -159,7 +159,7 @@ impl Group {
             bundles: bundles.iter().map(bundle).collect(),
             reason: self.reason.clone(),
             detached: self.record.driver.is_none(),
-            // Above is the incarnation of the control service.
+            // The upper half is the incarnation of the control service.
             attempts: self.attempt.0 as u32,
         }
     }
@@ -190,7 +190,7 @@ impl Group {
         for (index, node) in &places {
             let resources = self.record.bundles[*index as usize].0.resources.clone();
             if let Some(row) = rows.iter_mut().find(|row| row.node == *node) {
-                // For the groups behind it; the node's own word is what counts.
+                // For the groups that are tried next; the node's own answer is what counts.
                 let _ = row.free.subtract(&resources);
             }
             by_node.entry(*node).or_default().push((*index, resources));
@@ -204,7 +204,7 @@ impl Group {
         }
     }
 
-    /// Nothing to be done until the nodes look different, or are others.
+    /// Waits until the nodes change; `lacks`: until there are other nodes.
     pub(super) fn wait(&mut self, reason: String, lacks: bool) {
         self.phase = Phase::Waiting { until: None };
         self.reason = Some(reason);
@@ -218,7 +218,7 @@ impl Group {
         }
     }
 
-    /// All nodes have prepared: from here on the bundles have their places.
+    /// All nodes have prepared: from now on the bundles have their places.
     pub(super) fn commit(&mut self, out: &mut Vec<GroupAction>) {
         let Phase::Preparing { places, .. } = std::mem::replace(&mut self.phase, Phase::Placed) else {
             return;
@@ -240,7 +240,7 @@ impl Group {
         }
     }
 
-    /// Gives back what this attempt may have reserved. `now` begins a pause before the next one.
+    /// Gives back what this attempt may have reserved. With `now`, a pause precedes the next attempt.
     pub(super) fn roll_back(&mut self, now: Option<Instant>, out: &mut Vec<GroupAction>) {
         let phase = Phase::Waiting { until: now.map(|now| now.plus(self.pause)) };
         let Phase::Preparing { places, .. } = std::mem::replace(&mut self.phase, phase) else { return };
@@ -259,7 +259,7 @@ impl Group {
         let was_placed = self.phase == Phase::Placed;
         self.lacks = false;
         if matches!(self.phase, Phase::Preparing { .. }) {
-            // What is open changes: the attempt begins anew, with all of it.
+            // The set of open bundles changes: the attempt begins anew, with all of them.
             self.roll_back(None, out);
         }
         for (_, place) in &mut self.record.bundles {

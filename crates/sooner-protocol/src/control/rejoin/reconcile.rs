@@ -1,5 +1,4 @@
-//! A control service begins with what the one before it had written, and brings that together with what nodes
-//! say.
+//! Combines the records that an earlier control service wrote with what nodes report.
 //!
 //! | record of an actor | its node | what follows |
 //! |---|---|---|
@@ -11,9 +10,9 @@
 //! | | is gone | the process is: the actor starts again, or is dead |
 //! | | has neither come back nor gone | nothing, until it does |
 //!
-//! A record is written before the word that depends on it, so no node can have heard of what no record says.
-//! An actor that takes checkpoints, and of which no node can say which one was the last, has lost its state
-//! and is dead: to begin anew would be to forget calls that had succeeded.
+//! A record is written before the message that depends on it, so no node can know of something that no record
+//! has. If no node knows the last checkpoint of an actor that takes checkpoints, the actor has lost its state
+//! and is dead: a fresh start would forget calls that had succeeded.
 
 use sooner_wire::limits::CREATION_PIECES_MAX;
 use sooner_wire::message::{CreateActor, WorkerGone};
@@ -31,28 +30,28 @@ use crate::control::groups::{Groups, Record};
 use crate::control::{Directory, DirectoryActions};
 use crate::table::{Map, Set};
 
-/// What an earlier control service left; nothing in a new cluster.
+/// The records of an earlier control service; empty in a new cluster.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Found {
-    /// How many there were.
+    /// How many control services there were.
     pub incarnation: u32,
-    /// Nodes that may still be there.
+    /// Nodes that may still live.
     pub nodes: Vec<NodeId>,
     /// Jobs.
     pub jobs: Vec<JobRecord>,
     /// Names.
     pub names: Vec<NameRecord>,
-    /// Actors, and what their processes are told, where that is known.
+    /// Actors, with what their processes are sent, where that is known.
     pub actors: Vec<(ActorRecord, Option<Box<CreateActor>>)>,
     /// Placement groups.
     pub groups: Vec<GroupRecord>,
 }
 
 impl Found {
-    /// Reads what is in a store, by key. What belongs to others is passed over.
+    /// Reads the records in a store, by key. Records of others are skipped.
     ///
     /// # Errors
-    /// The key at which there is something else, and what was met.
+    /// The key of an invalid record, and what is wrong with it.
     pub fn read(rows: impl IntoIterator<Item = (String, Vec<u8>)>) -> Result<Self, (String, RecordError)> {
         let mut found = Self::default();
         let mut pieces = Map::default();
@@ -86,7 +85,7 @@ impl Found {
             NAMES => self.names.push(NameRecord::from_bytes(value)?),
             ACTORS => {
                 let mut record = ActorRecord::from_bytes(value)?;
-                // No more were ever written.
+                // No record ever had more pieces.
                 record.pieces = record.pieces.min(CREATION_PIECES_MAX);
                 self.actors.push((record, None));
             }
@@ -98,7 +97,7 @@ impl Found {
 }
 
 impl Directory {
-    /// From now on what must survive is written, and this is what is written already.
+    /// From now on, writes what must survive. `found` is already on disk.
     pub fn keep_records(&mut self, found: Found) {
         let mut durable = Durable::default();
         durable.absent.extend(found.nodes);
@@ -118,7 +117,7 @@ impl Directory {
         self.durable = Some(Box::new(durable));
         found.jobs.into_iter().for_each(|record| self.jobs.restore(record));
         found.actors.into_iter().for_each(|(record, create)| self.restore_actor(&record, create));
-        // Nodes are not there yet, and hear which bundles are to be used when they are.
+        // No node is connected yet: each learns which bundles to commit when it comes back.
         let groups = found.groups.into_iter().map(Record::from_record).collect();
         self.groups = Groups::restored(groups, found.incarnation, &mut Vec::new());
         self.groups.keep_records();
@@ -130,7 +129,7 @@ impl Directory {
         (actor.takeovers, actor.restarts, actor.job) = (record.takeover, record.restarts, record.job);
         (actor.detached, actor.last_node) = (record.detached, record.node);
         if create.is_none() {
-            // Its next process would not know what it is.
+            // A next process would not know what to create.
             actor.restarts = 0;
         }
         if let Some(mut create) = create {
@@ -145,7 +144,7 @@ impl Directory {
         }
         let has_begun = record.node.is_some() || record.takeover > Takeover::FIRST;
         if actor.checkpoints.is_some() && has_begun {
-            // Until its node says more.
+            // Until the actor's node reports more.
             actor.ending = Some(actor_died(format!(
                 "{} died: the head was started again, and no node that is left knows its last checkpoint",
                 actor.title()
@@ -160,20 +159,20 @@ impl Directory {
         }
     }
 
-    /// Whether a node that was there is not, and will not come back.
+    /// Whether a node is neither connected, nor may still come back.
     pub(in crate::control) fn is_lost(&self, node: NodeId) -> bool {
         let is_absent = self.durable.as_ref().is_some_and(|durable| durable.absent.contains(&node));
         !self.nodes.contains_key(&node) && !is_absent
     }
 
-    /// The nodes that are there, and those of an earlier control service that have neither come back nor
-    /// gone.
+    /// The connected nodes, and the nodes of an earlier control service that have neither come back nor been
+    /// declared dead.
     pub(in crate::control) fn nodes_that_may_be(&self) -> impl Iterator<Item = NodeId> + '_ {
         let absent = self.durable.iter().flat_map(|durable| &durable.absent);
         self.nodes.keys().chain(absent.filter(|node| !self.nodes.contains_key(*node))).copied()
     }
 
-    /// A node has said what it has of an actor: the record is to say that, too.
+    /// A node has reported what it has of an actor: the record must agree.
     pub(in crate::control) fn note_learnt(&mut self, id: ActorId) {
         let Some(durable) = &mut self.durable else { return };
         if durable.unconfirmed.swap_remove(&id)
@@ -196,7 +195,7 @@ impl Directory {
         }
     }
 
-    /// All that are there have said what they have, but for the `silent`.
+    /// All connected nodes, except the `silent`, have reported what they have.
     pub(in crate::control) fn reconcile(&mut self, silent: &Set<NodeId>, out: &mut DirectoryActions) {
         if self.durable.is_none() {
             return;
@@ -222,7 +221,7 @@ impl Directory {
         }
     }
 
-    /// A node has said what it has: what else it was asked for it does not know of.
+    /// A node has reported what it has. Anything else that it was asked for, it has not learned of.
     pub(in crate::control) fn reconcile_with(&mut self, node: NodeId, out: &mut DirectoryActions) {
         if self.durable.is_none() {
             return;
@@ -235,7 +234,7 @@ impl Directory {
         self.with_groups(out, |groups, acts| groups.commit_again(node, acts));
     }
 
-    /// Actors of which only the record is known, and where it says that they are.
+    /// Actors of which only the record is known, with the node where the record has them.
     fn unconfirmed(&mut self) -> Vec<(ActorId, NodeId)> {
         let Some(durable) = &mut self.durable else { return Vec::new() };
         let place = |id: &ActorId| match self.actors.get(id).map(|actor| &actor.phase) {
@@ -253,12 +252,12 @@ impl Directory {
         }
     }
 
-    /// A node that is there was to give an actor a process, and has not heard of it.
+    /// A connected node was to give an actor a process, and has not learned of it.
     fn place_again(&mut self, id: ActorId, node: NodeId, out: &mut DirectoryActions) {
         self.confirm(id);
         let Some(actor) = self.actors.get_mut(&id) else { return };
         if actor.knows_what_came_before() {
-            // Nothing was ever done in it, or it begins with what had been done.
+            // Nothing was done in that process, or the next one begins with what was.
             actor.ending = None;
         }
         match actor.creation.take().filter(|_| actor.ending.is_none()) {
@@ -270,7 +269,7 @@ impl Directory {
         }
     }
 
-    /// The process of an actor is gone, if there was one.
+    /// The process of an actor is dead, if there was one.
     fn end_restored(&mut self, id: ActorId, node: NodeId, out: &mut DirectoryActions) {
         self.confirm(id);
         let Some(actor) = self.actors.get_mut(&id) else { return };
