@@ -1,11 +1,11 @@
-//! The directory of the control service: which actors and names there are, on whatever node.
+//! The directory of the control service: the actors and names of the whole cluster.
 //!
-//! [`super::ControlCore`] carries it where nodes join over connections; by itself it serves where everything
-//! runs on one machine ([`crate::engine::Solo`]).
+//! [`super::ControlCore`] contains it where nodes join over connections; where everything runs on one machine
+//! it works alone ([`crate::engine::Solo`]).
 //!
-//! It decides where an actor gets a process, counts its restarts, and tells the nodes whose processes want to
-//! know; it keeps names, and which checkpoint of an actor stands. Nodes say what their processes ask and what
-//! became of what they were told to do ([`ToControl`]), and carry out what is decided ([`ToNode`]).
+//! It decides which node gives an actor a process, counts restarts, and informs the nodes of subscribed
+//! processes. It keeps names, and which checkpoint of an actor stands. Nodes send the requests of their
+//! processes and the results of their orders ([`ToControl`]), and carry out the decisions ([`ToNode`]).
 //!
 //! Invariants:
 //! - CT1: an actor has at most one process at a time. What belongs to an earlier one is known by the number
@@ -40,11 +40,12 @@ mod rows;
 /// An effect the directory asks for. Messages to one node stay in order.
 #[derive(Debug, Clone, PartialEq)]
 pub enum DirectoryAction {
-    /// Tell a node.
+    /// Send a message to a node.
     Send(NodeId, Box<ToNode>),
-    /// Write, and say with [`Directory::on_persisted`] how it went. Only a core with records asks for that.
+    /// Write, and report the result with [`Directory::on_persisted`]. Only a directory with records asks for
+    /// that.
     Persist(super::persist::BatchId, Vec<super::persist::Write>),
-    /// Tell the user.
+    /// Warn the user.
     Warn(String),
 }
 
@@ -54,9 +55,9 @@ pub type DirectoryActions = Vec<DirectoryAction>;
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Directory {
-    /// What each node has.
+    /// The total resources of each node.
     pub(super) nodes: Map<NodeId, ResourceSet>,
-    /// Nodes of programs: they run nothing, also not what needs nothing.
+    /// Nodes of programs: they run nothing, not even actors that need no resources.
     program_nodes: Set<NodeId>,
     pub(super) actors: Map<ActorId, Actor>,
     pub(super) names: Map<(String, String), (ActorId, Blob)>,
@@ -64,33 +65,33 @@ pub struct Directory {
     pending: VecDeque<ActorId>,
     /// How many actors began to wait so far.
     turns: u64,
-    /// Actors that ended and that nobody refers to, the latest last: for those who look at the state.
+    /// Ended actors that nobody refers to, the latest last: for tools that show the state.
     ended_actors: VecDeque<ActorId>,
     lookups: lookups::Lookups,
     pub(super) groups: super::groups::Groups,
-    /// What nodes have free, and their labels, as far as they said.
+    /// The free resources and the labels of nodes, by their reports.
     rows: rows::Rows,
     pub(super) recalls: recalling::Recalls,
     pub(super) jobs: jobs::Jobs,
-    /// Not all that an earlier control service knew is known yet.
+    /// `Some` while an earlier control service knew more than is known here.
     pub(super) learning: Option<super::rejoin::Learning>,
     pub(super) unheard_ends: Vec<super::rejoin::UnheardEnd>,
     pub(super) settling: super::deaths::Settling,
-    /// Nodes that leave: nothing begins there.
+    /// Nodes that leave: no actor begins there.
     draining: Set<NodeId>,
-    /// Actors that nodes could start no workers for.
+    /// Actors for which nodes could start no workers.
     refused: Set<ActorId>,
-    /// What outlives it; `None` where nothing does.
+    /// What outlives the control service; `None` where nothing does.
     pub(super) durable: Option<Box<durable::Durable>>,
 }
 
 impl Directory {
-    /// A node is there, with these resources.
+    /// A node is connected, with these total resources.
     pub fn on_registered(&mut self, node: NodeId, total: ResourceSet) {
         self.nodes.insert(node, total);
     }
 
-    /// A node says something.
+    /// A message came from a node.
     pub fn on_node(&mut self, node: NodeId, message: ToControl, now: Instant, out: &mut DirectoryActions) {
         let Some(message) = self.must_wait(node, message) else { return };
         match message {
@@ -121,7 +122,7 @@ impl Directory {
                 self.on_job_leaves(process, out);
             }
             ToControl::ProcessGone { process, watchers, gone } => {
-                // First its actors: no node is to begin one after it has heard of this.
+                // Its actors first: no node may begin one of them after it has learned of this death.
                 self.on_process_gone(process, out);
                 self.on_death(process, &watchers, gone, out);
             }
@@ -159,7 +160,7 @@ impl Directory {
                 let (request, resources) = (query.request, Some(total));
                 self.say(from, Answer { request, resources, ..Answer::default() }, out);
             }
-            // Nodes pass nothing else on.
+            // Nodes pass no other message on.
             _ => {}
         }
     }
@@ -188,7 +189,7 @@ impl Directory {
         self.write_down(now, out);
     }
 
-    /// When [`Self::settle`] should be called again although nothing happened.
+    /// When [`Self::settle`] must be called again, even if nothing happens.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let actors = self.pending.iter().filter_map(|id| self.actors.get(id)?.pace.next()).min();
@@ -198,7 +199,7 @@ impl Directory {
         sent.chain(rest).flatten().min()
     }
 
-    /// Says something to a process, wherever it is.
+    /// Sends a message to a process, wherever it is.
     fn say(&self, to: WorkerId, message: impl Into<Message>, out: &mut DirectoryActions) {
         if self.nodes.contains_key(&to.node()) {
             let routed = ToNode::Routed { to, message: Box::new(message.into()) };
@@ -206,14 +207,14 @@ impl Directory {
         }
     }
 
-    /// What all nodes have together.
+    /// The total resources of all nodes together.
     fn total(&self) -> ResourceSet {
         let mut total = ResourceSet::default();
         self.nodes.values().for_each(|of_node| total.add(of_node));
         total
     }
 
-    /// What no node will ever have, if that is asked for.
+    /// Reports a request that no node can ever meet.
     fn infeasible(&self, asked: [&ResourceSet; 2]) -> Option<Infeasible> {
         let covers = |wanted: &[&ResourceSet]| {
             self.nodes.values().any(|total| wanted.iter().all(|set| total.covers(set)))

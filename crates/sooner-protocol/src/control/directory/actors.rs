@@ -1,9 +1,9 @@
-//! The directory of actors: which there are, where they are, and when they end (Ray, section 4.2.1: the actor
+//! The directory of actors: which exist, where they are, and when they end (Ray, section 4.2.1: the actor
 //! table).
 //!
-//! An actor is reserved when somebody says that its creation will come, pending while no node was asked to
-//! give it a process, placing while one was, placed when it has one, and dead for good after that. A process
-//! that ends while there are restarts makes it pending again, with the number of the next takeover.
+//! An actor is *reserved* when its creation was announced, *pending* while no node has been asked to give it
+//! a process, *placing* while one has, *placed* when it has a process, and dead for good after that. If its
+//! process ends while restarts are left, the actor is pending again, with the number of the next takeover.
 
 use crate::failures::title;
 use crate::probes::{bug, mark};
@@ -22,8 +22,8 @@ use crate::table::Set;
 use crate::time::Instant;
 use crate::uplink::{End, PlaceActor, ToNode};
 
-/// So many processes in a row that end before anything of an actor has begun in them are no lives of it. One
-/// more is: what it is told may be what ends them.
+/// How many processes in a row that end before anything of an actor has begun in them are no lives of it. One
+/// more is: what it is sent may be what ends it.
 const UNBEGUN_ENDS_MAX: u32 = 8;
 
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub(in crate::control) struct Actor {
     pub(in crate::control) job: WorkerId,
     pub(in crate::control) concurrency: u32,
     pub(in crate::control) phase: Phase,
-    /// Processes that hear of it.
+    /// Processes that receive changes of the actor.
     pub(in crate::control) subscribers: Set<WorkerId>,
     pub(in crate::control) name: Option<(String, String)>,
     pub(in crate::control) class: String,
@@ -45,35 +45,36 @@ pub(in crate::control) struct Actor {
     pub(in crate::control) ending: Option<Failure>,
     /// How often a new process may still take over; -1 for ever.
     pub(in crate::control) restarts: i32,
-    /// What a new process is told: kept while there are restarts.
+    /// What a new process is sent: kept while there are restarts.
     pub(in crate::control) creation: Option<Box<CreateActor>>,
-    /// The same of one without restarts, until its constructor has returned: its process may end before it
-    /// has begun.
+    /// The same for an actor without restarts, until its constructor has returned: the process may end before
+    /// the actor has begun.
     unbegun: Option<Box<CreateActor>>,
-    /// Processes in a row that ended before anything of it had begun in them.
+    /// Processes in a row that ended before anything of the actor had begun in them.
     unbegun_ends: u32,
-    /// How many of its takeovers followed such an end: they are no restarts.
+    /// How many takeovers followed such an end: they do not count as restarts.
     spared: u32,
     pub(in crate::control) detached: bool,
     /// The placement group that it runs in.
     pub(in crate::control) group: Option<GroupId>,
-    /// Its owner has no reference to it any more, or never told of one.
+    /// The owner has no reference to the actor any more, or never reported one.
     is_dropped: bool,
     /// Where its latest process is or was.
     pub(in crate::control) last_node: Option<NodeId>,
     /// How soon its next process may begin.
     pub(in crate::control) pace: Pace,
-    /// Nodes that could start no worker for it for long, and why: they are left out until it has a process.
+    /// Nodes that could start no worker for the actor for long, and why: not asked again until it has a
+    /// process.
     pub(in crate::control) refusals: Vec<(NodeId, String)>,
-    /// When the last of them came.
+    /// When the latest refusal came.
     pub(in crate::control) refused_at: Instant,
-    /// Its place among those that wait.
+    /// Its place among the waiting actors.
     pub(in crate::control) turn: u64,
-    /// Of an actor that takes checkpoints.
+    /// `Some` for an actor that takes checkpoints.
     pub(in crate::control) checkpoints: Option<Checkpoints>,
     /// Its process ends because its node leaves.
     pub(in crate::control) is_moving: bool,
-    /// The node that is to give it a process has been told so, and has not answered.
+    /// The node that is to give it a process was sent the request, and has not answered.
     pub(in crate::control) is_asked: bool,
 }
 
@@ -87,7 +88,7 @@ pub(in crate::control) enum Phase {
     Placing { node: NodeId },
     /// Has a process.
     Placed { node: NodeId, worker: WorkerId },
-    /// Gone, and why.
+    /// Dead, and why.
     Dead(Failure),
 }
 
@@ -146,7 +147,7 @@ impl Directory {
         self.pending.push_back(id);
     }
 
-    /// Asks nodes to give processes to those that wait and may begin.
+    /// Asks nodes to give processes to the waiting actors that may begin.
     pub(in crate::control) fn place_actors(&mut self, now: Instant, out: &mut DirectoryActions) {
         for id in std::mem::take(&mut self.pending) {
             let Some(actor) = self.actors.get_mut(&id) else { continue };
@@ -169,8 +170,8 @@ impl Directory {
         }
     }
 
-    /// A node is asked to give an actor a process. What that is told goes there, and stays here only for the
-    /// next one.
+    /// Asks a node to give an actor a process. What that is sent goes to the node, and stays here only for
+    /// the next one.
     pub(in crate::control) fn place_on(&mut self, id: ActorId, node: NodeId, out: &mut DirectoryActions) {
         let Some(actor) = self.actors.get_mut(&id) else { return };
         let phase = std::mem::replace(&mut actor.phase, Phase::Placing { node });
@@ -194,7 +195,7 @@ impl Directory {
         self.ask_for_process(node, place, out);
     }
 
-    /// A node hears that it is to give an actor a process.
+    /// Sends a node the request to give an actor a process.
     pub(in crate::control) fn ask_for_process(
         &mut self,
         node: NodeId,
@@ -220,7 +221,7 @@ impl Directory {
         let is_it = matches!(actor.phase, Phase::Placing { node: asked } if asked == node);
         if actor.takeovers != takeover || !is_it {
             if !matches!(actor.phase, Phase::Placed { worker: its, .. } if its == worker) {
-                // A node that was asked by an earlier control service, while this one did not know that.
+                // An earlier control service asked that node, and this one did not know.
                 let end = ToNode::EndActor { actor: id, takeover, end: End::Killed };
                 out.push(DirectoryAction::Send(node, Box::new(end)));
             }
@@ -229,7 +230,7 @@ impl Directory {
         actor.phase = Phase::Placed { node, worker };
         actor.is_asked = false;
         if actor.ending.is_some() {
-            // It was ended meanwhile, and so is this process: nobody is to hear of it.
+            // The actor was ended meanwhile, so this process ends, unknown to subscribers.
             actor.last_node = Some(node);
             self.forget_sent(id);
             return self.end_process(id, End::Killed, out);
@@ -241,13 +242,13 @@ impl Directory {
         self.restore(id, node, worker, out);
         let started = self.actors[&id].started(id, worker);
         self.tell(id, &ToNode::Started(Box::new(started)), out);
-        // The node of the process before has heard of this one, too.
+        // Only now: the node of the process before has learned of this one, too.
         self.actors[&id].last_node = Some(node);
         self.leave_if_draining(id, node, out);
     }
 
-    /// A node will not give an actor a process, and no other is asked: its job has ended meanwhile, or too
-    /// much waits there.
+    /// A node refuses to give an actor a process, and no other node is asked: the job has ended meanwhile, or
+    /// too much waits there.
     pub(in crate::control) fn on_place_refused(
         &mut self,
         node: NodeId,
@@ -271,7 +272,7 @@ impl Directory {
         out: &mut DirectoryActions,
     ) {
         if from == id.owner {
-            // Its creator says that it will come: its constructor waits for arguments.
+            // The owner announces the actor: its constructor waits for arguments.
             self.actors.entry(id).or_insert_with(|| Actor::new(from));
         }
         let Some(actor) = self.actors.get_mut(&id) else { return self.look_up(id, from, out) };
@@ -284,7 +285,7 @@ impl Directory {
             }
         };
         actor.subscribers.insert(from);
-        // Of a process of which is known that it has ended nobody is told.
+        // A process that is known to have ended is not reported as started.
         let lives =
             |_: &WorkerId| !self.unheard_ends.iter().any(|end| (end.0, end.1) == (id, actor.takeovers));
         let started = worker.filter(lives).map(|worker| Box::new(actor.started(id, worker)));
@@ -292,13 +293,13 @@ impl Directory {
         out.push(DirectoryAction::Send(from.node(), Box::new(subscribed)));
     }
 
-    /// Tells each node that has subscribers, and the one that has or had its process. The creator's node
-    /// keeps the arguments of a detached actor.
+    /// Sends `news` to each node with subscribers, and to the one that has or had the process. The owner's
+    /// node keeps the arguments of a detached actor.
     fn tell(&self, id: ActorId, news: &ToNode, out: &mut DirectoryActions) {
         let Some(actor) = self.actors.get(&id) else { return };
         let keeper = actor.detached.then_some(actor.owner);
         let hearers = actor.subscribers.iter().copied().chain(keeper).map(WorkerId::node);
-        // Nor is anything of what came before to be told again of one that is dead.
+        // When an actor is dead, nodes must not report its earlier processes again, either.
         let is_dead = matches!(news, ToNode::Dead(_));
         let earlier = actor.checkpoints.iter().filter(|_| is_dead).flat_map(Checkpoints::nodes_of_earlier);
         let known =
@@ -327,14 +328,14 @@ impl Directory {
             // An argument of its constructor failed.
             return self.bury(id, failure, out);
         }
-        // The process ends by itself and its end publishes this.
+        // The process ends by itself, and its end publishes this failure.
         actor.ending.get_or_insert(failure);
         if matches!(actor.phase, Phase::Placed { .. }) {
             self.end_process(id, End::Finished, out);
         }
     }
 
-    /// Ends the process of an actor, or what is to become one.
+    /// Ends the process of an actor, or the one that it is to get.
     pub(in crate::control) fn end_process(&self, id: ActorId, end: End, out: &mut DirectoryActions) {
         let Some(actor) = self.actors.get(&id) else { return };
         if let Phase::Placed { node, .. } | Phase::Placing { node } = actor.phase {
@@ -350,7 +351,7 @@ impl Directory {
         out: &mut DirectoryActions,
     ) {
         if may_restart && self.actors.get(&id).is_none_or(Actor::has_no_process_to_kill) {
-            // It has begun to start, or starts again: what is killed is a process, and that comes.
+            // The actor is starting. The kill is aimed at a process, and a process is coming.
             return;
         }
         let unknown = || Actor { is_dropped: true, ..Actor::new(id.owner) };
@@ -373,9 +374,9 @@ impl Directory {
         }
     }
 
-    /// Ends an actor that has no process. Nobody hears of its end before the node that may be giving it one
-    /// has said that nothing is there any more: whoever owns the arguments of its constructor gives them back
-    /// when it hears that, and that node may be where they lie.
+    /// Ends an actor that has no process. If a node may be giving it one, the end is published only after
+    /// that node has reported that nothing of the actor is there: the owner of the constructor's arguments
+    /// releases them when it learns of the end, and they may lie on that node.
     fn end_unbegun(&mut self, id: ActorId, failure: Failure, out: &mut DirectoryActions) {
         let Some(actor) = self.actors.get_mut(&id) else { return };
         match actor.phase {
@@ -389,7 +390,7 @@ impl Directory {
         }
     }
 
-    /// A node says that an actor has no process there and will have none. True if that was waited for.
+    /// A node reports that an actor has no process there and will get none. True if that answer was awaited.
     pub(in crate::control) fn has_ended_unbegun(
         &mut self,
         node: NodeId,
@@ -458,9 +459,9 @@ impl Directory {
         self.bury(id, failure, out);
     }
 
-    /// A new process takes over: it is placed like a new actor, under the same id and name. One before it
-    /// that ended before anything of the actor had begun there was none of its lives: a worker may end at the
-    /// moment at which it becomes an actor.
+    /// A new process takes over: it is placed like a new actor, under the same id and name. The process
+    /// before does not count as a life if it ended before anything of the actor had begun there: a worker may
+    /// end at the moment at which it becomes an actor.
     fn restart(&mut self, id: ActorId, gone: WorkerGone, has_begun: bool, out: &mut DirectoryActions) {
         let actor = self.actors.get_mut(&id).expect("looked up by the caller");
         let creation = actor.creation.take().or_else(|| actor.unbegun.take());
@@ -491,7 +492,7 @@ impl Directory {
         self.tell(id, &ToNode::Restarting(Box::new(restarting)), out);
     }
 
-    /// An actor is gone for good, unless its process is still to end.
+    /// Declares an actor dead for good. It has no process that is still to end.
     pub(in crate::control) fn bury(&mut self, id: ActorId, failure: Failure, out: &mut DirectoryActions) {
         self.forget_sent(id);
         self.drop_checkpoint(id, out);
@@ -502,9 +503,9 @@ impl Directory {
         let mut before = None;
         if let Some(actor) = self.actors.get_mut(&id) {
             if let Phase::Placing { node } = actor.phase {
-                // It may have given it a process, of whose end a later control service must not hear as of
-                // that of an actor which may start again; nor of the end of the process before, from the node
-                // of that.
+                // This node may have given the actor a process. It must not report that one's end to a later
+                // control service as that of an actor which may start again; nor must the node of the process
+                // before report that end.
                 before = actor.last_node.replace(node).filter(|before| *before != node);
             }
             actor.phase = Phase::Dead(failure.clone());
@@ -519,7 +520,7 @@ impl Directory {
         self.jobs.note_end();
     }
 
-    /// An actor that nobody else has spoken of is gone for good.
+    /// An actor that no other node has reported is dead for good.
     pub(in crate::control) fn bury_unknown(&mut self, id: ActorId, failure: Failure) {
         let phase = Phase::Dead(failure);
         self.actors.insert(id, Actor { phase, is_dropped: true, ..Actor::new(id.owner) });
@@ -551,8 +552,8 @@ impl Directory {
         }
     }
 
-    /// Nobody hears of an ended actor again. One that nobody refers to is kept for a while, for those who
-    /// look at the state.
+    /// An ended actor has no subscribers any more. One that nobody refers to is kept for a while, for tools
+    /// that show the state.
     fn retire(&mut self, id: ActorId) {
         let Some(actor) = self.actors.get_mut(&id) else { return };
         actor.subscribers.clear();
@@ -636,8 +637,8 @@ impl Actor {
         }
     }
 
-    /// What its next process is told, if there may be one: after restarts, or because this one ends before it
-    /// has begun.
+    /// Keeps what a next process is sent, if there may be one: after restarts, or if this one ends before the
+    /// actor has begun.
     pub(in crate::control) fn keep_creation(&mut self, told: Option<Box<CreateActor>>) {
         (self.creation, self.unbegun) = match self.restarts {
             0 => (None, told.filter(|_| !self.is_ready)),
@@ -645,17 +646,17 @@ impl Actor {
         };
     }
 
-    /// Whether the end of a process is none of its lives.
+    /// Whether the end of a process does not count as a life.
     fn spares(&self, has_begun: bool) -> bool {
         !has_begun && self.unbegun_ends < UNBEGUN_ENDS_MAX
     }
 
-    /// How often another process has taken over from one in which it had begun.
+    /// How often another process has taken over from one in which the actor had begun.
     pub(in crate::control) fn restarted(&self) -> u32 {
         self.takeovers.0.saturating_sub(self.spared)
     }
 
-    /// It has a process, and another one may take over.
+    /// Whether another process may take over from the present one.
     pub(in crate::control) fn may_move(&self) -> bool {
         self.restarts != 0 && self.ending.is_none() && self.group.is_none()
     }
@@ -665,8 +666,7 @@ impl Actor {
         matches!(self.phase, Phase::Pending(_) | Phase::Placing { .. })
     }
 
-    /// It waits for its creation, or for a process that it is to have: for its first one only if there may be
-    /// others after that.
+    /// It waits for its creation or for a process: for its first process only if others may follow.
     fn has_no_process_to_kill(&self) -> bool {
         let may_begin_again = self.restarted() > 0 || self.restarts != 0;
         matches!(self.phase, Phase::Reserved) || (self.is_waiting() && may_begin_again)
@@ -691,7 +691,7 @@ impl Actor {
         !matches!(self.phase, Phase::Reserved)
     }
 
-    /// It is there after the control service has started again, whatever its nodes know.
+    /// It survives a restart of the control service, whatever its nodes know.
     pub(in crate::control) fn outlives_control(&self) -> bool {
         self.detached || self.name.is_some()
     }

@@ -1,10 +1,10 @@
-//! Which checkpoint of each actor stands, and who is told of it.
+//! Which checkpoint of each actor stands, and who learns of it.
 //!
-//! The node of an actor's process holds the block of a state, and the owners of references inside keep their
-//! objects for it: each is told of all that it is to keep ([`KeepObjects`]), also by a control service that
-//! has started again. Each caller is told which of its calls a checkpoint covers, and the last checkpoint
-//! that was told of is given to the next process: what the callers still keep is exactly what that state
-//! lacks. Both go the way of the news of a restart, and so in one order with it
+//! The node of an actor's process holds the block of a state. The owners of references in the state keep
+//! those objects: each is sent the list of all that it must keep ([`KeepObjects`]), also by a restarted
+//! control service. Each caller learns which of its calls a checkpoint covers, and the next process is given
+//! the last checkpoint that was announced: so the calls that callers still keep are exactly those that the
+//! state lacks. Both messages go the same way as a restart's, and so in one order with it
 //! (`docs/adr/0013-checkpointed-actors.md`).
 
 use sooner_wire::message::{
@@ -21,18 +21,17 @@ use crate::uplink::{End, ToNode};
 /// What is known of one actor's checkpoints.
 #[derive(Debug, Default)]
 pub(in crate::control) struct Checkpoints {
-    /// How many were taken.
+    /// How many checkpoints were taken.
     pub(in crate::control) taken: u64,
     last: Option<Last>,
-    /// Owners that keep something for the last one or, before a control service has heard of that, for an
-    /// earlier one.
+    /// Owners that keep objects for the last checkpoint or, while that is not known here, for an earlier one.
     keepers: Set<WorkerId>,
-    /// Blocks with states of it that nodes kept when the control service started again, and where: one may be
-    /// that of a later checkpoint than it has heard of.
+    /// Blocks with states that nodes kept when the control service restarted, and their nodes: one may hold a
+    /// later checkpoint than is known here.
     left: Set<(NodeId, Place)>,
-    /// Processes before the present one of which nodes tell, until it has its state.
+    /// Processes before the present one that nodes report, until the present one has its state.
     earlier: Map<WorkerId, Earlier>,
-    /// The latest process has what it begins with.
+    /// The latest process has the state that it begins with.
     has_begun: bool,
 }
 
@@ -40,22 +39,22 @@ pub(in crate::control) struct Checkpoints {
 #[derive(Debug, Clone, Copy)]
 struct Earlier {
     takeover: Takeover,
-    /// It had what it began with, so its last checkpoint, or that, is the last one up to it.
+    /// It had its initial state: its last checkpoint, or else that state, is the last one up to it.
     had_begun: bool,
 }
 
 #[derive(Debug)]
 struct Last {
     state: Return,
-    /// The takeover of the process that took it, or has it.
+    /// The takeover of the process that took it, or was given it.
     takeover: Takeover,
     /// Where the block of the state is kept.
     node: NodeId,
-    /// The process that took it: what it owns ends with it.
+    /// The process that took it: the objects it owns end with it.
     taker: WorkerId,
 }
 
-/// What is kept for an actor, as a node tells.
+/// Something that is kept for an actor, as a node reports.
 #[derive(Debug)]
 pub(in crate::control) struct Keeping {
     actor: ActorId,
@@ -64,16 +63,16 @@ pub(in crate::control) struct Keeping {
 
 #[derive(Debug)]
 enum Keeper {
-    /// Objects that a checkpoint refers to, by their owner.
+    /// Objects that a checkpoint refers to, kept by this owner.
     Owner(WorkerId),
-    /// A state, by the node that has it in this block.
+    /// A state, kept by this node in this block.
     State(NodeId, Place),
-    /// Arguments of its constructor, by the node of its creator.
+    /// Arguments of the actor's constructor, kept by the creator's node.
     Arguments(NodeId),
 }
 
 impl Keeping {
-    /// By a node and its processes.
+    /// All that a node and its processes keep.
     pub(in crate::control) fn all_of(
         node: NodeId,
         here: &mut ActorsHere,
@@ -89,15 +88,15 @@ impl Keeping {
 }
 
 impl Last {
-    /// Where its block is, if it is in one.
+    /// Node and block of the state, if it is in a block.
     fn place(&self) -> Option<(NodeId, Place)> {
         holder(&self.state.outcome).map(|(_, place)| (self.node, place))
     }
 }
 
 impl Checkpoints {
-    /// A node tells of the last one, which is there or on the node that it names. Whether all owners of
-    /// references inside were told to keep the objects is not known: see [`Directory::keep_again`].
+    /// A node reports the last checkpoint, which is there or on the node that its outcome names. Not all
+    /// owners of references in it may have been told to keep the objects: see [`Directory::keep_again`].
     pub(in crate::control) fn learn(
         &mut self,
         state: Return,
@@ -113,7 +112,7 @@ impl Checkpoints {
         self.last = Some(Last { node, taker, state, takeover });
     }
 
-    /// A process is not the actor's latest. Its node tells of it until [`Directory::let_earlier_go`].
+    /// A process is not the actor's latest one. Its node reports it until [`Directory::let_earlier_go`].
     pub(in crate::control) fn note_earlier(
         &mut self,
         process: WorkerId,
@@ -125,7 +124,7 @@ impl Checkpoints {
         }
     }
 
-    /// The actor has another process. Whether that has its state.
+    /// The actor has another process; `has_begun`: it has its state.
     pub(in crate::control) fn begins(&mut self, has_begun: bool) {
         self.has_begun = has_begun;
     }
@@ -135,13 +134,12 @@ impl Checkpoints {
         self.has_begun
     }
 
-    /// Nodes that tell of earlier processes.
+    /// Nodes that report earlier processes.
     pub(in crate::control) fn nodes_of_earlier(&self) -> impl Iterator<Item = NodeId> {
         self.earlier.keys().map(|process| process.node())
     }
 
-    /// Whether the last checkpoint of all processes before the one with this number is known, or that there
-    /// was none.
+    /// Whether the last checkpoint of all processes before this takeover is known, or known not to exist.
     fn knows_all_before(&self, takeover: Takeover) -> bool {
         let of = |takeover| self.earlier.values().find(move |earlier| earlier.takeover == takeover);
         let known = (0..takeover.0).rev().map(Takeover).map_while(of);
@@ -150,8 +148,8 @@ impl Checkpoints {
             || known.count() == takeover.0 as usize
     }
 
-    /// Whether a process that is not the latest may have taken the last checkpoint: none after it had what it
-    /// begins with.
+    /// The takeover of an earlier process that may have taken the last checkpoint: no later one had its
+    /// initial state.
     fn takes_from(&self, process: WorkerId) -> Option<Takeover> {
         let takeover = self.earlier.get(&process)?.takeover;
         let is_later = |earlier: &Earlier| earlier.takeover > takeover && earlier.had_begun;
@@ -164,7 +162,7 @@ impl Checkpoints {
         self.last.as_ref().and_then(Last::place)
     }
 
-    /// What each owner keeps for the last one.
+    /// The objects that each owner keeps for the last checkpoint.
     fn kept(&self) -> Map<WorkerId, Vec<ObjectId>> {
         let mut by_owner: Map<WorkerId, Vec<ObjectId>> = Map::default();
         if let Some(last) = &self.last {
@@ -175,7 +173,7 @@ impl Checkpoints {
         by_owner
     }
 
-    /// What each owner is told to keep from now on, and who keeps nothing any more.
+    /// The objects that each owner must keep from now on; none for an owner that may stop.
     fn keep(&mut self) -> Map<WorkerId, Vec<ObjectId>> {
         let mut by_owner = self.kept();
         let keepers = std::mem::replace(&mut self.keepers, by_owner.keys().copied().collect());
@@ -185,7 +183,7 @@ impl Checkpoints {
 }
 
 impl Actor {
-    /// The takeover of a process whose checkpoint is the actor's last one.
+    /// The takeover of this process, if a checkpoint of it is the actor's last one.
     fn takes_from(&self, process: WorkerId) -> Option<Takeover> {
         match self.phase {
             Phase::Placed { worker, .. } if worker == process => Some(self.takeovers),
@@ -194,14 +192,14 @@ impl Actor {
         }
     }
 
-    /// Whether the state is known that its latest process is to begin with.
+    /// Whether the state that the latest process is to begin with is known.
     pub(in crate::control) fn knows_what_came_before(&self) -> bool {
         let knows = |checkpoints: &Checkpoints| checkpoints.knows_all_before(self.takeovers);
         self.checkpoints.as_ref().is_none_or(knows)
     }
 }
 
-/// Where the block of a state begins, and on which node if it says so.
+/// The place of a state's block, and its node if the outcome names one.
 fn holder(outcome: &Outcome) -> Option<(Option<NodeId>, Place)> {
     match outcome {
         Outcome::Stored(location) => Some((None, location.place())),
@@ -224,7 +222,7 @@ impl Directory {
         let actor = self.actors.get_mut(&id);
         let takeover = actor.as_deref().and_then(|actor| actor.takes_from(from));
         let checkpoints = actor.and_then(|actor| actor.checkpoints.as_mut());
-        // An earlier control service may have taken it, and told somebody of that.
+        // An earlier control service may have accepted this checkpoint, and announced it.
         let stands = checkpoints.as_deref().is_some_and(|known| known.last_place() == place);
         let Some((checkpoints, takeover)) = checkpoints.zip(takeover) else {
             return let_go_of((!stands).then_some(last), out);
@@ -233,14 +231,14 @@ impl Directory {
         checkpoints.taken += 1;
         let before = checkpoints.last.replace(last).filter(|_| !stands);
         if let Some(at) = before.as_ref().and_then(Last::place) {
-            // From now on that block may be in use for something else.
+            // From now on that block may be used for something else.
             checkpoints.left.swap_remove(&at);
         }
         let kept = checkpoints.keep();
         self.notify_owners(id, kept, out);
         let_go_of(before, out);
 
-        // The process itself is told, too, whether it called itself or not.
+        // The actor's process learns of it, too, whether it called itself or not.
         let mut covered = by_caller(calls);
         covered.entry(from).or_default();
         for (caller, calls) in covered {
@@ -248,8 +246,8 @@ impl Directory {
         }
     }
 
-    /// After a new start: callers were perhaps not told of these, which the checkpoints of an actor cover.
-    /// The process that took those was.
+    /// After a restart: callers may not have learned that the actor's checkpoints cover these calls. The
+    /// process that took the checkpoints did.
     pub(in crate::control) fn cover_again(
         &self,
         actor: ActorId,
@@ -262,7 +260,7 @@ impl Directory {
         }
     }
 
-    /// A process takes the actor over. Nothing to do for the actor's first process.
+    /// A process takes the actor over. Does nothing for the actor's first process.
     pub(in crate::control) fn restore(
         &mut self,
         id: ActorId,
@@ -282,7 +280,7 @@ impl Directory {
         out.push(DirectoryAction::Send(node, Box::new(restore)));
     }
 
-    /// A process of an actor is gone that was not the latest.
+    /// A process of an actor died that was not the latest one.
     pub(in crate::control) fn note_earlier(
         &mut self,
         id: ActorId,
@@ -304,7 +302,7 @@ impl Directory {
         }
     }
 
-    /// The latest process of an actor has its state: nodes need not tell of those before.
+    /// The latest process has its state: nodes need not report the earlier ones any more.
     pub(in crate::control) fn let_earlier_go(&mut self, id: ActorId, out: &mut DirectoryActions) {
         let checkpoints = self.actors.get_mut(&id).and_then(|actor| actor.checkpoints.as_mut());
         let Some(checkpoints) = checkpoints.filter(|checkpoints| checkpoints.has_begun) else { return };
@@ -314,7 +312,7 @@ impl Directory {
         }
     }
 
-    /// The actor is gone for good.
+    /// The actor is dead for good.
     pub(in crate::control) fn drop_checkpoint(&mut self, id: ActorId, out: &mut DirectoryActions) {
         let checkpoints = self.actors.get_mut(&id).and_then(|actor| actor.checkpoints.as_mut());
         let Some(checkpoints) = checkpoints else { return };
@@ -328,9 +326,9 @@ impl Directory {
         let_go_of(last, out);
     }
 
-    /// After a new start: these keep something for these actors, and owners were perhaps not told of the last
-    /// checkpoint. What was kept for one that is gone is let go; for others it stays until there is another
-    /// checkpoint, because one that was taken before may still be heard of.
+    /// After a restart: these nodes and owners keep something for these actors, and owners may not have
+    /// learned of the last checkpoint. What is kept for a dead actor is released. For others it stays until
+    /// the next checkpoint, because an earlier one may still be reported.
     pub(in crate::control) fn keep_again(&mut self, keeping: Vec<Keeping>, out: &mut DirectoryActions) {
         for Keeping { actor: id, by } in keeping {
             let living = self.actors.get_mut(&id).filter(|actor| !actor.has_ended());
@@ -339,7 +337,7 @@ impl Directory {
                 (Keeper::State(node, place), Some(Some(checkpoints))) => {
                     checkpoints.left.insert((node, place));
                 }
-                // It is not known of all whether they take checkpoints before their nodes are there.
+                // Whether an actor takes checkpoints may be unknown until its node is connected.
                 (Keeper::Owner(_) | Keeper::State(..), Some(None)) | (Keeper::Arguments(_), Some(_)) => {}
                 (Keeper::Owner(owner), None) => {
                     self.say(owner, KeepObjects { actor: id, objects: Vec::new(), more: None }, out);
@@ -366,7 +364,7 @@ impl Directory {
         }
     }
 
-    /// Owners that are gone keep nothing, and their nodes pass nothing on to them.
+    /// Sends each owner its list. Dead owners keep nothing, and their nodes drop the message.
     fn notify_owners(&self, actor: ActorId, kept: Map<WorkerId, Vec<ObjectId>>, out: &mut DirectoryActions) {
         for (owner, objects) in kept {
             self.say(owner, KeepObjects { actor, objects, more: None }, out);

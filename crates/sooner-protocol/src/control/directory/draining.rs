@@ -1,8 +1,9 @@
-//! Nodes that leave in order, as far as the directory has to know: nothing begins there any more, and actors
-//! that may begin anew do so elsewhere, without using up a restart: nothing has failed.
+//! Nodes that leave in order, as far as the directory is concerned: no actor begins there any more, and
+//! actors that may begin anew do so elsewhere, without using up a restart, since nothing has failed.
 //!
-//! An actor that may not be restarted stays until its node ends: another process would not be the same actor.
-//! So do actors in placement groups, whose bundles stay, and those that no other node can have.
+//! It never moves an actor that may not be restarted: another process would not be the same actor. That one
+//! stays until its node ends; so do actors in placement groups, whose bundles stay, and those that no other
+//! node can have.
 
 use sooner_wire::message::CreateActor;
 use sooner_wire::{ActorId, NodeId, Takeover};
@@ -12,7 +13,7 @@ use crate::control::{Directory, DirectoryActions};
 use crate::uplink::End;
 
 impl Directory {
-    /// A node is about to leave. Whoever tells it so does it after what follows from this.
+    /// A node is about to leave. The caller tells the node after the actions of this call.
     pub fn on_node_drains(&mut self, node: NodeId, out: &mut DirectoryActions) {
         if !self.nodes.contains_key(&node) || !self.draining.insert(node) {
             return;
@@ -37,7 +38,7 @@ impl Directory {
         }
     }
 
-    /// Ends the process of an actor, so that it begins elsewhere, if it may and can.
+    /// Ends an actor's process, so that it begins elsewhere, if it may and can.
     fn move_away(&mut self, id: ActorId, out: &mut DirectoryActions) {
         let may_move = self.actors.get(&id).is_some_and(Actor::may_move);
         if may_move && self.has_place_for(id) {
@@ -47,7 +48,7 @@ impl Directory {
         }
     }
 
-    /// A node that leaves has not begun an actor that it was asked for: another one will.
+    /// A leaving node has not begun an actor that it was asked for: another node will.
     pub(in crate::control) fn on_place_given_back(
         &mut self,
         node: NodeId,
@@ -59,17 +60,17 @@ impl Directory {
             return self.place_anew(node, id, takeover, create);
         }
         if !self.is_placing(id, takeover, node) {
-            // It went out of scope after it was asked back: then this is the answer to that, and the node may
+            // The actor went out of scope after it was recalled: this answers the recall, and the node may
             // well stay.
             return;
         }
-        // It may leave although nobody has said so here: the control service was away.
+        // The node may leave although no message said so: the control service was away.
         self.draining.insert(node);
         self.rows.remove(node);
         self.place_elsewhere(node, id, takeover, create);
     }
 
-    /// An actor that was asked back is placed where there is room now, before those that began to wait later.
+    /// A recalled actor is placed where there is room now, before those that began to wait later.
     fn place_anew(&mut self, node: NodeId, id: ActorId, takeover: Takeover, create: Box<CreateActor>) {
         let turn = self.actors.get(&id).map(|actor| actor.turn);
         self.place_elsewhere(node, id, takeover, create);
@@ -90,7 +91,7 @@ impl Directory {
     ) {
         if self.is_placing(id, takeover, node) {
             self.wait(id, create);
-            // Nothing has begun there, also for a control service that comes after this one.
+            // A later control service must know, too, that nothing has begun on that node.
             self.note_actor(id);
         }
     }
@@ -101,7 +102,7 @@ impl Directory {
         self.actors.get(&id).is_some_and(|actor| actor.takeovers == takeover && is_asked(&actor.phase))
     }
 
-    /// Whether something may begin on a node, as far as that is known here.
+    /// Whether an actor may begin on a node, as far as is known here.
     pub(in crate::control) fn is_open(&self, node: NodeId) -> bool {
         !self.draining.contains(&node) && !self.program_nodes.contains(&node)
     }

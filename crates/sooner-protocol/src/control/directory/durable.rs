@@ -1,17 +1,16 @@
-//! What of the directory outlives it: actors that have a name or are detached, their names and jobs,
+//! What of the directory outlives the control service: named and detached actors, their names and jobs, and
 //! placement groups.
 //!
-//! Whatever is told of these and could not be taken back is held until the disk has it: the answer that a
-//! name is given, the word to a node that an actor is to have a process there, the word that bundles may be
-//! used (`docs/adr/0033-what-the-directory-writes.md`). A turn's changes are written together, as what they
-//! have come to.
+//! A message about these that could not be taken back is held until the record is on disk: the answer that a
+//! name is given, the request to a node to give an actor a process, the order that bundles may be used
+//! (`docs/adr/0033-what-the-directory-writes.md`). The changes of one turn are written together, in their
+//! final state.
 //!
-//! A disk that takes nothing refuses what is new, with its reason. What is written already goes on, and its
-//! changes are tried again each second. Ends are told at once: whoever ended something says so again to the
-//! next control service.
+//! A disk that takes nothing refuses new subjects, with its reason. Recorded subjects go on, and their
+//! changes are tried again each second. Ends are sent at once: their sender repeats them to the next control
+//! service.
 //!
-//! Nothing else ever waits here, and where nobody asked for records ([`Directory::keep_records`]) nothing is
-//! noted.
+//! No other message ever waits here, and without [`Directory::keep_records`] nothing is recorded.
 
 use sooner_wire::limits::{
     CONTROL_AWAY_NANOS, STORE_BATCH_MAX, STORE_KEY_BYTES_MAX, STORE_RETRY_NANOS, STORE_VALUE_BYTES_MAX,
@@ -40,7 +39,7 @@ pub(in crate::control) enum Subject {
     Group(GroupId),
 }
 
-/// What is not said before the record is on disk.
+/// A message that is held until the record is on disk.
 #[derive(Debug)]
 pub(in crate::control) enum Held {
     /// A name is given.
@@ -53,12 +52,12 @@ pub(in crate::control) enum Held {
     State(WorkerId, Box<GroupState>),
 }
 
-/// What was asked to be written of one thing.
+/// One subject in a batch of writes.
 #[derive(Debug)]
 struct Entry {
     subject: Subject,
     held: Vec<Held>,
-    /// What [`Durable::recorded`] said of it before, and says if this is written.
+    /// Its entry in [`Durable::recorded`] before this write, and after it (`after`).
     before: Option<u32>,
     after: Option<u32>,
 }
@@ -73,28 +72,27 @@ struct Batch {
 /// See the module.
 #[derive(Debug, Default)]
 pub(in crate::control) struct Durable {
-    /// To be written at the end of this turn.
+    /// Subjects to be written at the end of this turn.
     dirty: Set<Subject>,
     held: Map<Subject, Vec<Held>>,
-    /// Is being written. What changes meanwhile is written after that: it depends on whether the disk takes
+    /// Being written. What changes meanwhile is written after that: it depends on whether the disk takes
     /// this.
     writing: Set<Subject>,
-    /// Those of them that have changed.
+    /// Subjects in `writing` that have changed since.
     changed: Set<Subject>,
-    /// Tried again then.
+    /// Not written: tried again at `retry`.
     failed: Set<Subject>,
     retry: Option<Instant>,
     batches: u64,
     pending: Map<BatchId, Batch>,
-    /// What there is a record of, or will be when the disk has answered; and in how many pieces its creation
-    /// is.
+    /// Subjects that have a record, or will when the disk has answered, with the number of pieces of an
+    /// actor's creation.
     pub(in crate::control) recorded: Map<Subject, u32>,
-    /// Of actors whose records have no creation yet: what their processes are told. Kept until the disk has
-    /// it.
+    /// What processes of actors are sent, in pieces, where no record has it yet. Kept until the disk has it.
     creations: Map<ActorId, Vec<Vec<u8>>>,
-    /// Actors of which only the record is known, not what their nodes say.
+    /// Actors of which only the record is known: no node has reported them.
     pub(in crate::control) unconfirmed: Set<ActorId>,
-    /// Nodes of an earlier control service that have neither come back nor gone.
+    /// Nodes of an earlier control service that have neither come back nor been declared dead.
     pub(in crate::control) absent: Set<NodeId>,
 }
 
@@ -103,7 +101,7 @@ impl Durable {
         ![&self.dirty, &self.failed, &self.writing].into_iter().any(|set| set.contains(subject))
     }
 
-    /// What is to be written now, and is not being written.
+    /// Subjects to be written now that are not being written.
     fn take_dirty(&mut self, now: Instant) -> Set<Subject> {
         if self.retry.is_some_and(|retry| retry <= now) {
             self.retry = None;
@@ -115,7 +113,7 @@ impl Durable {
         next
     }
 
-    /// The disk has answered. What has changed since is to be written.
+    /// The disk has answered. A subject changed since is written again.
     fn on_answer(&mut self, subject: &Subject) {
         self.writing.swap_remove(subject);
         if let Some(subject) = self.changed.swap_take(subject) {
@@ -153,17 +151,17 @@ impl Durable {
         }
     }
 
-    /// When there is something to do although nothing happened.
+    /// When there is something to do, even if nothing happens.
     fn next_deadline(&self) -> Option<Instant> {
         if !self.dirty.is_empty() {
-            // Noted after this turn's changes were written.
+            // Marked after this turn's changes were written.
             return Some(Instant::default());
         }
         self.pending.values().map(|batch| batch.until).chain(self.retry).min()
     }
 }
 
-/// Why writes are not what a store takes.
+/// Why a store would not take these writes.
 fn check(writes: &[Write]) -> Result<(), String> {
     if writes.len() > STORE_BATCH_MAX {
         return Err(format!("{} records at once are too many: at most {STORE_BATCH_MAX}", writes.len()));
@@ -181,12 +179,12 @@ fn check(writes: &[Write]) -> Result<(), String> {
 }
 
 impl Directory {
-    /// Whether this is written down, and its news wait for that.
+    /// Whether this actor is written to disk, and messages wait for that.
     pub(in crate::control) fn is_durable(&self, actor: ActorId) -> bool {
         self.durable.is_some() && self.actors.get(&actor).is_some_and(Actor::outlives_control)
     }
 
-    /// A record is not as it should be.
+    /// A record must be written anew.
     pub(in crate::control) fn note(&mut self, subject: impl FnOnce() -> Subject) {
         if let Some(durable) = &mut self.durable {
             let subject = subject();
@@ -195,7 +193,7 @@ impl Directory {
         }
     }
 
-    /// The actor may have a record, which is not as it should be.
+    /// An actor's record, if there is one, must be written anew.
     pub(in crate::control) fn note_actor(&mut self, actor: ActorId) {
         let Some(durable) = &self.durable else { return };
         if durable.recorded.contains_key(&Subject::Actor(actor)) || self.is_durable(actor) {
@@ -203,7 +201,7 @@ impl Directory {
         }
     }
 
-    /// A durable actor is to be created.
+    /// A durable actor is to be created and written.
     ///
     /// # Errors
     /// Its size in bytes, if that is more than can be written.
@@ -220,7 +218,7 @@ impl Directory {
         Ok(())
     }
 
-    /// An actor is written down: its job is, too, from then on.
+    /// An actor is to be written: from then on its job is, too.
     pub(in crate::control) fn note_job_of(&mut self, actor: ActorId) {
         let Some(job) = self.actors.get(&actor).map(|actor| Subject::Job(actor.job)) else { return };
         if self.durable.as_ref().is_some_and(|durable| !durable.recorded.contains_key(&job)) {
@@ -228,7 +226,7 @@ impl Directory {
         }
     }
 
-    /// Says something now, or when the record that it depends on is on disk.
+    /// Sends a message now, or when the record that it depends on is on disk.
     pub(in crate::control) fn when_written(
         &mut self,
         subject: impl FnOnce() -> Subject,
@@ -241,17 +239,17 @@ impl Directory {
         }
     }
 
-    /// Whether a group's record is as it should be.
+    /// Whether a group's record on disk is up to date.
     pub(in crate::control) fn is_group_written(&self, group: GroupId) -> bool {
         self.durable.as_ref().is_none_or(|durable| durable.is_on_disk(&Subject::Group(group)))
     }
 
-    /// When [`Self::write_down`] has something to do although nothing happened.
+    /// When [`Self::write_down`] has something to do, even if nothing happens.
     pub(in crate::control) fn writes_at(&self) -> Option<Instant> {
         self.durable.as_ref().and_then(|durable| durable.next_deadline())
     }
 
-    /// Asks for what this turn has changed to be written.
+    /// Asks for this turn's changes to be written.
     pub(in crate::control) fn write_down(&mut self, now: Instant, out: &mut DirectoryActions) {
         self.wait_for_the_disk_no_longer(now, out);
         let Some(durable) = &mut self.durable else { return };
@@ -284,12 +282,12 @@ impl Directory {
         }
     }
 
-    /// In how many pieces the creation of something recorded is; zero for what has none.
+    /// The number of pieces of a recorded subject's creation; zero for a subject without one.
     fn pieces_of(&self, subject: &Subject) -> Option<u32> {
         self.durable.as_ref().and_then(|durable| durable.recorded.get(subject).copied())
     }
 
-    /// Writes that bring the record of something to what it should be. It is taken to be so from now on.
+    /// The writes that bring a subject's record up to date. `recorded` counts them as done from now on.
     fn writes_of(&mut self, subject: &Subject) -> Vec<Write> {
         let Some(durable) = &mut self.durable else { return Vec::new() };
         let recorded = durable.recorded.get(subject).copied();
@@ -349,7 +347,7 @@ impl Directory {
         writes
     }
 
-    /// The disk has a batch, or does not have it for this reason.
+    /// A batch was written, or failed for this reason.
     pub fn on_persisted(
         &mut self,
         batch: BatchId,
@@ -358,7 +356,7 @@ impl Directory {
         out: &mut DirectoryActions,
     ) {
         let Some(durable) = &mut self.durable else { return };
-        // One that came too late was followed by others that undo it.
+        // A batch that was too late was followed by others that undo it.
         let Some(Batch { entries, .. }) = durable.pending.shift_remove(&batch) else { return };
         for entry in entries {
             if let Some(durable) = &mut self.durable {
@@ -388,7 +386,7 @@ impl Directory {
                     durable.on_answer(&subject);
                 }
                 self.on_failed(entry, &reason, now, out);
-                // It may still be written: what is written behind it takes it back, or says it again.
+                // The subject may still be written: a write behind that takes it back, or repeats it.
                 if let Some(durable) = &mut self.durable {
                     durable.set_recorded(&subject, after);
                     durable.failed.insert(subject);
@@ -403,7 +401,7 @@ impl Directory {
             Held::Answer(to, answer) => self.say(to, *answer, out),
             Held::State(to, state) => self.say(to, *state, out),
             Held::Place(node, place) => {
-                // It may have ended since, or its node be gone.
+                // The actor may have ended since, or its node may be dead.
                 let is_it = |actor: &&Actor| {
                     actor.takeovers == place.takeover
                         && matches!(actor.phase, Phase::Placing { node: asked } if asked == node)
@@ -420,19 +418,19 @@ impl Directory {
         }
     }
 
-    /// Something is not on disk. What is new is refused, the rest tried again.
+    /// A subject could not be written. What is new is refused, the rest is tried again.
     fn on_failed(&mut self, entry: Entry, why: &str, now: Instant, out: &mut DirectoryActions) {
         let Entry { subject, mut held, before, .. } = entry;
         let reason = format!("the head cannot write this down, and it would be lost with the head: {why}");
         if let Some(durable) = &mut self.durable {
             durable.set_recorded(&subject, before);
-            // What was to be written after it has the same fate.
+            // Messages that wait for its next write have the same fate.
             held.extend(durable.held.swap_remove(&subject).into_iter().flatten());
         }
         let (mut is_refused, mut is_placing, mut kept) = (false, false, Vec::new());
         for held in held {
             match held {
-                // What they depend on is there.
+                // The record that these depend on is there.
                 Held::Answer(..) | Held::State(..) if before.is_some() => self.release(held, out),
                 Held::Answer(to, answer) => {
                     is_refused = true;
@@ -463,7 +461,7 @@ impl Directory {
         }
     }
 
-    /// What the next process of an actor is told is written with its record.
+    /// What the next process of an actor is sent is written with the actor's record.
     pub(in crate::control) fn note_pieces(&mut self, id: ActorId) {
         let Some(actor) = self.actors.get(&id) else { return };
         let create = match &actor.phase {
@@ -476,7 +474,7 @@ impl Directory {
         }
     }
 
-    /// Whether an actor has never had a process, nor may have one.
+    /// Whether an actor has never had a process, and no node may be giving it one.
     fn is_new(&self, id: ActorId, was_placed: bool) -> bool {
         let actor = self.actors.get(&id).filter(|actor| actor.takeovers == Takeover::FIRST);
         actor.is_some_and(|actor| match actor.phase {

@@ -1,11 +1,12 @@
 //! The jobs of a cluster: which nodes know of each, and when it is over.
 //!
-//! A job begins with its driver, whose node says what its workers need. Another node asks for that when it
-//! first has work for the job. All that know it hear when its driver leaves in order, and that it is over:
-//! when its driver is gone and no actor of it is left that outlives it (`docs/adr/0030-jobs-over-nodes.md`).
+//! A job begins with its driver, whose node reports what the job's workers need. Another node asks for that
+//! when it first has work for the job. All nodes that know the job learn when its driver leaves in order, and
+//! when it is over: when the driver is dead and no actor that outlives it is left
+//! (`docs/adr/0030-jobs-over-nodes.md`).
 //!
-//! A node may ask before the driver's node has spoken: they come over different connections. It is answered
-//! then, or when that node is gone; it does not wait for ever by itself.
+//! A node may ask before the driver's node has reported the job: they use different connections. It is
+//! answered then, or when that node is dead: it never waits for ever.
 
 use std::collections::VecDeque;
 
@@ -21,27 +22,27 @@ use crate::table::{Map, Set};
 use crate::time::Instant;
 use crate::uplink::ToNode;
 
-/// See the module. Where one node is all there is, nothing is ever in it.
+/// See the module. Empty where there is only one node.
 #[derive(Debug, Default)]
 pub(in crate::control) struct Jobs {
     open: Map<WorkerId, Known>,
-    /// Nodes that asked for a job before its driver's node spoke of it.
+    /// Nodes that asked for a job before its driver's node reported it.
     asked: Map<WorkerId, Set<NodeId>>,
-    /// The latest jobs that are over.
+    /// The latest jobs that ended.
     ended: VecDeque<WorkerId>,
-    /// A driver is gone or an actor is dead: some job may be over.
+    /// A driver or an actor has ended: some job may be over.
     has_ends: bool,
 }
 
 #[derive(Debug)]
 struct Known {
     config: Box<JobConfig>,
-    /// Nodes that know of it.
+    /// Nodes that know of the job.
     nodes: Set<NodeId>,
     is_leaving: bool,
-    /// Its driver is gone.
+    /// The driver is dead.
     is_gone: bool,
-    /// Nodes that can start no workers for it, and why.
+    /// Nodes that can start no workers for the job, and why.
     unable: Map<NodeId, String>,
 }
 
@@ -57,12 +58,12 @@ impl Jobs {
         self.open.get(&job).map(|known| &known.unable).filter(|unable| !unable.is_empty())
     }
 
-    /// Something has ended that may have been the last of a job.
+    /// A driver or an actor has ended that may have been the last of a job.
     pub(in crate::control) fn note_end(&mut self) {
         self.has_ends = !self.open.is_empty();
     }
 
-    /// What is written of a job that is not over: what its workers need, and whether its driver is gone.
+    /// The record of a job that is not over: what its workers need, and whether its driver is dead.
     pub(in crate::control) fn known(&self, job: WorkerId) -> Option<(&JobConfig, bool)> {
         self.open.get(&job).map(|known| (&*known.config, known.is_gone))
     }
@@ -98,7 +99,7 @@ impl Directory {
         match (state, config) {
             (JobState::Started, Some(config)) => self.on_job_started(job, config, out),
             (JobState::Asked, _) => self.on_job_asked(node, job, out),
-            // What else there is of jobs is decided here.
+            // All other states of jobs are decided here.
             _ => {}
         }
     }
@@ -128,7 +129,7 @@ impl Directory {
         }
     }
 
-    /// A driver is about to end in order: other nodes end what works for it.
+    /// A driver is about to end in order: other nodes end the workers of its job.
     pub(in crate::control) fn on_job_leaves(&mut self, driver: WorkerId, out: &mut DirectoryActions) {
         let Some(known) = self.jobs.open.get_mut(&driver) else { return };
         known.is_leaving = true;
@@ -136,7 +137,7 @@ impl Directory {
         out.extend(others.map(|node| tell(*node, driver, JobState::Leaving, None)));
     }
 
-    /// A process is gone: its job, if it had one, lasts only as long as its actors.
+    /// A process is dead: its job, if it was a driver, lasts only as long as its actors.
     pub(in crate::control) fn on_driver_gone(&mut self, process: WorkerId, out: &mut DirectoryActions) {
         if let Some(known) = self.jobs.open.get_mut(&process) {
             known.is_gone = true;
@@ -149,8 +150,8 @@ impl Directory {
         }
     }
 
-    /// A node can start no workers for the job of an actor. Whether the job is known: otherwise the node
-    /// would be asked again.
+    /// A node can start no workers for the job of an actor. Returns whether the job is known: otherwise the
+    /// node would be asked again.
     pub(in crate::control) fn note_unable(&mut self, node: NodeId, id: ActorId, why: &str) -> bool {
         let job = self.actors.get(&id).map(|actor| actor.job);
         let Some(known) = job.and_then(|job| self.jobs.open.get_mut(&job)) else { return false };
@@ -158,7 +159,7 @@ impl Directory {
         true
     }
 
-    /// A node could start no worker for an actor for long: another one is asked, as long as there is one.
+    /// A node could start no worker for an actor for long: another node is asked, as long as there is one.
     pub(in crate::control) fn on_place_refused_for_now(
         &mut self,
         node: NodeId,
@@ -177,7 +178,8 @@ impl Directory {
         }
     }
 
-    /// Nodes that could start no workers for an actor may be asked again when none has refused it for long.
+    /// Nodes that could start no workers for an actor may be asked again once none has refused it for a
+    /// while.
     pub(in crate::control) fn lapse_refusals(&mut self, now: Instant) {
         if self.refusals_lapse_at().is_none_or(|at| now < at) {
             return;
@@ -209,7 +211,7 @@ impl Directory {
         }
     }
 
-    /// A node is gone, and with it the drivers there.
+    /// A node is dead, and with it its drivers.
     pub(in crate::control) fn end_jobs_on(&mut self, node: NodeId, out: &mut DirectoryActions) {
         for (job, known) in &mut self.jobs.open {
             known.nodes.swap_remove(&node);
@@ -225,7 +227,7 @@ impl Directory {
         self.jobs.note_end();
     }
 
-    /// Says which jobs are over.
+    /// Tells nodes which jobs are over.
     pub(in crate::control) fn end_jobs(&mut self, out: &mut DirectoryActions) {
         if !std::mem::take(&mut self.jobs.has_ends) {
             return;

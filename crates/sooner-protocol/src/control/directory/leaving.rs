@@ -1,4 +1,4 @@
-//! Nodes that come and go, as far as the directory has to know.
+//! Nodes that join and die, as far as the directory is concerned.
 
 use sooner_wire::message::WorkerGone;
 use sooner_wire::{ActorId, NodeId, ResourceSet, Takeover, WorkerId};
@@ -9,7 +9,7 @@ use crate::scheduling::policy::NodeRow;
 use crate::table::Set;
 
 impl Directory {
-    /// A node takes part, with these resources and labels. One that has said so again is as it was.
+    /// A node takes part, with these resources and labels. A node that registers again stays as it is.
     pub fn on_node_joined(&mut self, row: NodeRow) {
         self.expect_word_of(row.node);
         if !self.nodes.contains_key(&row.node) {
@@ -18,14 +18,14 @@ impl Directory {
         }
     }
 
-    /// The node of a program takes part, which runs no work.
+    /// A program's node takes part; it runs no work.
     pub fn on_program_joined(&mut self, node: NodeId) {
         self.program_nodes.insert(node);
         self.on_registered(node, ResourceSet::default());
     }
 
-    /// A node is gone with all that was there. Whoever is told anything that follows from it has been told
-    /// that.
+    /// A node is dead with all that was on it. Other nodes learn of that death before they receive anything
+    /// that follows from it.
     pub fn on_node_gone(&mut self, node: NodeId, reason: &str, out: &mut DirectoryActions) {
         let was_expected = self.expect_no_longer(node);
         if self.nodes.swap_remove(&node).is_none() && !was_expected {
@@ -45,7 +45,7 @@ impl Directory {
         self.end_jobs_on(node, out);
     }
 
-    /// Processes of a node that are known here: owners of actors, those who hear of some, and drivers of
+    /// Processes of a node that are known here: owners and subscribers of actors, in lookups, and drivers of
     /// groups.
     fn processes_on(&self, node: NodeId) -> Set<WorkerId> {
         let owners = self.actors.values().map(|actor| actor.owner);
@@ -65,7 +65,7 @@ impl Directory {
             actors.filter_map(|(id, actor)| Some((*id, actor.takeovers, there(&actor.phase)?))).collect();
         for (id, takeover, worker) in lost {
             if let Some(actor) = self.actors.get_mut(&id) {
-                // One that was only on its way there ends as if it had arrived.
+                // An actor that was only on its way there ends as if it had arrived.
                 actor.phase = Phase::Placed { node, worker };
             }
             let reason = format!("was on a node that is gone: {reason}");

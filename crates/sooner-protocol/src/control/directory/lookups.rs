@@ -1,9 +1,9 @@
-//! Actors that the control service has not heard of: gone, or still on their way.
+//! Actors that the control service does not know: dead, or their owner's message is still on its way.
 //!
-//! A handle may reach a third process, and that one the control service, before the owner's own message does:
-//! they come over different connections. The owner said that the actor exists before it handed the handle on,
-//! so its answer to any later question comes behind that word. The question is that for lost blocks, and
-//! names none.
+//! A handle may reach a third process, and that process may ask the control service before the owner's
+//! message arrives, over another connection. The owner reported the actor before it handed the handle on, so
+//! its answer to any later question arrives behind that report. That question is the one for lost blocks,
+//! without a block. It never waits for a dead owner.
 
 use sooner_wire::message::{ActorDead, ForgetLost, Round};
 use sooner_wire::{ActorId, WorkerId};
@@ -20,14 +20,14 @@ pub(in crate::control) struct Lookups {
 }
 
 impl Lookups {
-    /// Owners that are asked, and those who want to know.
+    /// The owners that are asked, and the processes that want to know.
     pub(in crate::control) fn processes(&self) -> impl Iterator<Item = WorkerId> {
         self.open.values().flat_map(|(actor, from)| [actor.owner, *from])
     }
 }
 
 impl Directory {
-    /// A caller asks for an actor that is not known.
+    /// A process asks for an actor that is not known.
     pub(in crate::control) fn look_up(&mut self, actor: ActorId, from: WorkerId, out: &mut DirectoryActions) {
         let owner = actor.owner;
         if from == owner || !self.nodes.contains_key(&owner.node()) {
@@ -39,7 +39,7 @@ impl Directory {
         self.say(owner, ForgetLost { round, offsets: Vec::new() }, out);
     }
 
-    /// The owner has answered: whatever it said before is known by now.
+    /// The owner has answered: everything that it sent before has arrived.
     pub(in crate::control) fn on_looked_up(&mut self, round: Round, out: &mut DirectoryActions) {
         let Some((actor, from)) = self.lookups.open.swap_remove(&round) else { return };
         if self.actors.contains_key(&actor) {
@@ -49,7 +49,7 @@ impl Directory {
         }
     }
 
-    /// An owner that is gone answers nothing any more.
+    /// A dead owner answers no question any more.
     pub(in crate::control) fn end_lookups_of(&mut self, gone: WorkerId, out: &mut DirectoryActions) {
         let rounds = self.lookups.open.iter().filter(|(_, (actor, _))| actor.owner == gone);
         for round in rounds.map(|(round, _)| *round).collect::<Vec<_>>() {

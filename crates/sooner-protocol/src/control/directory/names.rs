@@ -1,4 +1,4 @@
-//! Names of actors: one actor to a name, of all nodes.
+//! Names of actors: one actor to a name, in the whole cluster.
 
 use sooner_wire::WorkerId;
 use sooner_wire::message::{Answer, FindName, ListNames, ReserveName};
@@ -29,7 +29,7 @@ impl Directory {
             self.names.insert(key.clone(), (reserve.actor, reserve.description));
             let actor = self.actors.entry(reserve.actor).or_insert_with(|| Actor::new(from));
             actor.name = Some(key.clone());
-            // Nobody is to build on a name that a control service to come would give away.
+            // Held, so that no process relies on a name that a later control service would give away.
             return self.when_written(|| Subject::Name(key), Held::Answer(from, Box::new(reply)), out);
         }
         self.say(from, reply, out);

@@ -1,5 +1,4 @@
-//! Where what has a strategy goes: actors that are bound to nodes, labels or placement groups, and the groups
-//! themselves.
+//! Where actors with a strategy go (bound to nodes, labels or placement groups), and where the groups go.
 
 use sooner_wire::message::{
     BundleFree, CreateActor, Failure, FailureCode, GroupPhase, GroupState, Infeasible, Message,
@@ -20,36 +19,36 @@ use crate::uplink::{BundleAnswer, BundleOrder, ToNode};
 
 /// Where an actor goes.
 pub(in crate::control) enum Target {
-    /// There, now.
+    /// To this node, now.
     Node(NodeId),
-    /// There, when there is room, unless another node has room first.
+    /// To this node's queue, unless another node has room first.
     Queue(NodeId),
-    /// It waits: for its group, or for a node that has what it needs.
+    /// Nowhere yet: it waits for its group, or for a node that has what it needs.
     None,
-    /// It will never run.
+    /// Nowhere: the actor will never run.
     Never(Failure),
 }
 
 impl Directory {
-    /// A node says what it has free now, and which labels.
+    /// A node reports its free resources and its labels.
     pub fn on_report(&mut self, row: NodeRow) {
         if self.is_open(row.node) {
             self.rows.put(row);
         }
     }
 
-    /// A node says what bundles of groups have free there.
+    /// A node reports the free resources of the bundles there.
     pub fn on_bundles_free(&mut self, node: NodeId, bundles: Vec<BundleFree>) {
         self.rows.put_bundles(node, bundles);
     }
 
-    /// Whether anything waits for what nodes have free.
+    /// Whether a group waits for reports of nodes.
     #[must_use]
     pub fn wants_reports(&self) -> bool {
         self.groups.is_waiting()
     }
 
-    /// Runs something on the groups and carries out what they want.
+    /// Runs `work` on the groups and carries out the resulting actions.
     pub(in crate::control) fn with_groups(
         &mut self,
         out: &mut DirectoryActions,
@@ -78,7 +77,7 @@ impl Directory {
         }
     }
 
-    /// The group whose record must be on disk before a node is told this.
+    /// The group whose record must be on disk before a node is sent this order.
     fn waits_for(&self, order: &BundleOrder) -> Option<GroupId> {
         match order {
             BundleOrder::Commit(commit) => Some(commit.group).filter(|group| !self.is_group_written(*group)),
@@ -86,8 +85,7 @@ impl Directory {
         }
     }
 
-    /// Whether this answers somebody who may build on one group that a control service to come would not
-    /// know.
+    /// Whether this answers a process that may rely on a group which a later control service would not know.
     fn must_be_written(&self, state: &GroupState) -> bool {
         let [row] = &state.groups[..] else { return false };
         let is_answer = state.request != 0 && state.error.is_none() && row.phase != GroupPhase::Removed;
@@ -115,7 +113,7 @@ impl Directory {
         }
     }
 
-    /// Ends a group with the actors in it; tasks end with their workers.
+    /// Ends a group with the actors in it; its tasks end with their workers.
     pub(in crate::control) fn remove_group(&mut self, group: GroupId, out: &mut DirectoryActions) {
         self.end_actors_in(group, out);
         self.with_groups(out, |groups, acts| groups.on_remove(group, acts));
@@ -129,8 +127,8 @@ impl Directory {
         self.groups.forget(process);
     }
 
-    /// Where an actor goes: not to a node that can start no workers for its job, nor to the one that is to be
-    /// left out. What only nodes without workers could have never runs.
+    /// Where an actor goes: not to a node that can start no workers for its job, nor to the node `but`. If
+    /// only nodes without workers could have the actor, it never runs.
     pub(in crate::control) fn target_of(
         &self,
         id: ActorId,
@@ -163,7 +161,7 @@ impl Directory {
         })
     }
 
-    /// Where an actor goes among the nodes where it may.
+    /// Where an actor goes among the allowed nodes.
     fn target_among(&self, home: NodeId, needs: &Needs<'_>, may: &dyn Fn(NodeId) -> bool) -> Target {
         let rows = match needs.strategy.and_then(Strategy::group) {
             Some(place) => match self.rows_in_group(place, needs) {
@@ -203,8 +201,8 @@ impl Directory {
         }
     }
 
-    /// The bundles in which an actor may run, each like a node; `None` if their group is gone. Of one whose
-    /// node has not said what it has free nothing is known to be in use.
+    /// The bundles in which an actor may run, each as a row of a node; `None` if the group is gone. A bundle
+    /// whose node has not reported counts as free.
     fn rows_in_group(&self, place: InGroup, needs: &Needs<'_>) -> Option<Vec<NodeRow>> {
         let bundles = self.groups.bundles_for(place, needs.placement)?;
         let mut rows: Vec<NodeRow> = Vec::new();
@@ -225,7 +223,7 @@ impl Directory {
         Some(rows)
     }
 
-    /// What is said of an actor for which no node has the labels.
+    /// The report for an actor whose labels no node has.
     pub(in crate::control) fn lacks_labels(&self, home: NodeId, create: &CreateActor) -> Option<Infeasible> {
         let needs = Needs::of(create);
         if !matches!(needs.strategy, Some(Strategy::Labels(_))) {
@@ -240,7 +238,7 @@ impl Directory {
         }
     }
 
-    /// Whether there is a node for the next process of an actor that has one.
+    /// Whether some node could have the next process of an actor that has one.
     pub(in crate::control) fn has_place_for(&self, id: ActorId) -> bool {
         let Some(create) = self.actors.get(&id).and_then(|actor| actor.creation.as_deref()) else {
             return false;

@@ -1,11 +1,10 @@
-//! Actors that were sent to a node and have no process yet: where another node has room meanwhile, they go
-//! there.
+//! Recalls actors that were sent to a node and have no process yet, when another node has room meanwhile.
 //!
-//! An actor for which no node has room waits at one, in turn with what waits there
-//! ([`crate::scheduling::policy::queue`]): there it is served however little of the node is ever reported as
-//! free. As soon as another node has room by its report, the first one is asked to give it back, which it
-//! does as long as nothing was set aside for it; then it is placed anew. One that was sent to where there was
-//! room and has not begun after [`RECALL_NANOS`] is treated like that, too: a report may have been old.
+//! If no node has room for an actor, the actor waits at one, in turn with what waits there
+//! ([`crate::scheduling::policy::queue`]): it is served however little that node reports as free. As soon as
+//! another node reports room, the first node is asked to give the actor back. It does so unless it has set
+//! resources aside for the actor, which is then placed anew. An actor that was sent to a node with room and
+//! has not begun after [`RECALL_NANOS`] is recalled, too: the report may have been old.
 //!
 //! Invariants:
 //! - Q1: an actor is sent to the next node after the one before has said that nothing of it is there.
@@ -28,16 +27,16 @@ use crate::table::{Map, Set};
 use crate::time::Instant;
 use crate::uplink::{End, ToNode};
 
-/// Different kinds of actors of which was found in one look that no node has room for them: further ones are
-/// looked at each.
+/// How many kinds of actors for which no node has room are remembered in one search; further actors are
+/// looked at one by one.
 const KINDS_MAX: usize = 16;
 
 /// What decides where an actor may go.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::control) struct Needs<'a> {
-    /// What must be free.
+    /// The resources that must be free.
     pub(in crate::control) placement: &'a ResourceSet,
-    /// What it holds while it lives.
+    /// What the actor holds while it lives.
     pub(in crate::control) lifetime: &'a ResourceSet,
     pub(in crate::control) strategy: Option<&'a Strategy>,
     /// The node that holds most bytes of its constructor's arguments.
@@ -66,7 +65,7 @@ impl<'a> Needs<'a> {
         self.strategy.and_then(Strategy::group).map(|place| place.group)
     }
 
-    /// What a node has less when it was sent there.
+    /// What the node has less when the actor was sent there.
     pub(in crate::control) fn load(&self) -> Load<'a> {
         Load { takes: self.placement, holds: self.lifetime, group: self.group() }
     }
@@ -80,12 +79,12 @@ struct Sent {
     strategy: Option<Box<Strategy>>,
     prefer: Option<NodeId>,
     priority: i32,
-    /// Its place among those that wait.
+    /// Its place among the waiting actors.
     turn: u64,
     node: NodeId,
-    /// From when on it may be asked back.
+    /// When it may be recalled, at the earliest.
     from: Instant,
-    /// It was asked back.
+    /// It was recalled.
     is_recalled: bool,
 }
 
@@ -95,7 +94,7 @@ impl Sent {
         Needs { placement, lifetime, strategy: strategy.as_deref(), prefer: *prefer, priority: *priority }
     }
 
-    /// Where there is no room for one of two, there is none for the other.
+    /// If no node has room for one of the two, none has for the other.
     fn is_like(&self, other: &Self) -> bool {
         let kind = |sent: &Self| (sent.node, sent.prefer);
         kind(self) == kind(other) && self.placement == other.placement && self.strategy == other.strategy
@@ -106,19 +105,19 @@ impl Sent {
 #[derive(Debug, Default)]
 pub(in crate::control) struct Recalls {
     sent: Map<ActorId, Sent>,
-    /// How many of them each node has.
+    /// How many actors in `sent` each node has.
     counts: Map<NodeId, u32>,
-    /// When one of them may be asked back that may not be now.
+    /// When the first actor that may not be recalled yet may be.
     due: Option<Instant>,
-    /// Those that an earlier control service has sent to a node, of which no more is known: they are asked
-    /// back once.
+    /// Actors that an earlier control service sent to a node, of which no more is known: they are recalled
+    /// once.
     unknown: Vec<(ActorId, NodeId)>,
-    /// Those that were.
+    /// Those that were recalled.
     asked: Set<ActorId>,
 }
 
 impl Recalls {
-    /// An actor is sent to a node. One that is to wait there goes as soon as there is room elsewhere.
+    /// An actor is sent to a node. It may be recalled `from` this time on.
     pub(in crate::control) fn send(
         &mut self,
         id: ActorId,
@@ -144,7 +143,7 @@ impl Recalls {
         self.due = Some(self.due.map_or(from, |due| due.min(from)));
     }
 
-    /// It has begun, is given back, or is gone.
+    /// The actor has begun, was given back, or is dead.
     pub(in crate::control) fn forget(&mut self, id: ActorId) {
         self.asked.swap_remove(&id);
         let Some(sent) = self.sent.swap_remove(&id) else { return };
@@ -156,17 +155,17 @@ impl Recalls {
         }
     }
 
-    /// Whether an actor was asked back of the node that it was sent to.
+    /// Whether an actor was recalled from the node that it was sent to.
     pub(in crate::control) fn is_recalled(&self, id: ActorId) -> bool {
         self.asked.contains(&id) || self.sent.get(&id).is_some_and(|sent| sent.is_recalled)
     }
 
-    /// How many actors without a process a node has.
+    /// How many actors without a process were sent to a node.
     pub(in crate::control) fn waiting_at(&self, node: NodeId) -> u32 {
         self.counts.get(&node).copied().unwrap_or(0)
     }
 
-    /// An earlier control service has sent an actor to a node, where it waits.
+    /// An earlier control service sent an actor to a node, where it waits.
     pub(in crate::control) fn learn(&mut self, id: ActorId, node: NodeId) {
         self.unknown.push((id, node));
     }
@@ -177,7 +176,7 @@ impl Recalls {
 }
 
 impl Directory {
-    /// A node was chosen for an actor: there now, or when there is room.
+    /// A node was chosen for an actor, which begins there or `waits` there for room.
     pub(in crate::control) fn note_sent(&mut self, id: ActorId, node: NodeId, waits: bool, now: Instant) {
         let Some(actor) = self.actors.get(&id) else { return };
         let Phase::Pending(create) = &actor.phase else { return };
@@ -193,18 +192,18 @@ impl Directory {
         }
     }
 
-    /// Looks for room elsewhere no later than then.
+    /// Searches for room elsewhere at this time, at the latest.
     pub(in crate::control) fn recall_at(&mut self, at: Instant) {
         self.recalls.due = Some(self.recalls.due.map_or(at, |due| due.min(at)));
     }
 
-    /// It has begun, is given back, or is gone.
+    /// The actor has begun, was given back, or is dead.
     pub(in crate::control) fn forget_sent(&mut self, id: ActorId) {
         self.recalls.forget(id);
         self.rows.forget(id);
     }
 
-    /// Asks back what has room elsewhere.
+    /// Recalls actors for which another node has room.
     pub(in crate::control) fn recall(&mut self, now: Instant, out: &mut DirectoryActions) {
         self.recall_unknown(out);
         let is_due = self.recalls.due.is_some_and(|due| due <= now);
@@ -228,7 +227,7 @@ impl Directory {
                 continue;
             }
             if sent.is_recalled {
-                // What was kept for it elsewhere is free to choose again.
+                // The room that was kept for it on another node is free for a new choice.
                 self.rows.send(id, sent.node, sent.needs().load(), true);
             }
             match self.target_of(id, &sent.needs(), Some(sent.node)) {
@@ -241,7 +240,7 @@ impl Directory {
         }
     }
 
-    /// Asks an actor back that is to go there.
+    /// Recalls an actor that is to go to node `to`.
     fn recall_for(&mut self, id: ActorId, to: NodeId, now: Instant, out: &mut DirectoryActions) {
         let (Some(sent), Some(actor)) = (self.recalls.sent.get_mut(&id), self.actors.get(&id)) else {
             return;
@@ -253,8 +252,8 @@ impl Directory {
         out.push(recall(id, actor.takeovers, sent.node));
     }
 
-    /// What only its node knows enough of is asked back if there is another node at all: it is placed anew
-    /// where it waits, if there is room nowhere else.
+    /// Recalls actors of which only their node knows enough, if there is another node. They are placed anew
+    /// where they wait, if no other has room.
     fn recall_unknown(&mut self, out: &mut DirectoryActions) {
         for (id, node) in std::mem::take(&mut self.recalls.unknown) {
             let is_there = |phase: &Phase| matches!(phase, Phase::Placing { node: at } if *at == node);

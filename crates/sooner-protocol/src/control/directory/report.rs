@@ -8,7 +8,7 @@ use super::actors::{Actor, Phase};
 use crate::control::Directory;
 
 impl Directory {
-    /// The actors. What only the node of each knows it adds ([`crate::node::NodeCore::complete`]).
+    /// The actors. Each actor's node adds what only it knows ([`crate::node::NodeCore::complete`]).
     #[must_use]
     pub fn report(&self) -> Vec<ActorRow> {
         self.actors.iter().map(|(id, actor)| row(*id, actor)).collect()

@@ -1,15 +1,14 @@
-//! What nodes have free by their last reports, less what actors were sent there since, for those that place
-//! actors and groups: in the order in which nodes first spoke.
+//! What nodes have free by their last reports, less what was sent there since, for placing actors and groups.
+//! The rows are in the order in which nodes first reported.
 //!
-//! What an actor is sent to a node with counts as used there at once: by the time of the next report many
-//! more may have been placed. It counts until the node has given the actor a process and has reported since,
-//! or for [`COUNTED_NANOS`] after that: a node says nothing when nothing has changed. Meanwhile it may count
-//! twice, and then looks more used than it is.
+//! An actor's resources count as used at once on the node that it is sent to: many more may be placed before
+//! that node's next report. They count until the actor has a process and the node has reported since, or for
+//! [`COUNTED_NANOS`] after that: a node reports nothing when nothing has changed. Meanwhile an actor may
+//! count twice, and the node looks more used than it is.
 //!
 //! Every node reports up to twenty times a second, so a report must not cost more with more nodes.
 //!
-//! It never decides anything, and it is no ledger: a node that is asked on the strength of it decides by
-//! itself.
+//! It never decides anything, and it is no ledger: a node that is asked because of it decides for itself.
 
 use std::collections::VecDeque;
 
@@ -21,26 +20,27 @@ use crate::scheduling::policy::{NodeRow, Turns};
 use crate::table::{Map, Set};
 use crate::time::Instant;
 
-/// How long what a placed actor holds is counted beside the reports of its node (nanoseconds).
+/// How long (nanoseconds) the resources of a placed actor count in addition to its node's reports.
 const COUNTED_NANOS: u64 = 2 * VIEW_NANOS;
 
-/// What an actor takes of the node that it was sent to.
+/// An actor's resources on the node that it was sent to.
 #[derive(Debug)]
 struct Sent {
     node: NodeId,
-    /// What is not in the reports yet. Of an actor that waits there nothing: it takes what becomes free.
+    /// What the reports do not contain yet. Nothing for an actor that waits there: it takes what becomes
+    /// free.
     takes: ResourceSet,
-    /// What it holds when it has a process.
+    /// What the actor holds when it has a process.
     holds: ResourceSet,
-    /// Out of bundles of this group.
+    /// The group from whose bundles the actor takes.
     group: Option<GroupId>,
-    /// It has a process, and counts until then unless the node reports before.
+    /// `Some` if it has a process: it counts until then, or until the node's next report.
     until: Option<Instant>,
-    /// It holds no CPU.
+    /// The actor holds no CPU.
     rests: bool,
 }
 
-/// What is sent to a node with an actor.
+/// What an actor takes of the node that it is sent to.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::control) struct Load<'a> {
     pub(in crate::control) takes: &'a ResourceSet,
@@ -48,21 +48,21 @@ pub(in crate::control) struct Load<'a> {
     pub(in crate::control) group: Option<GroupId>,
 }
 
-/// See the module. Each row is that of another node, and `places` says which.
+/// See the module. Each row belongs to one node, and `places` maps nodes to rows.
 #[derive(Debug, Default)]
 pub(in crate::control) struct Rows {
     rows: Vec<NodeRow>,
-    /// What the nodes in `rows` reported.
+    /// The last reports of the nodes in `rows`.
     said: Vec<Said>,
     places: Map<NodeId, usize>,
     sent: Map<ActorId, Sent>,
-    /// Those that count, by node.
+    /// The actors that count, by node.
     counted: Map<NodeId, Set<ActorId>>,
-    /// Actors that hold no CPU, by node.
+    /// The number of actors that hold no CPU, by node.
     resting: Map<NodeId, u32>,
-    /// Whose turn it is to get what is spread.
+    /// Which node's turn it is, for strategies that spread.
     turns: Turns,
-    /// Those with a process that count until then, the first first.
+    /// Actors with a process, in the order of the times until which they count.
     ending: VecDeque<(Instant, ActorId)>,
     /// Some node may have more free than before.
     has_more: bool,
@@ -75,7 +75,7 @@ struct Said {
 }
 
 impl Rows {
-    /// A node says what it has.
+    /// A node reports its resources.
     pub(in crate::control) fn put(&mut self, row: NodeRow) {
         let node = row.node;
         let before = match self.places.get(&node) {
@@ -87,12 +87,12 @@ impl Rows {
                 self.places.insert(node, self.rows.len());
                 self.said.push(Said { free: row.free.clone(), bundles: Vec::new() });
                 self.rows.push(row);
-                // It may have what nobody else has, and be it nothing.
+                // It may have a resource that no other node has, even if none is free.
                 self.has_more = true;
                 ResourceSet::default()
             }
         };
-        // What has begun there by now is in the report.
+        // The report contains the actors that have begun there by now.
         if let Some(counted) = self.counted.get_mut(&node) {
             let sent = &self.sent;
             counted.retain(|actor| sent.get(actor).is_some_and(|sent| sent.until.is_none()));
@@ -100,7 +100,7 @@ impl Rows {
         self.count(node, &before);
     }
 
-    /// A node says what bundles of groups have free there.
+    /// A node reports the free resources of the bundles there.
     pub(in crate::control) fn put_bundles(&mut self, node: NodeId, bundles: Vec<BundleFree>) {
         if let Some(at) = self.places.get(&node) {
             self.has_more |= self.said[*at].bundles != bundles;
@@ -108,8 +108,8 @@ impl Rows {
         }
     }
 
-    /// Nothing begins there any more. This one costs as much as there are nodes: they do not go as often as
-    /// they report.
+    /// No actor begins on a node any more. This takes time in proportion to the number of nodes, which leave
+    /// less often than they report.
     pub(in crate::control) fn remove(&mut self, node: NodeId) {
         if let Some(at) = self.places.get(&node) {
             self.said.remove(*at);
@@ -119,17 +119,17 @@ impl Rows {
         }
     }
 
-    /// All of them.
+    /// The rows of all nodes.
     pub(in crate::control) fn all(&self) -> &[NodeRow] {
         &self.rows
     }
 
-    /// How many actors that hold no CPU each node has.
+    /// The number of actors that hold no CPU, by node.
     pub(in crate::control) fn resting(&self) -> &Map<NodeId, u32> {
         &self.resting
     }
 
-    /// Whose turn it is to get what is spread.
+    /// Which node's turn it is, for strategies that spread.
     pub(in crate::control) fn turns(&self) -> &Turns {
         &self.turns
     }
@@ -139,7 +139,7 @@ impl Rows {
         self.turns.note(strategy, node);
     }
 
-    /// What a bundle has free, as far as its node has said.
+    /// The free resources of a bundle, if its node has reported them.
     pub(in crate::control) fn free_in_bundle(
         &self,
         node: NodeId,
@@ -151,7 +151,7 @@ impl Rows {
         said.bundles.iter().find(is_it).map(|said| said.free.clone())
     }
 
-    /// What counts as taken of the bundles of a group on a node, one actor after the other.
+    /// What counts as taken from the bundles of a group on a node, one item per actor.
     pub(in crate::control) fn taken_in_group(
         &self,
         node: NodeId,
@@ -162,7 +162,7 @@ impl Rows {
         sent.filter(move |sent| sent.group == Some(group)).map(|sent| &sent.takes)
     }
 
-    /// An actor is sent to a node. One that `waits` there takes what becomes free.
+    /// An actor is sent to a node. If it `waits` there, it takes what becomes free.
     pub(in crate::control) fn send(&mut self, actor: ActorId, node: NodeId, load: Load<'_>, waits: bool) {
         self.forget(actor);
         let takes = if waits { ResourceSet::default() } else { load.takes.clone() };
@@ -196,7 +196,7 @@ impl Rows {
         self.count_again(node);
     }
 
-    /// An actor is gone, or is sent elsewhere.
+    /// An actor is dead, or is sent elsewhere.
     pub(in crate::control) fn forget(&mut self, actor: ActorId) {
         let Some(sent) = self.sent.swap_remove(&actor) else { return };
         if sent.rests
@@ -212,7 +212,7 @@ impl Rows {
         }
     }
 
-    /// What has been placed for long is in the reports of its node.
+    /// An actor that was placed long ago is in the reports of its node.
     pub(in crate::control) fn expire(&mut self, now: Instant) {
         while let Some((_, actor)) = self.ending.pop_front_if(|(until, _)| *until <= now) {
             let Some(sent) = self.sent.get(&actor).filter(|sent| sent.until.is_some()) else { continue };
@@ -228,7 +228,7 @@ impl Rows {
         self.ending.front().map(|(until, _)| *until)
     }
 
-    /// Whether some node may have more free than when this was asked last.
+    /// Whether some node may have more free than at the last call.
     pub(in crate::control) fn has_more(&mut self) -> bool {
         std::mem::take(&mut self.has_more)
     }
@@ -236,12 +236,12 @@ impl Rows {
     fn count_again(&mut self, node: NodeId) {
         let Some(at) = self.places.get(&node) else { return };
         let before = std::mem::take(&mut self.rows[*at].free);
-        // What was taken of bundles is in no row.
+        // No row has what was taken from bundles.
         self.has_more |= !self.said[*at].bundles.is_empty();
         self.count(node, &before);
     }
 
-    /// Takes off what a node reported what was sent there since. `before`: what was free by then.
+    /// Subtracts from a node's report what was sent there since. `before`: the free resources until now.
     fn count(&mut self, node: NodeId, before: &ResourceSet) {
         if self.counted.get(&node).is_some_and(Set::is_empty) {
             self.counted.swap_remove(&node);
