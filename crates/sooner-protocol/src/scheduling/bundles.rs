@@ -1,8 +1,9 @@
-//! A node's resources with the parts of them that are set apart for bundles of placement groups.
+//! A node's resources, and the parts of them that are reserved for bundles of placement groups.
 //!
-//! A bundle takes what it holds from the node like anybody else, and hands it out again to what runs in the
-//! group. Reserving has two phases (Ray's documentation, "Placement Groups"): what is prepared is taken but
-//! not handed out, and is given back if the control service says so; what is committed may be used.
+//! A bundle takes its resources from the node like any request, and grants them again to the work in its
+//! group. Reserving has two phases (Ray's documentation, "Placement Groups"): a prepared bundle holds its
+//! resources but grants nothing, and is given back if the control service says so; a committed bundle may be
+//! used.
 //!
 //! Invariants:
 //! - BU1: a bundle is reserved at most once, however often its preparation is asked for.
@@ -11,8 +12,8 @@
 //! - BU3: what a process holds in a bundle that is given back returns to the node when the process is gone,
 //!   not before.
 //!
-//! It never gives a bundle back by itself: only the control service knows whether the others are committed,
-//! and whether the group is still there.
+//! It never gives a bundle back by itself: only the control service knows whether the group's other bundles
+//! are committed, and whether the group still exists.
 
 use sooner_wire::limits::PREPARED_NANOS;
 use sooner_wire::message::BundleFree;
@@ -24,7 +25,7 @@ use super::{Grant, NodeResources};
 use crate::table::{Map, Set};
 use crate::time::Instant;
 
-/// How much of the resource that stands for a bundle itself there is (as in Ray, for those who look).
+/// The amount of the resource that stands for a bundle itself (as in Ray, for tools that show it).
 const BUNDLE_SHARES: u64 = 1000 * UNIT;
 
 /// Adds what a bundle has under names like Ray's: `CPU_group_<id>` for the group and
@@ -39,11 +40,11 @@ pub fn add_formatted(set: &mut ResourceSet, group: GroupId, index: u32, amounts:
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Reserved. Since when nothing was heard of it, as far as that was looked at.
+    /// Reserved. `since`: from when [`Pools::unheard`] counts silence; `None` before its first call.
     Prepared { since: Option<Instant> },
     /// In use.
     Committed,
-    /// Given back, but processes still hold parts of it.
+    /// Given back, but processes still hold parts of its resources.
     Leaving,
 }
 
@@ -52,7 +53,7 @@ struct Bundle {
     attempt: PlacementAttempt,
     state: State,
     resources: NodeResources,
-    /// Grants out of it.
+    /// Grants out of this bundle.
     grants: u32,
 }
 
@@ -61,7 +62,7 @@ struct Bundle {
 pub struct Pools {
     node: NodeResources,
     groups: Map<GroupId, Map<u32, Bundle>>,
-    /// Some bundle may be prepared and not committed; found out anew when all are looked at.
+    /// Some bundle may be prepared and not committed; recomputed when all are looked at.
     has_prepared: bool,
 }
 
@@ -72,19 +73,19 @@ impl Pools {
         Self { node: NodeResources::new(total), groups: Map::default(), has_prepared: false }
     }
 
-    /// All the node has.
+    /// The node's total resources.
     #[must_use]
     pub fn total(&self) -> &ResourceSet {
         self.node.total()
     }
 
-    /// What is free of the node, and in no bundle.
+    /// The node's resources that are free and in no bundle.
     #[must_use]
     pub fn free(&self) -> &ResourceSet {
         self.node.free()
     }
 
-    /// Adds what groups have free here; see [`add_formatted`].
+    /// Adds the free resources of the bundles here; see [`add_formatted`].
     pub fn add_free_of_groups(&self, set: &mut ResourceSet) {
         for (group, bundles) in &self.groups {
             let committed = bundles.iter().filter(|(_, bundle)| bundle.state == State::Committed);
@@ -92,7 +93,7 @@ impl Pools {
         }
     }
 
-    /// What up to so many bundles here have free.
+    /// The free resources of at most `most` bundles here.
     #[must_use]
     pub fn free_of_bundles(&self, most: usize) -> Vec<BundleFree> {
         let committed = |(group, bundles): (&GroupId, &Map<u32, Bundle>)| {
@@ -107,7 +108,7 @@ impl Pools {
         self.groups.iter().flat_map(committed).take(most).collect()
     }
 
-    /// Whether a request could ever be met here. In a group that is only known to be coming it could.
+    /// Whether a request could ever be met here. If no bundle of its group is usable here yet, it could.
     #[must_use]
     pub fn is_feasible(&self, request: &ResourceSet, strategy: Option<&Strategy>) -> bool {
         match strategy.and_then(Strategy::group) {
@@ -172,7 +173,7 @@ impl Pools {
         }
     }
 
-    /// Takes the CPUs back; what is not free is owed.
+    /// Takes the CPUs back; CPUs that are not free are owed.
     pub fn reclaim_cpu(&mut self, grant: &Grant) {
         match self.bundle_of(grant) {
             None => self.node.reclaim_cpu(grant),
@@ -192,7 +193,7 @@ impl Pools {
         let mut is_room = true;
         for (index, resources) in bundles {
             match here.get(index) {
-                // The same question again: the answer to the first one was lost.
+                // The same request again: the answer to the first one was lost.
                 Some(bundle) if bundle.attempt == attempt && bundle.state != State::Leaving => {}
                 Some(_) => is_room = false,
                 None => match self.node.acquire(resources) {
@@ -220,7 +221,7 @@ impl Pools {
         is_room
     }
 
-    /// What was prepared in this attempt may be used from now on. False if nothing was.
+    /// Bundles that were prepared in this attempt may be used from now on. False if there are none.
     pub fn commit(&mut self, group: GroupId, attempt: PlacementAttempt) -> bool {
         let mut is_any = false;
         for bundle in self.groups.get_mut(&group).into_iter().flat_map(Map::values_mut) {
@@ -232,8 +233,8 @@ impl Pools {
         is_any
     }
 
-    /// Gives back the bundles of an attempt, or all of the group. What processes hold of them stays theirs:
-    /// the caller ends those whose grant says [`Grant::group`].
+    /// Gives back the bundles of an attempt, or all of the group. Processes keep what they hold of them: the
+    /// caller ends the processes whose grant says [`Grant::group`].
     pub fn give_back(&mut self, group: GroupId, attempt: Option<PlacementAttempt>) {
         let Some(bundles) = self.groups.get_mut(&group) else { return };
         let meant = |bundle: &&mut Bundle| attempt.is_none_or(|attempt| bundle.attempt == attempt);
@@ -246,7 +247,7 @@ impl Pools {
         }
     }
 
-    /// Returns to the node what is free of a bundle that is given back.
+    /// Returns the free resources of a given-back bundle to the node.
     fn empty(&mut self, group: GroupId, index: u32) {
         let Some(bundles) = self.groups.get_mut(&group) else { return };
         let Some(bundle) = bundles.get_mut(&index) else { return };
@@ -259,8 +260,8 @@ impl Pools {
         }
     }
 
-    /// Groups and attempts whose bundles are prepared and of which nothing was heard for long; they count as
-    /// asked about from now on.
+    /// Groups and attempts with prepared bundles of which nothing was heard for long. The silence of these
+    /// counts from now on again.
     pub fn unheard(&mut self, now: Instant) -> Vec<(GroupId, PlacementAttempt)> {
         let mut found = Vec::new();
         if !std::mem::take(&mut self.has_prepared) {
@@ -280,7 +281,7 @@ impl Pools {
         found
     }
 
-    /// When [`Self::unheard`] has something to say next.
+    /// When [`Self::unheard`] next returns something.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         if !self.has_prepared {

@@ -1,8 +1,8 @@
 //! Where the bundles of a placement group go: a pure function of what is known of the nodes.
 //!
-//! Strict strategies are exact: if there is a way, it is found. The others are best effort: they take the
-//! largest bundles first, each to the best node that has room, and may miss a way that only a search would
-//! find.
+//! Strict strategies are exact: if a placement exists, it is found. The others are best effort: they take the
+//! largest bundles first, each to the best node that has room, and may miss a placement that only a search
+//! would find.
 
 use sooner_wire::message::{Bundle, GroupStrategy};
 use sooner_wire::strategy::describe_terms;
@@ -11,7 +11,7 @@ use sooner_wire::{NodeId, ResourceSet};
 use super::policy::{NodeRow, used_share};
 use crate::table::Map;
 
-/// Why bundles have no place now.
+/// Why bundles cannot be placed now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unplaced {
     /// The nodes are large enough but in use.
@@ -20,11 +20,10 @@ pub enum Unplaced {
     Lacking(String),
 }
 
-/// A bundle to be placed, with its place among those of its group.
+/// A bundle to be placed, with its index in its group.
 type Open<'a> = (u32, &'a Bundle);
 
-/// Nodes for bundles. `taken` are the nodes of bundles of the group that have a place already, one entry
-/// each.
+/// Chooses nodes for the `open` bundles. `taken`: the nodes of the group's placed bundles, one entry each.
 ///
 /// # Errors
 /// [`Unplaced`], with a sentence for people.
@@ -88,7 +87,7 @@ fn sum(open: &[Open<'_>]) -> ResourceSet {
     all
 }
 
-/// All on one node, the fullest that has room: so large nodes stay free for large groups.
+/// All bundles on one node, the fullest that has room, so that large nodes stay free for large groups.
 fn on_one(
     open: &[Open<'_>],
     taken: &[NodeId],
@@ -114,7 +113,7 @@ fn each_on_its_own(
     let fits = |bundle: usize, row: usize| {
         !taken.contains(&rows[row].node) && suits(open[bundle].1, &rows[row], &room[row])
     };
-    // Which bundle a node has so far, and which node a bundle.
+    // By node, the bundle that it gets so far; and by bundle, the node.
     let mut matched: Vec<Option<usize>> = vec![None; rows.len()];
     let mut places: Vec<Option<usize>> = vec![None; open.len()];
     for bundle in 0..open.len() {
@@ -134,7 +133,7 @@ fn each_on_its_own(
 }
 
 /// A node without a bundle that can be reached from this bundle, and for each node on the way the bundle that
-/// it would get.
+/// the node would get.
 fn search_path(
     bundle: usize,
     matched: &[Option<usize>],
@@ -157,8 +156,8 @@ fn search_path(
     None
 }
 
-/// Largest first, each to a node that has room: to one that has bundles already (`pack`), or to one with the
-/// fewest.
+/// Largest bundle first, each to a node with room: one that has bundles of the group (`pack`), or one with
+/// the fewest.
 fn one_by_one(
     open: &[Open<'_>],
     taken: &[NodeId],
@@ -186,7 +185,7 @@ fn one_by_one(
     Some(placed)
 }
 
-/// The largest share (in thousandths) that a bundle takes of any resource of the node that has most of it.
+/// The largest share (in thousandths) that a bundle takes of a resource, on the node that has most of that.
 fn size(bundle: &Bundle, rows: &[NodeRow]) -> u64 {
     let share = |(name, amount): (&str, u64)| {
         let most = rows.iter().map(|row| row.total.amount(name)).max().unwrap_or(0);

@@ -4,11 +4,11 @@
 //! policy), on its caller's node first; the node that holds most bytes of its arguments goes before that
 //! (Ray, section 4.2.2; figure 8a). Actors that hold no CPU while they live are counted instead: each goes
 //! where fewest are, and not to nodes without CPUs. It never waits for a node that others could stand in for,
-//! and never leaves a node that a hard condition names.
+//! and never chooses another node than a hard condition names.
 //!
-//! It is the same for tasks and for actors. Who places tasks is a node ([`crate::node`]), who places actors
-//! the control service ([`crate::control`]): both choose with [`choose`], and have what finds no room wait
-//! where [`queue`] says.
+//! Tasks and actors use the same functions. A node places tasks ([`crate::node`]), the control service places
+//! actors ([`crate::control`]). Both choose with [`choose`], and queue work without room where [`queue`]
+//! says.
 
 use sooner_wire::resources::UNIT;
 use sooner_wire::strategy::{LabelTerm, Labels, NodeAffinity, NodeLabels, describe_terms};
@@ -40,20 +40,20 @@ pub struct Asked<'a> {
     pub request: &'a ResourceSet,
     /// Where it must be, if not just anywhere.
     pub strategy: Option<&'a Strategy>,
-    /// The node of whoever asks.
+    /// The node of the process that asks.
     pub local: NodeId,
     /// The node that holds most bytes of its arguments.
     pub prefer: Option<NodeId>,
-    /// Whose turn it is, for what is spread.
+    /// Which node's turn it is, for work that is spread.
     pub turns: Option<&'a Turns>,
-    /// For an actor that will hold no CPU: how many such actors each node has. What nodes have free would say
-    /// the same of all of them for ever.
+    /// For an actor that will hold no CPU: how many such actors each node has. The free resources would stay
+    /// the same however many are placed.
     pub resting: Option<&'a Map<NodeId, u32>>,
 }
 
-/// Which nodes had their turn when: what is spread goes to the one whose turn is longest ago. A count of what
-/// was placed before would not do: which nodes have room, and what else is placed meanwhile, changes from one
-/// to the next.
+/// When each node had its last turn: spread work goes to the node whose turn is longest ago. A count of
+/// earlier placements would not do: which nodes have room, and what else is placed meanwhile, changes from
+/// one placement to the next.
 #[derive(Debug, Default)]
 pub struct Turns {
     count: u64,
@@ -74,28 +74,28 @@ impl Turns {
         }
     }
 
-    /// A node is gone.
+    /// A node is dead.
     pub fn forget(&mut self, node: NodeId) {
         self.last.swap_remove(&node);
     }
 
-    /// Zero for a node that had none.
+    /// The node's last turn; zero if it had none.
     fn last(&self, node: NodeId) -> u64 {
         self.last.get(&node).copied().unwrap_or(0)
     }
 }
 
-/// Where it goes.
+/// Where the work goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Choice {
-    /// There, now.
+    /// To this node, now.
     On(NodeId),
-    /// There is a node for it, but none has room now.
+    /// Some node could take it, but none has room now.
     Wait,
-    /// No node is large enough, or has the labels: it waits for one that joins. The text says what is
-    /// missing.
+    /// No node is large enough, or has the labels: the work waits for a node that joins. The text says what
+    /// is missing.
     Lacking(String),
-    /// The node that it is bound to is gone or too small: it will never run.
+    /// The node that it is bound to does not exist or is too small: it will never run.
     Never(String),
 }
 
@@ -111,7 +111,7 @@ pub fn choose<'a>(rows: impl IntoIterator<Item = &'a NodeRow>, asked: &Asked<'_>
     }
 }
 
-/// The nodes that it waits for where [`choose`] says [`Choice::Wait`].
+/// The nodes that could take the work after [`Choice::Wait`].
 #[must_use]
 pub fn awaited<'a>(rows: impl IntoIterator<Item = &'a NodeRow>, asked: &Asked<'_>) -> Vec<&'a NodeRow> {
     let covers = |row: &&NodeRow| row.total.covers(asked.request);
@@ -124,9 +124,9 @@ pub fn awaited<'a>(rows: impl IntoIterator<Item = &'a NodeRow>, asked: &Asked<'_
     rows
 }
 
-/// The node in whose queue it waits where [`choose`] says [`Choice::Wait`]: the one that it would like best,
-/// then its caller's, unless it will hold no CPU and leave that queue at once; else the one that `calmest`
-/// finds among those that could run it. It goes to another one that has room first.
+/// The node in whose queue work waits after [`Choice::Wait`]: the one that its strategy names, then its
+/// caller's, unless the work will hold no CPU and leave that queue at once; else the one that `calmest` finds
+/// among those that could run it. If another node has room first, the work goes there.
 #[must_use]
 pub fn queue<'a>(
     rows: impl IntoIterator<Item = &'a NodeRow>,
@@ -193,14 +193,14 @@ fn among(rows: Vec<&NodeRow>, asked: &Asked<'_>, spread: bool) -> Choice {
     if spread {
         let last = |row: &NodeRow| asked.turns.map_or(0, |turns| turns.last(row.node));
         let first = fitting.iter().map(|row| last(row)).min();
-        // More than one only if they had none: then the one that is used least.
+        // Several only if none of them had a turn: then the one that is used least.
         let next = fitting.iter().filter(|row| Some(last(row)) == first);
         let next = next.min_by_key(|row| used_share(row, asked.request)).expect("not empty");
         return Choice::On(next.node);
     }
     let needs_gpu = asked.request.amount("GPU") > 0;
     let key = |row: &&&NodeRow| {
-        // What needs no GPU stays away from those that have one.
+        // Work without a GPU stays away from nodes that have one.
         let wastes_gpu = !needs_gpu && row.total.amount("GPU") > 0;
         let used = used_share(row, asked.request);
         let packed = match asked.resting {
@@ -208,8 +208,7 @@ fn among(rows: Vec<&NodeRow>, asked: &Asked<'_>, spread: bool) -> Choice {
             None if used < PACKED_SHARE => 0,
             None => used,
         };
-        // Whoever starts a node without CPUs, such as a head, wants nothing to run there that can run
-        // elsewhere.
+        // A node that was started without CPUs, such as a head, is not meant to run what can run elsewhere.
         let is_without_cpus = asked.resting.is_some() && row.total.amount("CPU") == 0;
         (wastes_gpu, is_without_cpus, packed, row.node != asked.local, row.node)
     };
@@ -217,7 +216,8 @@ fn among(rows: Vec<&NodeRow>, asked: &Asked<'_>, spread: bool) -> Choice {
     Choice::On(best.node)
 }
 
-/// How much of its most used resource a node uses, in thousandths: of CPUs, memory, and what is asked for.
+/// How much of its most used resource a node uses, in thousandths: of CPUs, memory, and the requested
+/// resources.
 #[must_use]
 pub fn used_share(row: &NodeRow, request: &ResourceSet) -> u64 {
     let names = ["CPU", "memory"].into_iter().chain(request.iter().map(|(name, _)| name));
@@ -229,14 +229,13 @@ pub fn used_share(row: &NodeRow, request: &ResourceSet) -> u64 {
     names.map(share).max().unwrap_or(0)
 }
 
-/// What the actors that hold no CPU would use of a node, in thousandths of its CPUs, if each of them held
-/// one.
+/// What a node's actors without a CPU would use, in thousandths of its CPUs, if each of them held one.
 fn resting_share(row: &NodeRow, resting: &Map<NodeId, u32>) -> u64 {
     let count = u64::from(resting.get(&row.node).copied().unwrap_or(0));
     count.saturating_mul(1000 * UNIT) / row.total.amount("CPU").max(UNIT)
 }
 
-/// The node that holds most bytes of some values; of equals the one that was named first.
+/// The node that holds most bytes of these values; among equals, the one that was named first.
 #[must_use]
 pub fn holder_of_most(values: impl IntoIterator<Item = (NodeId, u64)>) -> Option<NodeId> {
     let mut bytes: Map<NodeId, u64> = Map::default();
@@ -247,12 +246,12 @@ pub fn holder_of_most(values: impl IntoIterator<Item = (NodeId, u64)>) -> Option
     bytes.into_iter().find(|(_, length)| *length == most).map(|(node, _)| node)
 }
 
-/// What is said to people of something that will never run.
+/// The text for work that will never run.
 pub(crate) fn unschedulable(why: &str) -> String {
     format!("{why}, and soft=False allows no other node. Give soft=True, or another node")
 }
 
-/// What is said to people of something that no node can start workers for.
+/// The text for work for which no node can start workers.
 pub(crate) fn unstartable(why: &str) -> String {
     format!("no node that could run it can start workers for this program: {why}")
 }

@@ -1,25 +1,25 @@
-//! A node's logical resources: what there is, what is free, and which GPUs are whose.
+//! A node's logical resources: the total, the free ones, and which grants have which GPUs.
 //!
 //! Invariants:
 //! - RS1: free plus granted minus owed is the total, for every resource.
 //! - RS2: no GPU carries more than one whole share.
 //!
-//! A worker that goes on after it was blocked takes its CPU back whether it is free or not; what is missing
-//! then is owed and paid from the next return. It never decides who gets what.
+//! A worker that continues after it was blocked takes its CPU back, even if it is not free; the missing part
+//! is owed, and paid from the next return. It never decides which request is granted.
 
 use sooner_wire::resources::UNIT;
 use sooner_wire::{GroupId, ResourceSet};
 
-/// What somebody holds.
+/// What one holder has.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Grant {
     /// Amounts.
     pub resources: ResourceSet,
     /// GPUs and the share of each.
     gpus: Vec<(u32, u64)>,
-    /// The bundle of a placement group that it is a part of; `None`: of the node.
+    /// The bundle that the resources belong to; `None`: the node.
     pub(crate) bundle: Option<(GroupId, u32)>,
-    /// Whoever has it is executed again with a larger reservation if it ends for want of memory.
+    /// The holder is executed again with a larger reservation if it ends because memory ran out.
     pub raises_memory: bool,
 }
 
@@ -36,7 +36,7 @@ impl Grant {
         self.gpus.iter().map(|(index, _)| *index).collect()
     }
 
-    /// The placement group that it is a part of.
+    /// The placement group that the resources belong to.
     #[must_use]
     pub fn group(&self) -> Option<GroupId> {
         self.bundle.map(|(group, _)| group)
@@ -61,7 +61,7 @@ impl NodeResources {
         Self { free: total.clone(), total, owed: ResourceSet::default(), gpus: vec![UNIT; count] }
     }
 
-    /// What a grant of this node holds, to be granted again in parts. Its GPUs keep their numbers.
+    /// A grant's resources as a pool, to be granted again in parts. GPUs keep their indices.
     #[must_use]
     pub(super) fn part(&self, grant: &Grant) -> Self {
         let mut gpus = vec![0; self.gpus.len()];
@@ -72,20 +72,20 @@ impl NodeResources {
         Self { free: total.clone(), total, owed: ResourceSet::default(), gpus }
     }
 
-    /// Takes out all that is free, for good.
+    /// Takes out all that is free, for ever.
     pub(super) fn drain(&mut self) -> Grant {
         let shares = (0..).zip(&mut self.gpus).filter(|(_, share)| **share > 0);
         let gpus = shares.map(|(index, share)| (index, std::mem::take(share))).collect();
         Grant { resources: std::mem::take(&mut self.free), gpus, bundle: None, raises_memory: false }
     }
 
-    /// All there is.
+    /// The total resources.
     #[must_use]
     pub fn total(&self) -> &ResourceSet {
         &self.total
     }
 
-    /// What is free.
+    /// The free resources.
     #[must_use]
     pub fn free(&self) -> &ResourceSet {
         &self.free
@@ -117,7 +117,7 @@ impl NodeResources {
         Some(Grant { resources: request.clone(), gpus, bundle: None, raises_memory: false })
     }
 
-    /// Whole GPUs for whole requests, a share of the fullest one that has room for a fraction.
+    /// Whole GPUs for a whole amount, a share of the fullest GPU with room for a fraction.
     fn pick_gpus(&self, amount: u64) -> Option<Vec<(u32, u64)>> {
         let index_of = |at: usize| u32::try_from(at).expect("few GPUs");
         if amount == 0 {
@@ -152,7 +152,7 @@ impl NodeResources {
         self.give_back(&grant.resources.only("CPU"));
     }
 
-    /// Takes the CPUs back; what is not free is owed.
+    /// Takes the CPUs back; CPUs that are not free are owed.
     pub fn reclaim_cpu(&mut self, grant: &Grant) {
         let missing = self.free.subtract(&grant.resources.only("CPU"));
         self.owed.add(&missing);

@@ -1,13 +1,12 @@
 //! The other nodes of a cluster, as a node that places work knows them.
 //!
-//! It is told by the control service: who there is ([`View::on_known`]), and what they had free when they
-//! last said so ([`View::on_view`]). What was asked of a node since then is taken off by whoever asks, before
-//! it chooses.
+//! The control service sends which nodes exist ([`View::on_known`]), and what they had free by their last
+//! reports ([`View::on_view`]). A caller subtracts what a node was asked for since then, before it chooses.
 //!
-//! In a large cluster nobody is told what all have free: then a node asks, and knows it of a few for a moment
+//! In a large cluster no node is sent what all others have free: it asks, and knows it of a few for a moment
 //! ([`View::on_candidates`]).
 //!
-//! It is a view, not a ledger: a node that is asked on the strength of it decides by itself.
+//! It is a view, not a ledger: a node that is asked because of it decides for itself.
 
 use sooner_wire::limits::CANDIDATES_NANOS;
 use sooner_wire::message::{self, ResourceView, ViewRow, kind, node_state};
@@ -17,24 +16,23 @@ use super::policy::NodeRow;
 use crate::table::Map;
 use crate::time::Instant;
 
-/// How long a node that refused is not asked again, unless it says before that it has something free
-/// (nanoseconds).
+/// How long (nanoseconds) a node that refused is not asked again, unless it reports free resources before.
 const REFUSED_NANOS: u64 = 1_000_000_000;
 
 #[derive(Debug)]
 struct Row {
-    /// With what is taken to be free now.
+    /// `free` in it: what counts as free now.
     row: NodeRow,
-    /// What was free by its last report, and the version of that.
+    /// What was free by the node's last report; `version` is that of the report.
     reported: ResourceSet,
     version: u64,
-    /// How many requests of its own processes wait there.
+    /// How many requests of the node's own processes wait there.
     waiting: u32,
-    /// Nothing begins there: it leaves, or is the node of a driver alone.
+    /// No work begins there: the node leaves, or is the node of a driver only.
     is_closed: bool,
-    /// Until when it is not asked.
+    /// Until when the node is not asked.
     refused: Option<Instant>,
-    /// Until when it counts what it was said to have, where nobody puts that right.
+    /// Until when `reported` counts, where no later report corrects it.
     until: Option<Instant>,
 }
 
@@ -42,12 +40,12 @@ struct Row {
 #[derive(Debug, Default)]
 pub struct View {
     rows: Map<NodeId, Row>,
-    /// What nodes have free is said to those who ask.
+    /// What nodes have free is sent only to nodes that ask.
     must_ask: bool,
 }
 
 impl View {
-    /// A node takes part, or is otherwise than before. What it has free is said by itself.
+    /// A node takes part, or has changed. Its free resources are reported separately.
     pub fn on_known(&mut self, known: &message::NodeRow) {
         let (node, about) = (known.node, &known.about);
         let row = self.rows.entry(node).or_insert_with(|| Row {
@@ -70,17 +68,18 @@ impl View {
         row.is_closed = about.kind != kind::DAEMON || known.state != node_state::ALIVE;
     }
 
-    /// What nodes have free.
+    /// What nodes have free, as sent.
     pub fn on_view(&mut self, view: &ResourceView) {
         if view.must_ask {
-            // There are too many nodes for everybody to be told: what was known will not be put right.
+            // There are too many nodes to send each of them every change: the old reports would never be
+            // corrected.
             self.rows.values_mut().for_each(|row| row.reported = ResourceSet::default());
         } else if self.must_ask {
             self.rows.values_mut().for_each(|row| row.until = None);
         }
         self.must_ask = view.must_ask;
         for said in &view.rows {
-            // A head that started again counts the reports anew, so a version that differs is news.
+            // A restarted head counts reports from zero again, so any other version is new.
             if let Some(row) = self.rows.get_mut(&said.node)
                 && row.version != said.version
             {
@@ -92,7 +91,7 @@ impl View {
         }
     }
 
-    /// The answer to a question: what these nodes have free, and that counts for a while.
+    /// The answer to a question: what these nodes have free, which counts for [`CANDIDATES_NANOS`].
     pub fn on_candidates(&mut self, rows: &[ViewRow], now: Instant) {
         if !self.must_ask {
             return;
@@ -109,25 +108,25 @@ impl View {
         }
     }
 
-    /// Whether what nodes have free is not said by itself.
+    /// Whether a node must ask to learn what others have free.
     #[must_use]
     pub fn must_ask(&self) -> bool {
         self.must_ask
     }
 
-    /// A node is gone.
+    /// A node is dead.
     pub fn on_gone(&mut self, node: NodeId) {
         self.rows.shift_remove(&node);
     }
 
-    /// A node refused what it should have room for.
+    /// A node refused a request that it should have room for.
     pub fn on_refused(&mut self, node: NodeId, now: Instant) {
         if let Some(row) = self.rows.get_mut(&node) {
             row.refused = Some(now.plus(REFUSED_NANOS));
         }
     }
 
-    /// Whether there is no other node that work could go to.
+    /// Whether there is no other node that could take work.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.values().all(|row| row.is_closed)
@@ -145,7 +144,7 @@ impl View {
         self.rows.get(&node).map(|row| row.version)
     }
 
-    /// Begins a choice with what was reported: what was asked since then is to be taken off by
+    /// Starts a choice from the last reports: the caller subtracts what was asked since then with
     /// [`View::take`].
     pub fn begin(&mut self, now: Instant) {
         for row in self.rows.values_mut() {
@@ -161,7 +160,7 @@ impl View {
         }
     }
 
-    /// A node is asked for so much, so often.
+    /// A node was asked for `resources`, this many `times`.
     pub fn take(&mut self, node: NodeId, resources: &ResourceSet, times: u32) {
         let Some(row) = self.rows.get_mut(&node) else { return };
         for _ in 0..times {
@@ -177,13 +176,14 @@ impl View {
         self.rows.values().filter(|row| !row.is_closed).map(|row| &row.row)
     }
 
-    /// Whether a node takes work, and did not refuse any lately.
+    /// Whether a node takes work, and has not refused any lately.
     #[must_use]
     pub fn may_be_asked(&self, node: NodeId) -> bool {
         self.rows.get(&node).is_some_and(|row| !row.is_closed && row.refused.is_none())
     }
 
-    /// The one of these nodes where fewest wait, of those that may be asked, and of which that is known.
+    /// The node with the fewest waiting requests, among those of `nodes` that may be asked and whose number
+    /// is known.
     #[must_use]
     pub fn calmest(&self, nodes: impl Iterator<Item = NodeId>) -> Option<NodeId> {
         let is_known = |row: &Row| !self.must_ask || row.until.is_some();
@@ -192,8 +192,8 @@ impl View {
         nodes.filter_map(|node| Some((self.rows.get(&node)?.waiting, node))).min().map(|(_, node)| node)
     }
 
-    /// Adds what the other nodes have in total, and what they had free. Of those that have said nothing yet
-    /// all is: a node that has just joined shows the whole cluster.
+    /// Adds the total and the free resources of the other nodes. A node that has not reported yet counts as
+    /// free, so that a node that has just joined shows the whole cluster.
     pub fn add_sums(&self, total: &mut ResourceSet, free: &mut ResourceSet) {
         for row in self.rows.values().filter(|row| !row.is_closed) {
             total.add(&row.row.total);

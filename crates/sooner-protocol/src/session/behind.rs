@@ -1,25 +1,24 @@
-//! Messages that wait for what was sent before them to others.
+//! Messages that wait for earlier messages to other receivers.
 //!
-//! A process answers the news of a death with what it holds of the dead one ([`goes_behind`]). That answer
-//! goes to its node behind all that the process has sent before, also to others: whoever was told of a
-//! reference must have heard it when the death is settled. To a process of the same node it is enough that
-//! the bytes have left: they are in its socket before anything that the node says later. At another node they
-//! must have arrived.
+//! A process that learns of a death answers with what it holds of the dead process ([`goes_behind`]). The
+//! answer leaves behind everything that the process has sent before, even to others: a receiver of a
+//! reference must have it when the death is settled. On the same node it is enough that the bytes have left:
+//! they are in its socket before anything that the node sends later. At another node they must have arrived.
 //!
-//! What waits leaves in the order in which it came, also when a later message has nothing to wait for any
-//! more. Where bytes are, it does not know: it is told of each debt whether it is paid.
+//! Waiting messages leave in the order in which they came, even if a later one has nothing to wait for any
+//! more. It never looks at bytes: the caller decides for each debt whether it is paid.
 
 use std::collections::VecDeque;
 
 use sooner_wire::message::Message;
 
-/// Whether a message to the node goes behind all that was sent before it.
+/// Whether a message to the node must wait for everything that was sent before it.
 #[must_use]
 pub fn goes_behind(message: &Message) -> bool {
     matches!(message, Message::HeldFrom(_))
 }
 
-/// See the module. `T` is what waits, `D` what is owed: to whom, and how far.
+/// See the module. `T` is the waiting message, `D` a debt: a receiver, and up to which position.
 #[derive(Debug)]
 pub struct Behind<T, D> {
     waiting: VecDeque<(T, Vec<D>)>,
@@ -38,13 +37,13 @@ impl<T, D> Behind<T, D> {
         self.waiting.is_empty()
     }
 
-    /// An item waits until all this is paid. [`Self::release`] gives it back, also if nothing is owed.
+    /// `item` waits until all `debts` are paid. [`Self::release`] returns it, even if there are none.
     pub fn push(&mut self, item: T, debts: Vec<D>) {
         self.waiting.push_back((item, debts));
     }
 
-    /// Takes out what has nothing and nobody to wait for any more, in order. A debt that was paid once is
-    /// paid: the same receiver may come back, and begin to count anew.
+    /// Takes out the items at the front whose debts are paid. A debt that was paid once stays paid: its
+    /// receiver may come back and count from zero.
     pub fn release(&mut self, mut is_paid: impl FnMut(&mut D) -> bool) -> Vec<T> {
         for (_, debts) in &mut self.waiting {
             debts.retain_mut(|debt| !is_paid(debt));
@@ -53,12 +52,12 @@ impl<T, D> Behind<T, D> {
         self.waiting.drain(..released).map(|(item, _)| item).collect()
     }
 
-    /// What still waits, with what is owed.
+    /// The waiting items with their unpaid debts.
     pub fn iter(&self) -> impl Iterator<Item = (&T, &[D])> {
         self.waiting.iter().map(|(item, debts)| (item, debts.as_slice()))
     }
 
-    /// Nothing of it will be sent any more.
+    /// Drops all items: none of them will be sent.
     pub fn clear(&mut self) {
         self.waiting.clear();
     }

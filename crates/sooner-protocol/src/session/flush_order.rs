@@ -1,33 +1,33 @@
-//! In which order what waits for several peers leaves a process: what is for its node first.
+//! The order in which a process sends its queued messages to several peers: those for its node first.
 //!
-//! The node must hear that a block is another process's before that one hears of the value in it. If this
-//! process ended in between, the node would give the block to someone else while it is read. So nothing
-//! leaves for another process while something waits for the node, and nothing while the node's socket is full
-//! either: the node reads always, so that is not for long.
+//! The node must learn that a block is another process's before that process learns of the value in it. If
+//! this process died in between, the node would reuse the block while it is read. So nothing is sent to
+//! another process while something is queued for the node, nor while the node's socket is full; the node
+//! always reads, so that does not last.
 //!
-//! It knows no bytes and no sockets. It is told for whom something waits, and says whose turn it is.
+//! It never touches bytes or sockets: the caller marks peers with queued messages, and is told which is next.
 
 use std::collections::VecDeque;
 
-/// Whose turn it is.
+/// The peer that is sent to next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turn<P> {
-    /// The node's; [`FlushOrder::on_node_flushed`] follows.
+    /// The node; [`FlushOrder::on_node_flushed`] follows.
     Node,
-    /// Another process's.
+    /// Another process.
     Other(P),
 }
 
 /// See the module. `P` is another process.
 #[derive(Debug)]
 pub struct FlushOrder<P> {
-    /// Something waits for the node that was not tried yet.
+    /// Something is queued for the node, not tried yet.
     waits_for_node: bool,
-    /// The node could not take all.
+    /// The node's socket could not take everything.
     is_node_full: bool,
-    /// In the order in which something began to wait for them.
+    /// Processes with queued messages, in order of marking.
     others: VecDeque<P>,
-    /// So many of them have a turn in this flush: who is marked meanwhile comes with the next one.
+    /// How many of `others` have a turn in this flush: one that is marked meanwhile waits for the next.
     turns: usize,
 }
 
@@ -38,43 +38,43 @@ impl<P> Default for FlushOrder<P> {
 }
 
 impl<P: Copy> FlushOrder<P> {
-    /// Something waits for the node.
+    /// Something is queued for the node.
     #[inline]
     pub fn mark_node(&mut self) {
         self.waits_for_node = true;
     }
 
-    /// Something waits for another process, which is not marked already.
+    /// Something is queued for another process, which is not marked yet.
     #[inline]
     pub fn mark(&mut self, other: P) {
         self.others.push_back(other);
     }
 
-    /// Whether nothing waits for anybody.
+    /// Whether nothing is queued for any peer.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         !self.waits_for_node && !self.is_node_full && self.others.is_empty()
     }
 
-    /// Other processes for which something waits.
+    /// Other processes with queued messages.
     pub fn others(&self) -> impl Iterator<Item = P> {
         self.others.iter().copied()
     }
 
-    /// A flush begins: everybody for whom something waits has a turn.
+    /// A flush begins: every peer with queued messages has a turn.
     pub fn begin(&mut self) {
         self.retry_node();
         self.turns = self.others.len();
     }
 
-    /// The node may take more than before.
+    /// The node's socket may have room again.
     pub fn retry_node(&mut self) {
         self.waits_for_node |= self.is_node_full;
         self.is_node_full = false;
     }
 
-    /// Takes out whose turn it is: the node's whenever something waits for it, nobody's while it can take no
-    /// more, otherwise the next one's.
+    /// Takes out the next turn: the node's whenever something is queued for it, none while the node's socket
+    /// is full, otherwise the next process's.
     pub fn take_turn(&mut self) -> Option<Turn<P>> {
         if self.take_node() {
             return Some(Turn::Node);
@@ -86,17 +86,17 @@ impl<P: Copy> FlushOrder<P> {
         self.others.pop_front().map(Turn::Other)
     }
 
-    /// Takes out the node's turn, if it has one. For those who let one other process come between flushes.
+    /// Takes out the node's turn, if it has one. For callers that send to one other process between flushes.
     pub fn take_node(&mut self) -> bool {
         !self.is_node_full && std::mem::take(&mut self.waits_for_node)
     }
 
-    /// The node's turn is over. If it `is_full` nobody has a turn before [`Self::retry_node`].
+    /// The node's turn is over. If its socket `is_full`, no peer has a turn before [`Self::retry_node`].
     pub fn on_node_flushed(&mut self, is_full: bool) {
         self.is_node_full = is_full;
     }
 
-    /// Whether others have to wait for the node.
+    /// Whether other processes must wait for the node.
     #[must_use]
     pub fn is_held_up(&self) -> bool {
         self.is_node_full

@@ -1,18 +1,19 @@
-//! The first two messages of a connection between nodes: who is there, and do both speak the same language?
+//! The first two messages of a connection between nodes: who is the peer, and do both sides speak the same
+//! language?
 //!
-//! The encryption has proved by now on which *node* the peer is: its certificate names it. What the peer says
-//! of itself is believed only as far as it agrees with that. Parsing ends in a [`Party`] or in one sentence
-//! that says why not; there is no third way, and nothing else is read from a connection before it.
+//! The encryption has already proved on which *node* the peer is: its certificate names the node. The peer's
+//! own claims are believed only as far as they agree with that. Parsing gives a [`Party`] or one sentence
+//! with the reason for a refusal, nothing else; and nothing else is ever read from a connection before it.
 
 use sooner_wire::limits::PYTHON_VERSION_BYTES_MAX;
 use sooner_wire::message::{Message, PeerHello, PeerWelcome};
 use sooner_wire::version::{self, FEATURES, PROTOCOL_MAJOR, PROTOCOL_MINOR};
 use sooner_wire::{DialAttempt, NodeId, WorkerId};
 
-/// Whom a node asks for that knows the head's address only. No process has this id.
+/// The receiver that a node names when it knows only the head's address. No process has this id.
 pub const HEAD: WorkerId = WorkerId(0);
 
-/// What this side says of itself.
+/// What this side claims about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Me {
     /// This process; a node is process number 0 of its ids.
@@ -23,7 +24,7 @@ pub struct Me {
     pub python: String,
 }
 
-/// A peer that is who it says and speaks what we speak.
+/// A peer that has proved its node, and speaks what this side speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Party {
     /// Its id; its certificate names the node of this id.
@@ -40,10 +41,10 @@ pub struct Party {
     pub received: Option<u64>,
 }
 
-/// Why a peer is not spoken with. The text is for people on both sides.
+/// Why a peer is refused. The text is for people on both sides.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// Something else than the hello or its answer came first.
+    /// The first message was neither the hello nor its answer.
     #[error("the first message must be a greeting, not one of kind {0}")]
     NoHello(u16),
     /// The versions cannot work together.
@@ -55,44 +56,44 @@ pub enum Refusal {
          versions; start it with Python {ours}"
     )]
     Python {
-        /// Of this side.
+        /// The version on this side.
         ours: String,
-        /// What the peer said, cut.
+        /// The version that the peer claims, cut.
         theirs: String,
     },
     /// A process claims to be on a node that its certificate does not name.
     #[error("the peer says it is process {id:016x}, but its certificate is of node {certified:016x}")]
     NotOfItsNode {
-        /// What the peer says.
+        /// What the peer claims.
         id: u64,
         /// What it proved.
         certified: u64,
     },
-    /// The connection arrived at another process than the one it is for.
+    /// The connection arrived at another process than its receiver.
     #[error("the connection is for process {wanted:016x}, this is {here:016x}")]
     NotForMe {
-        /// Whom the peer wants.
+        /// The process that the peer asks for.
         wanted: u64,
-        /// Who reads it.
+        /// This process.
         here: u64,
     },
-    /// Somebody else than the process for which the connection was made.
+    /// Another process says hello than the one for which the connection was made.
     #[error("the connection was made for process {expected:016x}, {id:016x} says hello")]
     NotExpected {
-        /// For whom.
+        /// The process for which it was made.
         expected: u64,
-        /// Who.
+        /// The process that says hello.
         id: u64,
     },
-    /// A process would be its own peer.
+    /// The peer claims to be this very process.
     #[error("the peer says it is this very process, {0:016x}")]
     IsMe(u64),
-    /// The peer refused us.
+    /// The peer refused this side.
     #[error("the peer refused: {0}")]
     Refused(String),
 }
 
-/// What the side that dialled says first.
+/// The first message of the dialling side.
 #[must_use]
 pub fn hello(me: &Me, to: WorkerId, session: u64, attempt: DialAttempt, received: Option<u64>) -> PeerHello {
     PeerHello {
@@ -108,10 +109,10 @@ pub fn hello(me: &Me, to: WorkerId, session: u64, attempt: DialAttempt, received
     }
 }
 
-/// The first message that the dialled side got, from a peer whose certificate names the node `certified`.
+/// Checks the first message on the dialled side; the peer's certificate names the node `certified`.
 ///
 /// # Errors
-/// [`Refusal`]: it is sent to the peer as [`sooner_wire::message::Refused`], and the connection ends.
+/// [`Refusal`]: sent to the peer as [`sooner_wire::message::Refused`], then the connection ends.
 pub fn on_hello(message: &Message, me: &Me, certified: NodeId) -> Result<Party, Refusal> {
     let Message::PeerHello(hello) = message else { return Err(Refusal::NoHello(message.kind())) };
     version::check(hello.major, hello.minor).map_err(Refusal::Version)?;
@@ -138,15 +139,15 @@ pub fn on_hello(message: &Message, me: &Me, certified: NodeId) -> Result<Party, 
     })
 }
 
-/// The answer to a peer that was admitted; `received` are the bytes of its session that this side has.
+/// The answer to an admitted peer; `received` counts the bytes of its session that this side has.
 #[must_use]
 pub fn welcome(party: &Party, received: u64) -> PeerWelcome {
     PeerWelcome { minor: PROTOCOL_MINOR, features: FEATURES, session: party.session, received }
 }
 
-/// The first message that the dialling side got in answer to `sent`, from a peer whose certificate names the
-/// node `certified`. It may be about another session than the one that was asked for:
-/// [`super::Link::on_welcome`] says what follows.
+/// Checks the first message on the dialling side, the answer to `sent`; the peer's certificate names the node
+/// `certified`. The answer may name another session than `sent`: [`super::Link::on_welcome`] decides what
+/// follows.
 ///
 /// # Errors
 /// [`Refusal`]: the connection ends.
@@ -171,7 +172,7 @@ pub fn on_answer(message: &Message, sent: &PeerHello, certified: NodeId) -> Resu
     })
 }
 
-/// Of a peer's reason, as much as a line of a log shows (bytes).
+/// How much of a peer's reason a line of a log shows (bytes).
 const TEXT_BYTES: usize = 1024;
 
 fn cut(text: &str, bytes: usize) -> String {

@@ -1,18 +1,18 @@
 //! One end of a session over TCP: each frame reaches the other end once and in order, however often the
 //! connection is cut.
 //!
-//! Positions count the bytes of whole frames, and both ends count alike, so no frame carries a number. What
-//! was sent is retained until the other end says that it has it ([`LinkAction::Ack`]); after a cut both ends
-//! say how far they have received, and go on from there. The machine only counts: the bytes lie with the
-//! shell.
+//! Positions count the bytes of whole frames, and both ends count alike, so no frame carries a number. Sent
+//! frames are retained until the other end acknowledges them ([`LinkAction::Ack`]). After a cut both ends
+//! state how far they have received, and continue from there. The state machine only counts: the shell has
+//! the bytes.
 //!
-//! What counts is every frame after the greeting, acknowledgements too: a stream without exceptions can be
-//! retained and repeated as it is. An acknowledgement asks for none in return, except by its bytes, so an
-//! idle line is silent.
+//! Every frame after the greeting counts, even acknowledgements: a stream without exceptions can be retained
+//! and repeated as it is. An acknowledgement asks for none in return, except by its bytes, so an idle
+//! connection is silent.
 //!
-//! This machine never decides that a process is dead. It ends its session when there was no connection for
-//! [`LINK_PATIENCE_NANOS`], when the other end has ended it, or when the other end counts what cannot be; and
-//! then for good.
+//! This state machine never decides that a process is dead. It ends its session, for good, when there was no
+//! connection for [`LINK_PATIENCE_NANOS`], when the other end has ended it, or when the other end states an
+//! impossible position.
 //!
 //! - SE1: `acked <= sent`, and both are ends of frames.
 //! - SE2: what the shell retains is exactly `acked..sent`; when [`Link::is_full`], nothing more is taken that
@@ -20,10 +20,10 @@
 //! - SE3: each frame is handed up once and in order ([`Link::on_frame`] says whether it counts).
 //! - SE4: after [`LinkAction::End`] nothing is handed up, and every resume is refused.
 //!
-//! Who dials: whoever has something to say first, and the same side again after a cut. If both do, the
-//! connection of the side that `wins` is used (the shell says who: the smaller id). A side that wins and has
-//! said hello once never takes the other's connection, because that hello may have arrived; a side that has
-//! not said it yet takes what comes.
+//! Who dials: the end that has something to send first, and the same end again after a cut. If both ends
+//! dial, the connection of the end that `wins` is used (the shell decides that: the smaller id). A winning
+//! end that has sent a hello never accepts the other end's connection, because that hello may have arrived;
+//! an end that has sent none yet accepts any.
 
 use sooner_wire::DialAttempt;
 use sooner_wire::limits::{
@@ -38,19 +38,19 @@ use crate::time::Instant;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Connection(pub u32);
 
-/// What the dialling end says first on a connection.
+/// The first message of the dialling end on a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Resume {
     /// The session, by a number that the dialling end drew.
     pub session: u64,
-    /// Counts the hellos of a session: one that arrives after a later one is too late.
+    /// Counts the hellos of a session: a hello that arrives after a later one is too late.
     pub attempt: DialAttempt,
-    /// Position up to which the dialling end has received; `None` if it was never answered.
+    /// Position up to which the dialling end has received; `None` if it never got an answer.
     pub received: Option<u64>,
 }
 
-/// What the other end answers. With another session than the one asked for it means: wait, I am dialling
-/// under this one.
+/// The answer of the other end. If it names another session than the one asked for, it means: wait, I am
+/// dialling for this session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Resumed {
     /// The session.
@@ -59,36 +59,36 @@ pub struct Resumed {
     pub received: u64,
 }
 
-/// What a link wants done, in this order.
+/// What a link asks the shell to do, in this order.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum LinkAction {
     /// Make a connection, then call [`Link::on_dialled`] or [`Link::on_dial_failed`].
     Dial,
-    /// Say hello, and nothing else before the answer.
+    /// Send a hello, and nothing else before the answer.
     Hello(Connection, Resume),
     /// Answer a hello.
     Welcome(Connection, Resumed),
-    /// Say that the session has ended, then close.
+    /// Send that the session has ended, then close.
     SayEnded(Connection, String),
-    /// Read and write nothing more on it. No event of it counts any more.
+    /// Read and write nothing more on it. None of its events counts any more.
     Close(Connection),
-    /// Send everything retained from this position on, and what is taken from now on behind it.
+    /// Send everything that is retained from this position on, and new frames behind it.
     SendFrom(Connection, u64),
     /// Bytes before this position are not needed any more.
     Release(u64),
     /// Append an acknowledgement of everything before this position, then call [`Link::took_ack`].
     Ack(u64),
-    /// The session has ended, for this reason: the other process cannot be spoken to any more.
+    /// The session has ended, for this reason: no message reaches the other process any more.
     End(String),
 }
 
 /// Actions in their order.
 pub type LinkActions = Vec<LinkAction>;
 
-/// Who of the two dials.
+/// Which end dials.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Role {
-    /// Nobody has said hello, as far as this end knows.
+    /// Neither end has said hello, as far as this end knows.
     Open,
     /// This end: it has said hello under its own session number.
     Dials,
@@ -114,16 +114,16 @@ enum State {
 /// See the module.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Link {
-    /// Of two connections, this end's is used.
+    /// If both ends dial, this end's connection is used.
     wins: bool,
     /// How long there may be no connection (nanoseconds).
     patience_nanos: u64,
     session: u64,
     role: Role,
     dialling: Dialling,
-    /// Hellos said, or the last one heard.
+    /// Hellos sent, or the number of the last one received.
     attempt: DialAttempt,
-    /// There was a connection.
+    /// There was a connection before.
     was_open: bool,
     state: State,
     /// Pause before the next dial.
@@ -133,14 +133,14 @@ pub struct Link {
     /// End of the last frame that is not an acknowledgement.
     asked_to_send: u64,
     received: u64,
-    /// What the other end was last told of `received`.
+    /// The position of `received` that was last sent to the other end.
     told: u64,
     ack_at: Option<Instant>,
 }
 
 impl Link {
-    /// A session that nobody has used yet. `session` is a number that this end drew; `wins`: of two
-    /// connections that were dialled at the same time, this end's is used. Exactly one end wins.
+    /// A new session. `session` is a number that this end drew; `wins`: if both ends dial at the same time,
+    /// this end's connection is used. Exactly one end wins.
     #[must_use]
     pub fn new(session: u64, wins: bool) -> Self {
         Self {
@@ -162,14 +162,14 @@ impl Link {
         }
     }
 
-    /// This end never ends the session for want of a connection: somebody else decides when the other process
-    /// is gone.
+    /// This end never ends the session for lack of a connection: the decision that the other process is dead
+    /// is made elsewhere.
     #[must_use]
     pub fn patient(self) -> Self {
         Self { patience_nanos: u64::MAX, ..self }
     }
 
-    /// The session's number: this end's, until the other end has turned out to dial.
+    /// The session's number: this end's, until the other end turns out to be the one that dials.
     #[must_use]
     pub fn session(&self) -> u64 {
         self.session
@@ -199,9 +199,9 @@ impl Link {
         self.sent - self.acked
     }
 
-    /// Whether what can wait must wait: this line retains as much as one may, or all lines of the process
-    /// together do (`of_all_lines`, bytes) and this one has its share. What cannot wait is bounded by what
-    /// the protocol has in flight.
+    /// Whether a message that can wait must wait: this link retains the maximum for one, or all links of the
+    /// process together (`of_all_lines`, bytes) retain theirs, and this one has its share. What cannot wait
+    /// is bounded by what the protocol has in flight.
     #[must_use]
     pub fn is_full(&self, of_all_lines: u64) -> bool {
         let retained = self.retained();
@@ -209,14 +209,14 @@ impl Link {
             || (of_all_lines >= LINKS_BUFFER_BYTES_MAX && retained >= LINK_SHARE_BYTES)
     }
 
-    /// Position behind everything that was sent, but for acknowledgements at its end, which nobody
-    /// acknowledges.
+    /// Position behind everything that was sent, without acknowledgements at the end, since those are not
+    /// acknowledged.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.asked_to_send
     }
 
-    /// Whether the other end has handed up everything before a position. That bytes have left says less: when
+    /// Whether the other end has handed up everything before a position. That bytes have left means less: if
     /// the connection is cut and this process dies before it resumes, they are lost.
     #[must_use]
     pub fn is_acknowledged(&self, position: u64) -> bool {
@@ -224,7 +224,7 @@ impl Link {
         position <= reached
     }
 
-    /// There is something to say: dials, unless there is a connection or one is on its way.
+    /// There is something to send: dials, unless there is a connection or one is on its way.
     pub fn connect(&mut self, now: Instant, out: &mut LinkActions) {
         if self.is_unused() && matches!(self.state, State::Cut(_)) {
             self.state = State::Cut(now);
@@ -232,19 +232,19 @@ impl Link {
         }
     }
 
-    /// The shell has appended a frame of so many bytes. Returns the position behind it.
+    /// The shell has appended a frame of this many bytes. Returns the position behind it.
     pub fn took(&mut self, bytes: u64) -> u64 {
         self.sent += bytes;
         self.asked_to_send = self.sent;
         self.sent
     }
 
-    /// The shell has appended an acknowledgement of so many bytes.
+    /// The shell has appended an acknowledgement of this many bytes.
     pub fn took_ack(&mut self, bytes: u64) {
         self.sent += bytes;
     }
 
-    /// A connection that was asked for by [`LinkAction::Dial`] is there.
+    /// A connection that [`LinkAction::Dial`] asked for is established.
     pub fn on_dialled(&mut self, connection: Connection, now: Instant, out: &mut LinkActions) {
         let is_wanted = matches!(self.state, State::Cut(_)) && self.dialling == Dialling::Asked;
         if !is_wanted {
@@ -265,13 +265,13 @@ impl Link {
         }
     }
 
-    /// The other end says hello on a connection that it has dialled.
+    /// The other end sends a hello on a connection that it has dialled.
     pub fn on_hello(&mut self, connection: Connection, hello: Resume, now: Instant, out: &mut LinkActions) {
         if let State::Ended(reason) = &self.state {
             return out.push(LinkAction::SayEnded(connection, reason.clone()));
         }
         if self.role == Role::Dials && (self.wins || self.was_open) {
-            // The hello that was said may have arrived, so there is no way back: the other end waits.
+            // This end's hello may have arrived, so there is no way back: the other end must wait.
             let received = self.received;
             out.push(LinkAction::Welcome(connection, Resumed { session: self.session, received }));
             return out.push(LinkAction::Close(connection));
@@ -319,8 +319,8 @@ impl Link {
         self.wait_for(welcome.session, out);
     }
 
-    /// A frame of so many bytes has come and is handed up now, an acknowledgement (`is_ack`) too. False: it
-    /// came over a connection that is not in use any more, will come again, and must not be handed up.
+    /// A frame of this many bytes has arrived and is handed up now, even an acknowledgement (`is_ack`).
+    /// False: its connection is not in use any more; it will arrive again, and must not be handed up.
     pub fn on_frame(
         &mut self,
         connection: Connection,
@@ -342,10 +342,11 @@ impl Link {
         true
     }
 
-    /// The other end has handed up everything before a position. After [`Link::on_frame`] of this very frame.
+    /// The other end has handed up everything before a position. Called after [`Link::on_frame`] of this very
+    /// frame.
     pub fn on_ack(&mut self, position: u64, out: &mut LinkActions) {
         if matches!(self.state, State::Ended(_)) || position <= self.acked {
-            // It was sent again after a cut, or a resume has said more.
+            // It was repeated after a cut, or a resume has acknowledged more.
             return;
         }
         if position > self.sent {
@@ -354,7 +355,7 @@ impl Link {
         self.release(position, out);
     }
 
-    /// A connection has ended, or is unusable.
+    /// A connection has ended, or cannot be used.
     pub fn on_cut(&mut self, connection: Connection, now: Instant, out: &mut LinkActions) {
         match (&self.state, self.dialling) {
             (State::Open(used, since), _) if *used == connection => {
@@ -375,7 +376,7 @@ impl Link {
         }
     }
 
-    /// The other end says that the session has ended.
+    /// The other end reports that the session has ended.
     pub fn on_ended(&mut self, connection: Connection, reason: &str, out: &mut LinkActions) {
         let is_greeted = matches!(self.dialling, Dialling::Greeting(greeted, _) if greeted == connection);
         if self.connection() != Some(connection) && !is_greeted {
@@ -385,7 +386,7 @@ impl Link {
         self.conclude(reason, out);
     }
 
-    /// Ends the session: the other end hears it, now or when it comes back.
+    /// Ends the session: the other end learns of it now, or when it comes back.
     pub fn end(&mut self, reason: &str, out: &mut LinkActions) {
         match (&self.state, self.dialling) {
             (State::Open(connection, _), _) => {
@@ -431,7 +432,7 @@ impl Link {
         }
     }
 
-    /// Nobody has wanted a connection: there is none to be missed.
+    /// Neither end has asked for a connection, so none is missing.
     fn is_unused(&self) -> bool {
         self.role == Role::Open && self.dialling == Dialling::No
     }
@@ -452,7 +453,7 @@ impl Link {
         out.push(LinkAction::Dial);
     }
 
-    /// At once if the connection before stood for a while; ever later if not.
+    /// Dials at once if the last connection lasted; otherwise after ever longer pauses.
     fn redial(&mut self, now: Instant, out: &mut LinkActions) {
         if self.pause_nanos > 0 {
             return self.pause(now);
@@ -467,7 +468,7 @@ impl Link {
         self.dialling = Dialling::Paused(now.plus(pause));
     }
 
-    /// The other end dials, under this number.
+    /// The other end dials, for the session with this number.
     fn wait_for(&mut self, session: u64, out: &mut LinkActions) {
         if let Dialling::Greeting(connection, _) = self.dialling {
             out.push(LinkAction::Close(connection));

@@ -1,10 +1,9 @@
-//! What processes say to each other on the way from core to core: below the meaning of messages, and above
-//! the encryption.
+//! How messages travel from core to core: below the meaning of messages, and above the encryption.
 //!
-//! [`hello`] says who may speak to whom; [`link`] makes one ordered stream of connections that can be cut;
-//! [`redial`] says when somebody is dialled again who could not be reached. The rules of order beyond one
-//! stream are [`flush_order`] (whose turn it is to be sent to), [`behind`] (what waits until others have
-//! heard) and [`news`] (what waits until a line was read to its end).
+//! [`hello`] decides which processes may speak to each other; [`link`] makes one ordered stream of
+//! connections that can be cut; [`redial`] decides when an unreachable peer is dialled again. The order
+//! beyond one stream is kept by [`flush_order`] (which peer is sent to next), [`behind`] (what waits for
+//! earlier messages to others) and [`news`] (what waits until a connection was read to its end).
 
 pub mod behind;
 pub mod flush_order;

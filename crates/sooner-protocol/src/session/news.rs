@@ -1,11 +1,13 @@
-//! The end of a process of another node, whose last messages come by another way than the news of it.
+//! The death of a process of another node, whose last messages take another way than the message of its
+//! death.
 //!
-//! What a process said before its end counts: its replies, and whom it registered. So its line is read to its
-//! end first; and all that the node says from there on waits for that, because much of it follows from the
-//! death. Not for long: when the other machine is gone, nothing comes any more, not even an end.
+//! What a process sent before its death counts: its replies, and the borrowers that it registered. So its
+//! connection is read to its end first. All that the node sends from the death message on waits for that,
+//! since much of it follows from the death. Not for long: from a dead machine nothing arrives, not even the
+//! end of a connection.
 //!
-//! One line is read to its end at a time. What the node has said behind the news may have the next such news
-//! in it: what is left then waits with that one, in order. It reads nothing itself.
+//! One connection is read to its end at a time. The messages that waited may contain the next death of this
+//! kind: the rest of them then waits with that one, in order. It never reads a connection itself.
 
 use std::collections::VecDeque;
 
@@ -14,47 +16,47 @@ use sooner_wire::limits::HOLD_NANOS;
 
 use crate::time::Instant;
 
-/// See the module. `T` is what the node says.
+/// See the module. `T` is a message of the node.
 #[derive(Debug)]
 pub struct HeldNews<T> {
-    /// Whose line is read to its end.
+    /// The dead process, whose connection is read to its end.
     worker: WorkerId,
     until: Instant,
-    /// What the node has said, the news of the end first.
+    /// The messages of the node, that of the death first.
     queue: VecDeque<T>,
 }
 
 impl<T> HeldNews<T> {
-    /// The node says that a process is gone, whose line has not ended yet.
+    /// The node reports the death of a process whose connection has not ended yet.
     #[must_use]
     pub fn new(worker: WorkerId, now: Instant) -> Self {
         Self { worker, until: now.plus(HOLD_NANOS), queue: VecDeque::new() }
     }
 
-    /// Whose line is read to its end.
+    /// The dead process, whose connection is read to its end.
     #[must_use]
     pub fn worker(&self) -> WorkerId {
         self.worker
     }
 
-    /// How long it is waited for.
+    /// When the wait for its end is over.
     #[must_use]
     pub fn until(&self) -> Instant {
         self.until
     }
 
-    /// The node says something more: it waits, too.
+    /// The node sends another message: it waits, too.
     pub fn hold_back(&mut self, said: T) {
         self.queue.push_back(said);
     }
 
-    /// Whether the news is to be believed: the line was read to its end, or that takes too long.
+    /// Whether the death can be handled: the connection was read to its end, or that takes too long.
     #[must_use]
     pub fn is_over(&self, is_line_open: bool, now: Instant) -> bool {
         !is_line_open || now >= self.until
     }
 
-    /// What has waited, in order.
+    /// The messages that waited, in order.
     pub fn into_said(self) -> impl Iterator<Item = T> {
         self.queue.into_iter()
     }

@@ -1,8 +1,8 @@
-//! When another end is dialled again: after a pause that doubles with each failure in a row, up to a longest
-//! one. A connection that was good begins the row anew.
+//! When a peer is dialled again: after a pause that doubles with each failure in a row, up to a maximum. A
+//! good connection resets the pause.
 //!
 //! Heartbeats, values and the link to the head use it, and the simulator's model of them. It never dials and
-//! never reads a clock: whoever has the socket says what came of it, and is told when the next attempt may
+//! never reads a clock: the owner of the socket reports each result, and learns when the next attempt may
 //! begin. The pauses of a session's own connections are in [`super::link`]: there the first attempt after a
 //! cut begins at once.
 
@@ -10,29 +10,29 @@ use sooner_wire::limits::{REDIAL_NANOS, REDIAL_NANOS_MAX};
 
 use crate::time::Instant;
 
-/// How long an end that was asked to come may be on its way (nanoseconds).
+/// How long (nanoseconds) a peer that was asked to dial may be on its way.
 const COMING_NANOS: u64 = 2_000_000_000;
 
-/// Every so many failures in a row, whoever has another connection to the same end is to look at it: not each
-/// time, because that connection may be well, and an end with much to do must not be dialled twice for
+/// After every so many failures in a row, the holder of another connection to the same peer must check that
+/// one. Not after each failure: that connection may be well, and a busy peer must not be dialled twice for
 /// everything that it does not get to.
 const FAILURES_TOLD: u32 = 4;
 
-/// How long somebody who was never let in tries again although connections end without a word (nanoseconds).
+/// How long (nanoseconds) a node that was never admitted keeps trying when connections end without a message.
 const PASSING_NANOS: u64 = 3_000_000_000;
 
-/// A pause does not double more often than that.
+/// How often a pause doubles at most.
 const DOUBLINGS_MAX: u32 = 16;
 
 /// See the module.
 #[derive(Debug, Clone)]
 pub struct Redial {
-    /// Addresses of the other end. The pause doubles when all of them were tried once more.
+    /// How many addresses the peer has. The pause doubles when all of them were tried once more.
     addresses: u32,
     /// Attempts, or failures, since the last good connection.
     tries: u32,
     dial_at: Instant,
-    /// Until when the end that was asked to come may be on its way.
+    /// Until when the peer that was asked to dial may be on its way.
     coming_until: Instant,
 }
 
@@ -43,10 +43,10 @@ impl Default for Redial {
 }
 
 impl Redial {
-    /// Of an end that has so many addresses. It may be dialled at once.
+    /// A peer with this many addresses, which may be dialled at once.
     ///
     /// # Panics
-    /// Without an address.
+    /// If there is no address.
     #[must_use]
     pub fn among(addresses: usize) -> Self {
         assert!(addresses > 0, "somebody is to be dialled");
@@ -54,21 +54,21 @@ impl Redial {
         Self { addresses, tries: 0, dial_at: Instant(0), coming_until: Instant(0) }
     }
 
-    /// An attempt begins, at [`Self::address`]. For those who count attempts: what comes of it is
-    /// [`Self::on_lost`].
+    /// An attempt begins, at [`Self::address`]. For callers that count attempts: [`Self::on_lost`] reports
+    /// its failure.
     pub fn on_dialled(&mut self) {
         self.tries = self.tries.saturating_add(1);
     }
 
-    /// An attempt that was counted when it began has come to nothing, or a good connection was lost. When the
-    /// next attempt may begin.
+    /// An attempt failed that [`Self::on_dialled`] had counted, or a good connection was lost. Returns when
+    /// the next attempt may begin.
     pub fn on_lost(&mut self, now: Instant) -> Instant {
         let doublings = (self.tries / self.addresses).min(DOUBLINGS_MAX);
         self.dial_at = now.plus((REDIAL_NANOS << doublings).min(REDIAL_NANOS_MAX));
         self.dial_at
     }
 
-    /// The same for those who count failures, and not attempts: several connections may fail at a time.
+    /// The same for callers that count failures instead of attempts: several connections may fail at a time.
     pub fn on_failed(&mut self, now: Instant) -> Instant {
         let dial_at = self.on_lost(now);
         self.tries = self.tries.saturating_add(1);
@@ -81,8 +81,8 @@ impl Redial {
         self.dial_at = Instant(0);
     }
 
-    /// The other end cannot be dialled. Whether it is to be asked to come: not again while it may be on its
-    /// way.
+    /// The peer cannot be dialled. Returns whether it is to be asked to dial: not again while it may be on
+    /// its way.
     pub fn may_ask(&mut self, now: Instant) -> bool {
         let may_ask = self.coming_until <= now;
         if may_ask {
@@ -92,13 +92,13 @@ impl Redial {
         may_ask
     }
 
-    /// When the other end may be dialled, or asked to come.
+    /// When the peer may be dialled, or asked to dial.
     #[must_use]
     pub fn dial_at(&self) -> Instant {
         self.dial_at
     }
 
-    /// Which of the addresses is dialled, or was last: they take turns.
+    /// Index of the address that is dialled, or was last: addresses take turns.
     #[must_use]
     pub fn address(&self) -> usize {
         (self.tries.saturating_sub(1) % self.addresses) as usize
@@ -110,14 +110,14 @@ impl Redial {
         self.tries >= self.addresses
     }
 
-    /// After a failure: whether whoever has another connection to the same end is to look at it.
+    /// After a failure: whether the holder of another connection to the same peer must check that one.
     #[must_use]
     pub fn is_to_be_told(&self) -> bool {
         self.tries.is_multiple_of(FAILURES_TOLD)
     }
 
-    /// After a failure: whether somebody who was never let in gives up. `may_pass`: the connection ended
-    /// without a word, because the other end may have had to make room for others.
+    /// After a failure: whether a node that was never admitted gives up. `may_pass`: the connection ended
+    /// without a message, because the peer may have had to make room for others.
     #[must_use]
     pub fn gives_up(&self, began: Instant, may_pass: bool, now: Instant) -> bool {
         self.has_tried_all() && !(may_pass && now < began.plus(PASSING_NANOS))
