@@ -1,9 +1,9 @@
-//! The core of a node with its way to the control service: that is in the same process, or the messages to it
-//! go out.
+//! The core of a node with its way to the control service, which is in the same process or is sent messages.
 //!
-//! Whoever carries a node does not ask which of the two it is. What concerns this machine alone is asked of
-//! [`NodeCore`] itself, to which an engine dereferences; what may say something to the control service, or
-//! depends on what that knows, is here. The library, the simulator and the models drive this very type.
+//! The shell of a node never asks which of the two it is. Calls that concern this machine alone go to
+//! [`NodeCore`] itself, to which an engine dereferences. Calls that may send to the control service, or
+//! depend on what the control service knows, are here. The library, the simulator and the models drive this
+//! very type.
 
 use std::ops::{Deref, DerefMut};
 
@@ -27,13 +27,13 @@ pub use solo::Solo;
     reason = "there is one to a node, and each message of a session goes through it"
 )]
 pub enum Engine {
-    /// There is no other node, and no control service but the one in it.
+    /// The only node, with the control service in it.
     Alone(Solo),
-    /// The control service is that of a cluster.
+    /// A node of a cluster, with the cluster's control service.
     Member(Box<Member>),
 }
 
-/// Asks whichever of the two there is.
+/// Calls the core, whichever of the two there is.
 macro_rules! ask {
     ($engine:expr, $core:ident => $question:expr) => {
         match $engine {
@@ -43,20 +43,20 @@ macro_rules! ask {
     };
 }
 
-/// What a node is to others.
+/// The role of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// It is the only one.
+    /// The only node.
     Alone,
-    /// One of a cluster.
+    /// A node of a cluster.
     Member,
-    /// One of a cluster, on which nothing runs: that of a program.
+    /// A program's node in a cluster; nothing runs on it.
     Program,
 }
 
 impl Engine {
-    /// A node with these resources. Ids of its processes count up from `first_worker`, which must be unlike
-    /// that of any other session; `pool_size` idle workers are kept.
+    /// A node with these resources. Ids of its processes count up from `first_worker`, which must differ from
+    /// that of every other session; `pool_size` idle workers are kept.
     #[must_use]
     pub fn new(total: ResourceSet, first_worker: u64, pool_size: usize, part: Part) -> Self {
         let member = |total| {
@@ -106,7 +106,7 @@ impl Engine {
         ask!(self, core => core.on_leaving(driver, out));
     }
 
-    /// A message came from a client. What the core does not handle comes back: a block is to be allocated.
+    /// A message came from a client. Returned if the core does not handle it: a block is to be allocated.
     pub fn on_message(
         &mut self,
         from: WorkerId,
@@ -122,13 +122,13 @@ impl Engine {
         ask!(self, core => core.settle(now, out));
     }
 
-    /// When [`Self::settle`] should be called again although nothing happened.
+    /// When [`Self::settle`] must be called again, even if nothing happens.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         ask!(self, core => core.next_deadline())
     }
 
-    /// What the core knows, and the control service where it is here; the shell adds the store, processes and
+    /// What the core knows, and the control service in this process; the shell adds the store, processes and
     /// metrics.
     #[must_use]
     pub fn report(&self) -> NodeReport {

@@ -1,16 +1,15 @@
-//! Failures that more than one core gives, and what an actor is called in them: whoever finds out says it in
-//! the same words.
+//! Failures that more than one core reports, and an actor's title in them: all cores use the same words.
 
 use sooner_wire::GroupId;
 use sooner_wire::message::{Failure, FailureCode};
 
-/// Why nothing comes of a call to an actor that nobody knows any more.
+/// The failure of a call to an actor that is not known any more.
 pub(crate) fn gone_failure() -> Failure {
     let message = "the actor is gone: its last handle was dropped before this one was used, or it ended with its node while the cluster had no head";
     Failure::new(FailureCode::ActorDied, message)
 }
 
-/// What something in a group that is gone fails with.
+/// The failure of a task or an actor in a removed group.
 pub(crate) fn removed_failure(group: GroupId, reason: Option<&str>, code: FailureCode) -> Failure {
     let reason = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
     let text = format!(
@@ -20,7 +19,7 @@ pub(crate) fn removed_failure(group: GroupId, reason: Option<&str>, code: Failur
     Failure::new(code, text)
 }
 
-/// What an actor is called, for people. `name` has its namespace.
+/// An actor's title, for people. `name` contains the namespace.
 pub(crate) fn title(name: Option<&(String, String)>, class: &str) -> String {
     match (name, class) {
         (Some((_, name)), class) => format!("actor {name:?} ({class})"),

@@ -10,14 +10,14 @@
 //! - Messages to one peer stay in order; nothing is assumed about order between peers.
 //! - [`worker::WorkerCore`] is a driver's or worker's half: ownership, tasks, leases, actor calls, execution.
 //!   [`node::NodeCore`] is a node's half: resources, leases, worker pool, block holders, processes of actors.
-//!   [`control::ControlCore`] is the control service of a cluster, one for all nodes; its
-//!   [`control::Directory`] of actors, names and checkpoints is all of it that one machine needs.
-//!   [`engine::Engine`] is a node with its way to the control service: carried in it ([`engine::Solo`]), or
-//!   elsewhere ([`node::uplink::Member`]).
-//! - Between nodes, "in order" is what [`session::Link`] makes of connections that can be cut.
+//!   [`control::ControlCore`] is the control service of a cluster, one for all nodes; where everything runs
+//!   on one machine, its [`control::Directory`] of actors, names and checkpoints is enough.
+//!   [`engine::Engine`] is a node with its way to the control service: in the same process
+//!   ([`engine::Solo`]), or elsewhere ([`node::uplink::Member`]).
+//! - Between nodes, [`session::Link`] keeps messages in order over connections that can be cut.
 //!
-//! The shell that carries a core has one loop. Actions are carried out in order, and before the next wait;
-//! the core is told the time with each batch, and woken at its deadline although nothing came:
+//! The shell around a core has one loop. It carries out actions in order, and before the next wait. It gives
+//! the core the time with each batch, and wakes the core at its deadline even if nothing came:
 //!
 //! ```
 //! use sooner_protocol::engine::{Engine, Part};
@@ -55,33 +55,32 @@
 //! # run(Engine::new(ResourceSet::default(), 1 << 20, 1, Part::Alone), &mut Nothing);
 //! ```
 //!
-//! One turn of the loop has an order. In a process: of what one look at the sockets has brought, what came
-//! from other processes, then what came from the node; then what waits for the end of a line; then timers;
-//! then everything that is to be sent; then what the user's threads are told. In a node: what came, then
-//! `settle`, then the actions, then those who wait for memory, then everything that is to be sent.
+//! One turn of the loop has an order. In a process: of what one look at the sockets brought, first the
+//! messages of other processes, then the node's; then what waited for the end of a connection; then timers;
+//! then all that is to be sent; then the results for the user's threads. In a node: messages, `settle`, the
+//! actions, the requests that wait for memory, then all that is to be sent.
 //!
-//! Three rules reach beyond one list of actions. The shell has the sockets, and asks these:
+//! Three rules concern more than one list of actions. The shell has the sockets, and asks these types:
 //!
-//! - What a process sends its node leaves before what it sends others, and nothing leaves for others while
-//!   the node's socket is full: [`session::FlushOrder`].
-//! - An answer to the news of a death (`HeldFrom`) goes behind all that was sent before, also to others. It
-//!   waits until that has left for a process of the same node, and has arrived at one of another:
+//! - A process sends what is for its node before what is for others, and sends nothing to others while the
+//!   node's socket is full: [`session::FlushOrder`].
+//! - The answer to a death (`HeldFrom`) goes behind everything that was sent before, even to others. It waits
+//!   until that has left for processes of the same node, and has arrived at processes of other nodes:
 //!   [`session::goes_behind`] and [`session::Behind`].
-//! - The line of a process that is gone is read to its end before the core hears that it is, and what the
-//!   node says behind that news waits, too. A line within a node ends at once; of another node's,
-//!   [`session::HeldNews`] says how long it is waited for.
+//! - The connection of a dead process is read to its end before the core learns of the death, and what the
+//!   node sends behind that message waits, too. A connection within a node ends at once; for one to another
+//!   node, [`session::HeldNews`] limits the wait.
 //!
-//! What is tried again, and after which pause: [`session::Redial`] (who is dialled),
-//! [`worker::memory::Allocation`] (a block of memory), [`node::objects::Creations`] (who waits for one), and
-//! [`node::objects::Permit`] (what another node asks for too early). `docs/adr/0104` lists what stays with
-//! the shells.
+//! Retries and their pauses: [`session::Redial`] (peers to dial), [`worker::memory::Allocation`] (a block of
+//! memory), [`node::objects::Creations`] (requests that wait for one), and [`node::objects::Permit`]
+//! (requests of other nodes that come too early). `docs/adr/0104` lists what stays with the shells.
 //!
-//! Production, the simulator and the tests run the same code. `scenarios/` has runs of it as text: what
-//! messages a thing takes.
+//! Production, the simulator and the tests run the same code. `scenarios/` has runs of it as text: the
+//! messages that an operation takes.
 //!
-//! Rooms know one another downwards only (`tools/tidy_rust.py` has the arrows): `engine` carries `node` and
-//! `control`, both speak through `uplink`; `worker` knows neither; `scheduling` and `session` know none of
-//! them.
+//! Modules use one another downwards only (`tools/tidy_rust.py` has the arrows): `engine` contains `node` and
+//! `control`, which both speak through `uplink`; `worker` knows neither; `scheduling` and `session` know none
+//! of them.
 
 pub mod control;
 pub mod engine;

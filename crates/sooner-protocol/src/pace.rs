@@ -1,22 +1,22 @@
-//! How soon a process takes the place of one that ended: at once, unless that happens again and again.
+//! How soon a process may replace one that ended: at once, unless that happens again and again.
 //!
-//! The clock is read where processes are started, so an end is noted first and dated there.
+//! It never reads a clock: an end is recorded first, and dated where processes are started.
 
 use sooner_wire::limits::{RETRY_PAUSE_NANOS, RETRY_PAUSE_NANOS_MAX, START_PAUSE_NANOS_MAX};
 
 use crate::time::Instant;
 
-/// A process that lived for so long (nanoseconds) was well: what counts begins anew.
+/// A process that lived this long (nanoseconds) was well: earlier ends do not count any more.
 const WELL_NANOS: u64 = 1_000_000_000;
 
-/// What an end before the process was ready counts, in ends of one that was ready: it will most likely happen
-/// again, while one that worked may have been killed by somebody.
+/// How many ends of a ready process one end before that counts as: it will most likely happen again, while a
+/// process that worked may have been killed from outside.
 const UNREADY: u32 = 10;
 
-/// The longest pause after the end of a process that was ready (nanoseconds): whoever calls it waits.
+/// The longest pause (nanoseconds) after the end of a process that was ready: its callers wait.
 const READY_PAUSE_NANOS_MAX: u64 = 100_000_000;
 
-/// How long to wait (nanoseconds) after so many failures in a row.
+/// The pause (nanoseconds) after this many failures in a row.
 #[must_use]
 pub(crate) fn pause_after(failures: u32) -> u64 {
     match failures.checked_sub(2) {
@@ -31,7 +31,7 @@ pub(crate) fn pause_after(failures: u32) -> u64 {
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     begun: Instant,
-    /// Short lives in a row, in ends of a process that was ready.
+    /// Ends of short lives in a row, in units of a process that was ready.
     ends: u32,
     has_ended: bool,
     /// The longest pause after the last end (nanoseconds).
@@ -40,12 +40,12 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// A process ended that was ready, or was not. Several that end together count once.
+    /// A process ended; `was_ready`: it had become ready. Several that end together count once.
     pub(crate) fn ended(&mut self, was_ready: bool) {
         if was_ready { self.note(1, READY_PAUSE_NANOS_MAX) } else { self.note(UNREADY, u64::MAX) }
     }
 
-    /// A process could not be started: something is missing that others may give back at any time.
+    /// A process could not be started: the machine lacks something that may become free at any time.
     pub(crate) fn failed(&mut self) {
         self.note(UNREADY, START_PAUSE_NANOS_MAX);
     }
@@ -63,7 +63,7 @@ impl Pace {
         self.ends = 0;
     }
 
-    /// Whether a process may begin now. It is taken to begin if so.
+    /// Whether a process may begin now. If so, it counts as begun.
     pub(crate) fn may_begin(&mut self, now: Instant) -> bool {
         if self.has_ended {
             self.has_ended = false;

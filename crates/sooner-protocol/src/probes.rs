@@ -20,7 +20,7 @@ mod marks {
         TALLY.with_borrow_mut(|tally| *tally.entry(name).or_default() += 1);
     }
 
-    /// What this thread has counted since the last call.
+    /// The marks that this thread has counted since the last call.
     #[must_use]
     pub fn take_tally() -> Map<&'static str, u64> {
         TALLY.take()

@@ -1,4 +1,5 @@
-//! Time as the machines see it: nanoseconds since some start that the shell chose. It only ever comes in.
+//! Time as the state machines see it: nanoseconds since a start that the shell chose. They never read a
+//! clock.
 
 /// A point in time (nanoseconds).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]

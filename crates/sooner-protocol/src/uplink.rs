@@ -1,9 +1,9 @@
-//! What nodes and the control service say to each other.
+//! The messages between nodes and the control service.
 //!
-//! These are values: where both cores are in one thread ([`crate::engine::Solo`]) nothing is encoded. Between
-//! machines they are messages ([`wire`]): each owns what it says, names processes and actors by ids that mean
-//! the same everywhere, and can be late. Whatever concerns a process of an actor carries the number of its
-//! takeover, so that news of an earlier process is told from that of the present one.
+//! They are values: where both cores are in one thread ([`crate::engine::Solo`]) nothing is encoded. Between
+//! machines they are wire messages ([`wire`]): each owns its content, names processes and actors by ids that
+//! mean the same everywhere, and may be late. Each message about a process of an actor carries the number of
+//! the takeover, so that an earlier process is never confused with the present one.
 
 pub use sooner_wire::message::PlaceActor;
 use sooner_wire::message::{
@@ -14,14 +14,14 @@ use sooner_wire::{ActorId, NodeId, Takeover, WorkerId};
 
 pub mod wire;
 
-/// A node speaks.
+/// A message from a node.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ToControl {
-    /// What a process of the node says to the control service.
+    /// A message from a process of the node to the control service.
     Routed {
         /// The process.
         from: WorkerId,
-        /// Its words.
+        /// Its message.
         message: Box<Message>,
     },
     /// An actor has a process. Its constructor is on the way there, unless the actor's state comes first.
@@ -33,7 +33,7 @@ pub enum ToControl {
         /// The process.
         worker: WorkerId,
     },
-    /// An actor cannot have a process there. The node does not know it any more.
+    /// An actor cannot have a process on the node, which has forgotten the actor.
     PlaceRefused {
         /// The actor.
         actor: ActorId,
@@ -41,19 +41,19 @@ pub enum ToControl {
         takeover: Takeover,
         /// For people.
         reason: String,
-        /// Nothing of the actor has begun, and this is what another node is to be told: the node leaves, or
-        /// has no workers for it.
+        /// What another node is to be sent, if nothing of the actor has begun: the node leaves, or has no
+        /// workers for the actor.
         create: Option<Box<CreateActor>>,
         /// The node can start no workers for the actor's job.
         no_workers: bool,
-        /// It could start none for long, because something of the machine is used up.
+        /// The node could start none for long, because something of the machine is used up.
         for_now: bool,
     },
-    /// The process of an actor is gone, and what it held is free.
+    /// The process of an actor is dead, and its resources are free.
     ActorProcessGone {
         /// The actor.
         actor: ActorId,
-        /// The takeover that this process was.
+        /// The takeover of this process.
         takeover: Takeover,
         /// What the processes of its node are told.
         gone: Box<WorkerGone>,
@@ -65,44 +65,44 @@ pub enum ToControl {
         /// Which.
         process: WorkerId,
     },
-    /// A process that others may have heard of is gone, or was not there when something came for it.
+    /// A process that others may know is dead, or did not exist when a message for it came.
     ProcessGone {
         /// Which.
         process: WorkerId,
-        /// Nodes that have to do with it, besides its own: they are told.
+        /// Other nodes that know the process: they are told.
         watchers: Vec<NodeId>,
-        /// What they are told, if its death is settled by the control service.
+        /// What they are told, if the control service settles the death.
         gone: Option<Box<WorkerGone>>,
     },
-    /// What the clients of the node hold of a process that is gone. All of them were heard.
+    /// What the clients of the node hold of a dead process. All of them have answered.
     Collected {
-        /// The process, or the id before those of the processes of a node that is gone.
+        /// The process, or the id before those of the processes of a dead node.
         gone: WorkerId,
         /// What they hold.
         held: Vec<Held>,
     },
-    /// About the job of a driver: one here has begun, or the node has to know one from elsewhere.
+    /// About a driver's job: one on this node has begun, or the node must know one from elsewhere.
     Job(Box<Job>),
-    /// What is on the node, for a control service that has not heard of it.
+    /// What is on the node, for a control service that does not know it.
     Here(Box<ActorsHere>),
 }
 
 impl ToControl {
-    /// A process is gone that no other node has to do with.
+    /// The death of a process that no other node knows.
     #[must_use]
     pub fn process_gone(process: WorkerId) -> Self {
         Self::ProcessGone { process, watchers: Vec::new(), gone: None }
     }
 }
 
-/// The control service speaks.
+/// A message from the control service to a node.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ToNode {
-    /// Something for one process of the node. If it is gone the node says so.
+    /// A message for one process of the node. If the process is dead, the node reports that.
     Routed {
         /// The process.
         to: WorkerId,
-        /// What it is told.
+        /// The message.
         message: Box<Message>,
     },
     /// The node is to give an actor a process, when there is room.
@@ -123,7 +123,7 @@ pub enum ToNode {
         /// How.
         end: End,
     },
-    /// A process of the node hears of an actor from now on.
+    /// A process of the node receives changes of an actor from now on.
     Subscribed {
         /// The actor.
         actor: ActorId,
@@ -136,21 +136,21 @@ pub enum ToNode {
     Started(Box<ActorStarted>),
     /// For all subscribers on the node: another process is coming.
     Restarting(Box<ActorRestarting>),
-    /// For all subscribers on the node: the actor is gone for good. Nothing more is said of it.
+    /// For all subscribers on the node: the actor is dead for good. No message about it follows.
     Dead(Box<ActorDead>),
     /// About bundles of a placement group.
     Bundles(Box<BundleOrder>),
-    /// The node need not keep a block any more, which lay in a checkpoint.
+    /// The node need not keep a block any more, which held the state of a checkpoint.
     LetGo(Place),
-    /// A process of another node is gone.
+    /// A process of another node is dead.
     Gone(Box<WorkerGone>),
-    /// Deaths are settled: what their owners are to know of them.
+    /// Deaths are settled: what owners must know of them.
     Settled(Box<Settled>),
     /// What has become of a job.
     Job(Box<Job>),
 }
 
-/// What a node says about bundles.
+/// A node's message about bundles.
 #[derive(Debug, Clone, PartialEq)]
 pub enum BundleAnswer {
     /// What it has done.
@@ -159,7 +159,7 @@ pub enum BundleAnswer {
     Asks(FindGroup),
 }
 
-/// What a node is to do about bundles.
+/// An order to a node about bundles.
 #[derive(Debug, Clone, PartialEq)]
 pub enum BundleOrder {
     /// Reserve them.
@@ -177,13 +177,13 @@ pub enum End {
     Killed,
     /// Its process finishes what it has and leaves.
     Finished,
-    /// Not at all: if it waits for room it is given back, for another node has some.
+    /// Not at all: if it waits for room, the node gives it back, because another node has room.
     Recalled,
-    /// It has: a process after it has its state, and nothing need be told of it any more.
+    /// It has ended: a later process has its state, and the node need not report it any more.
     Succeeded,
 }
 
-/// Whether it is an actor whose next process begins with the state of the one before.
+/// Whether this is an actor whose next process begins with the state of the one before.
 pub(crate) fn takes_checkpoints(here: &ActorHere) -> bool {
     here.checkpoint.is_some()
         || here.create.as_ref().is_some_and(|create| create.constructor.spec.checkpoint_every.is_some())

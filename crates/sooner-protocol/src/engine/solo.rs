@@ -1,9 +1,9 @@
-//! A node that carries the control service, too: all there is where everything runs on one machine.
+//! A node that contains the control service, too: all there is where everything runs on one machine.
 //!
-//! What the two cores say to each other is passed on as values, before the node does anything else: each
-//! hears the other's words in the order in which they were said, and what follows from them comes before what
-//! the node does next. There is no second implementation for one machine: a node elsewhere and the control
-//! service of a cluster are the same cores with a connection in between.
+//! The two cores exchange messages as values, before the node does anything else: each receives the other's
+//! messages in the order in which they were sent, and what follows from them comes before the node's next
+//! step. There is never a second implementation for one machine: in a cluster, a node and the control service
+//! are the same cores with a connection in between.
 
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
@@ -17,19 +17,19 @@ use crate::control::{Directory, DirectoryAction, DirectoryActions};
 use crate::node::{NodeAction, NodeActions, NodeCore};
 use crate::time::Instant;
 
-/// See the module. It asks for every [`NodeAction`] but [`NodeAction::Control`].
+/// See the module. It asks the shell for every [`NodeAction`] but [`NodeAction::Control`].
 #[derive(Debug)]
 pub struct Solo {
     id: NodeId,
     node: NodeCore,
     control: Directory,
-    /// The latest time that was told.
+    /// The latest time that came in.
     now: Instant,
 }
 
 impl Solo {
-    /// A node with these resources. Ids of its processes count up from `first_worker`, which must be unlike
-    /// that of any other session; `pool_size` idle workers are kept.
+    /// A node with these resources. Ids of its processes count up from `first_worker`, which must differ from
+    /// that of every other session; `pool_size` idle workers are kept.
     #[must_use]
     pub fn new(total: ResourceSet, first_worker: u64, pool_size: usize) -> Self {
         let id = WorkerId(first_worker).node();
@@ -79,7 +79,7 @@ impl Solo {
         self.pass_on(begin, out);
     }
 
-    /// A message came from a client. What the core does not handle (allocation) comes back.
+    /// A message came from a client. Returned if the core does not handle it (allocation).
     pub fn on_message(
         &mut self,
         from: WorkerId,
@@ -115,8 +115,8 @@ impl Solo {
         self.node.adjust_pool(now, out);
     }
 
-    /// Has the control service decide what it can, and the node carry that out: bundles of groups are
-    /// committed after it.
+    /// Has the control service decide what it can, and the node carry that out: after it, bundles of groups
+    /// are committed.
     fn consult(&mut self, begin: usize, out: &mut NodeActions) {
         if self.control.wants_reports() {
             self.control.on_report(self.node.row());
@@ -128,13 +128,13 @@ impl Solo {
         self.pass_on(begin, out);
     }
 
-    /// When [`Self::settle`] should be called again although nothing happened.
+    /// When [`Self::settle`] must be called again, even if nothing happens.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         [self.node.next_deadline(), self.control.next_deadline()].into_iter().flatten().min()
     }
 
-    /// What the core knows, and the control service where it is here.
+    /// What the node knows, with the actors and groups of the control service.
     #[must_use]
     pub fn report(&self) -> NodeReport {
         let mut actors = self.control.report();
@@ -143,8 +143,8 @@ impl Solo {
         NodeReport { actors, groups, ..self.node.report() }
     }
 
-    /// Passes on what the node says at the end of these actions, and what is said in answer, until neither
-    /// has more.
+    /// Delivers the node's messages at the end of these actions, and the messages in answer, until neither
+    /// core has more.
     fn pass_on(&mut self, begin: usize, out: &mut NodeActions) {
         let is_said = |action: &NodeAction| matches!(action, NodeAction::Control(_));
         let Some(first) = out[begin..].iter().position(is_said) else { return };
@@ -153,12 +153,12 @@ impl Solo {
         while let Some(NodeAction::Control(message)) = said.pop_front() {
             let mut decided = DirectoryActions::new();
             self.control.on_node(self.id, message, self.now, &mut decided);
-            // What the node says to that comes behind what it said before.
+            // The node's answer goes behind its earlier messages.
             said.extend(self.follow(decided, out));
         }
     }
 
-    /// Has the node carry out what was decided. Gives what it says to that.
+    /// Has the node carry out the decisions. Returns the node's messages in answer.
     #[must_use]
     fn follow(&mut self, decided: DirectoryActions, out: &mut NodeActions) -> NodeActions {
         let mut followed = NodeActions::new();

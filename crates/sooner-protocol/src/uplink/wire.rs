@@ -1,11 +1,11 @@
-//! The words between nodes and the control service as messages: both ways, and back.
+//! The messages between nodes and the control service as wire messages: both ways, and back.
 //!
-//! A word leaves its sender here and is checked here when it has arrived, by the row of the message: a node
-//! speaks for itself and its own processes only, and what does not go this way is refused ([`RouteError`]),
-//! never passed on. Values in the memory of a node are said with their node on the way
+//! A message is encoded here at its sender, and checked here by its row when it has arrived: a node speaks
+//! only for itself and its own processes, and a message that does not go this way is refused
+//! ([`RouteError`]), never passed on. On the way, values in a node's memory carry the id of the node
 //! ([`sooner_wire::place`]).
 //!
-//! It decides nothing about what is said.
+//! It never decides anything about the content.
 
 use sooner_wire::message::{
     ActorPlaced, ActorProcessGone, ActorSubscribed, Collected, CreateActor, Dependency, EndActor, Ends,
@@ -15,25 +15,25 @@ use sooner_wire::{NodeId, WorkerId};
 
 use super::{BundleAnswer, BundleOrder, End, ToControl, ToNode};
 
-/// The control service as sender or receiver of what is routed.
+/// The control service as sender or receiver of routed messages.
 pub const CONTROL: WorkerId = WorkerId(0);
 
-/// Whether messages of a kind are between a node and the directory, either way. The others on that connection
-/// are about the nodes themselves.
+/// Whether messages of a kind go between a node and the directory, either way. The other kinds on that
+/// connection are about the nodes themselves.
 #[must_use]
 pub fn is_for_directory(kind: u16) -> bool {
     let routes = Message::routes_of(kind);
     routes.contains(Route::NodeToDirectory) || routes.contains(Route::DirectoryToNode)
 }
 
-/// Its row says that it goes this way, and nobody reads it here (`tests/rows.rs` finds that).
+/// The message's row has this route, but no code here reads it (`tests/rows.rs` finds that).
 fn unread(message: &Message, route: Route) -> RouteError {
     let RowOf { kind, name, .. } = message.row();
     RouteError::NoRoute { kind, name, route }
 }
 
 impl ToControl {
-    /// For the connection to the control service. `me` is the node that says it.
+    /// The message for the connection to the control service. `me` is the sending node.
     #[must_use]
     pub fn into_message(self, me: NodeId) -> Message {
         let mut message = match self {
@@ -67,10 +67,10 @@ impl ToControl {
         message
     }
 
-    /// Reads what came over the connection of `node`.
+    /// Reads a message that came over the connection of `node`.
     ///
     /// # Errors
-    /// [`RouteError`]: a node does not say that, or not about this process.
+    /// [`RouteError`]: a node does not send that, or not about this process.
     pub fn parse(message: Message, node: NodeId) -> Result<Self, RouteError> {
         let (own, route) = (WorkerId(node.0), Route::NodeToDirectory);
         message.check(Ends { route, from: own, to: CONTROL })?;
@@ -116,7 +116,7 @@ impl ToControl {
 }
 
 impl ToNode {
-    /// For the connection to a node.
+    /// The message for the connection to a node.
     #[must_use]
     pub fn into_message(self) -> Message {
         match self {
@@ -146,10 +146,10 @@ impl ToNode {
         }
     }
 
-    /// Reads what came from the control service at node `me`.
+    /// Reads, at node `me`, a message from the control service.
     ///
     /// # Errors
-    /// [`RouteError`]: the control service does not say that to nodes.
+    /// [`RouteError`]: the control service does not send that to nodes.
     pub fn parse(message: Message, me: NodeId) -> Result<Self, RouteError> {
         let (own, route) = (WorkerId(me.0), Route::DirectoryToNode);
         message.check(Ends { route, from: CONTROL, to: own })?;
@@ -201,9 +201,9 @@ impl ToNode {
     }
 }
 
-/// What is in the memory of node `me` is there for the constructor of an actor: what its creator owns or what
-/// a process of this node has passed on. What a process elsewhere has only borrowed it cannot vouch for; that
-/// is read like a value of another node.
+/// Makes values in the memory of node `me` local for an actor's constructor: those that its creator owns, or
+/// that a creator on this node has passed on. Another creator cannot vouch for a value that it only borrowed;
+/// that is read like a value of another node.
 fn localise(create: &mut CreateActor, me: NodeId) {
     let creator = create.actor.owner;
     let vouched = |one: &&mut Dependency| creator.node() == me || one.object.owner() == creator;
