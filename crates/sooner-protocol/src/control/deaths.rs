@@ -15,9 +15,10 @@
 //! - DS4: nothing that a node said counts when it is gone, and everybody who is left is asked about all of
 //!   its processes.
 //!
-//! A starting control service knows of no death: nodes repeat what they had sent and not seen settled. Others
-//! may have seen it settled by the control service before, not all of whose questions may have arrived. So
-//! after an unasked answer all nodes are asked. Nodes remember their answers, and owners the settled deaths.
+//! A starting control service knows of no death: nodes repeat what they had sent and not seen settled. Other
+//! nodes may have seen it settled by the control service before, and some of its questions may not have
+//! arrived. So after an unasked answer all nodes are asked. Nodes remember their answers, and owners the
+//! settled deaths.
 //!
 //! It never counts references itself: owners do.
 

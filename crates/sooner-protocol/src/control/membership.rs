@@ -1,9 +1,9 @@
 //! The nodes of a cluster: which have joined, live, leave, or are dead.
 //!
 //! A node joins when its record is on disk. The death of a node that may still live is announced once its
-//! record is deleted; that of a node whose daemon has ended at once, since no restarted head will find it. So
-//! a restarted head knows every node that others may know, and an id that it does not know belongs to a dead
-//! node.
+//! record is deleted; the death of a node whose daemon has ended is announced at once, since no restarted
+//! head will find it. So a restarted head knows every node that others may know, and an id that it does not
+//! know belongs to a dead node.
 //!
 //! Invariants:
 //! - ND1: a node is known or gone, never both; an id that is gone never comes back.

@@ -3,8 +3,8 @@
 //! The control service sends which nodes exist ([`View::on_known`]), and what they had free by their last
 //! reports ([`View::on_view`]). A caller subtracts what a node was asked for since then, before it chooses.
 //!
-//! In a large cluster no node is sent what all others have free: it asks, and knows it of a few for a moment
-//! ([`View::on_candidates`]).
+//! In a large cluster no node is sent what all others have free: a node asks, and then knows a few nodes'
+//! free resources for a moment ([`View::on_candidates`]).
 //!
 //! It is a view, not a ledger: a node that is asked because of it decides for itself.
 

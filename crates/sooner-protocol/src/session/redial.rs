@@ -2,7 +2,7 @@
 //! good connection resets the pause.
 //!
 //! Heartbeats, values and the link to the head use it, and the simulator's model of them. It never dials and
-//! never reads a clock: the owner of the socket reports each result, and learns when the next attempt may
+//! never reads a clock: the holder of the socket reports each result, and learns when the next attempt may
 //! begin. The pauses of a session's own connections are in [`super::link`]: there the first attempt after a
 //! cut begins at once.
 

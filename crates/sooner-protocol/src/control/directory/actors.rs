@@ -492,7 +492,8 @@ impl Directory {
         self.tell(id, &ToNode::Restarting(Box::new(restarting)), out);
     }
 
-    /// Declares an actor dead for good. It has no process that is still to end.
+    /// Declares an actor dead for good; the process of a placed one must have ended. A node that may be
+    /// giving it one is told to end that.
     pub(in crate::control) fn bury(&mut self, id: ActorId, failure: Failure, out: &mut DirectoryActions) {
         self.forget_sent(id);
         self.drop_checkpoint(id, out);
