@@ -1,12 +1,12 @@
 //! The simulated world: nodes with their memory, drivers and workers, the channels between them, and a
 //! virtual clock.
 //!
-//! What may happen next lies in one list, of which a seeded generator picks: a message that has arrived, a
-//! process that has something to do, the node's turn to place. What is to happen at a time lies in a heap.
+//! Events that may happen next are in one list, from which a seeded generator picks: a message that has
+//! arrived, a process with work to do, a node's turn to place. Events that are due at a time are in a heap.
 //! Nothing else moves the world, so a seed repeats a run exactly.
 //!
-//! What a fault may do is in [`crate::faults`], what the processes run in [`crate::program`], and what must
-//! hold in [`crate::invariants`].
+//! Faults are in [`crate::faults`], the programs of the processes in [`crate::program`], and the properties
+//! that must hold in [`crate::invariants`].
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -44,14 +44,14 @@ pub use process::{Life, Process};
 pub use processes::{Processes, is_node, node_at, node_of, number_of};
 pub use sessions::Sessions;
 
-/// Steps after which a run that has not ended counts as one that never ends.
+/// After this many steps a run counts as one that never ends.
 const STEPS_MAX: u64 = 4_000_000;
-/// Handler calls of cores after which it does: also where one step goes on for ever.
+/// After this many handler calls of cores, too: it catches a single step that goes on for ever.
 const EVENTS_MAX: u64 = 4_000_000;
 /// Blocks that a process keeps for reuse.
 const CACHE_MAX: usize = 2;
 
-/// What may happen next.
+/// Events of which the generator picks the next one.
 #[derive(Debug, Clone, Copy)]
 enum Next {
     Channel(u32),
@@ -61,38 +61,38 @@ enum Next {
     Session(usize),
 }
 
-/// What happens at a time.
+/// Events that are due at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wake {
     /// A process may have something to do.
     Process(u32),
     /// A process's timer is due.
     Timer(u32),
-    /// A frame that still waits lends its CPU.
+    /// If the frame still waits, its process lends the CPU.
     Blocked(u32, u64),
-    /// A frame that still runs has taken long.
+    /// If the frame still runs, its process returns the tasks queued behind it.
     Long(u32, u64),
-    /// A worker process is there, or has failed to come.
+    /// A worker process comes up, or fails to.
     Start(u32),
-    /// A stopped process goes on.
+    /// A stopped process continues.
     Resume(u32),
     /// A stalled channel delivers again.
     Unstall(u32),
     /// A signal of the node arrives.
     Kill(u32),
-    /// A node looks although nothing came.
+    /// The node's timer is due.
     Node(usize),
-    /// The control service does.
+    /// The control service's timer is due.
     Head,
-    /// It looks after its nodes.
+    /// The control service checks its nodes for silence.
     HeadTick,
     /// A node finds the control service that has started again.
     Link(usize),
-    /// A connection of the first process comes to the node of the second one.
+    /// A connection of the first process arrives at the node of the second one.
     Arrive(u32, u32),
-    /// Bytes of a value that a node asked for are served, or come.
+    /// A node's request for a value's bytes arrives at the serving node, or the bytes arrive at this one.
     Fetching(usize, u64),
-    /// A value was written to a node's disk, or could not be.
+    /// A write of a value to a node's disk succeeds or fails.
     Written(usize, SpillId),
     /// The timer of one end of a session is due.
     Session(usize, usize),
@@ -105,23 +105,23 @@ enum Phase {
     Faults,
     /// No faults any more: everything must finish.
     Calm,
-    /// The program is over; what processes kept for themselves goes.
+    /// The program is over; references that processes kept are dropped.
     Sweep,
-    /// Memory kept for reuse goes back.
+    /// Blocks kept for reuse are given back.
     Trim,
 }
 
 /// See the module.
 pub struct World {
-    /// What the seed decided.
+    /// Decided by the seed.
     pub plan: Plan,
-    /// Decides the rest.
+    /// Decides everything that the plan leaves open.
     pub random: Random,
     /// What happened.
     pub trace: Trace,
-    /// What may come of every task.
+    /// The legal outcomes of every task.
     pub oracle: Oracle,
-    /// Nanoseconds.
+    /// Virtual time (nanoseconds).
     pub time: u64,
     /// Steps so far.
     pub steps: u64,
@@ -129,11 +129,11 @@ pub struct World {
     pub events: u64,
     /// Processes that faults killed.
     pub kills: u64,
-    /// By number.
+    /// By process number.
     pub processes: Processes,
-    /// Between them.
+    /// Between processes, and between each process and its node.
     pub channels: Channels,
-    /// Between processes, if they may be cut.
+    /// Sessions between processes whose connections may be cut.
     pub sessions: Sessions,
     /// Nodes, with their memory.
     pub nodes: Vec<SimNode>,
@@ -244,7 +244,7 @@ impl World {
         }
     }
 
-    /// The program of a driver has made all its steps. When all have, there are no faults from here on.
+    /// A driver's program has made all its steps. When the programs of all drivers have, faults end.
     pub fn calm_down(&mut self, driver: u32) {
         self.process_mut(driver).is_over = true;
         let is_busy = self.processes.running().any(|process| process.is_driver && !process.is_over);
@@ -256,7 +256,7 @@ impl World {
         self.end_faults();
     }
 
-    /// One thing happens; false if nothing can.
+    /// Performs one event; false if none is left.
     fn step(&mut self) -> bool {
         self.steps += 1;
         let step = usize::try_from(self.plan.step_nanos).expect("small");
@@ -297,7 +297,7 @@ impl World {
         true
     }
 
-    /// Whether nothing will ever happen but that the control service looks after its nodes.
+    /// Whether the only events left are the control service's checks of its nodes.
     fn only_ticks_are_left(&self) -> bool {
         self.wakes.iter().all(|Reverse((.., wake))| *wake == Wake::HeadTick)
     }
@@ -307,7 +307,7 @@ impl World {
         self.next_fault = self.steps + pause as u64;
     }
 
-    /// Has something happen after a time.
+    /// Schedules an event after `nanos`.
     pub fn wake_in(&mut self, nanos: u64, wake: Wake) {
         self.wakes_made += 1;
         self.wakes.push(Reverse((self.time + nanos, self.wakes_made, wake)));

@@ -1,5 +1,4 @@
-//! What goes on between nodes: words that they pass on for each other, lines that are dialled, and bytes that
-//! are fetched.
+//! Traffic between nodes: messages that they route for processes, dialled lines, and fetched bytes.
 
 use sooner_protocol::node::objects::{Fetching, Serves, StreamEnd};
 use sooner_protocol::node::{ServedCopy, ServedSpill};
@@ -19,29 +18,29 @@ const DIAL_NANOS: usize = 2_000_000;
 /// How long bytes of a value are on their way at most (nanoseconds).
 const FETCH_NANOS: usize = 5_000_000;
 
-/// How often a node has no room, where that is among the faults.
+/// Of eight allocations, how many find no room while [`Fault::Full`] strikes.
 const FULL_OF_EIGHT: u64 = 5;
 
 /// Bytes on their way from another node.
 pub(super) struct Fetch {
     number: u64,
     fetching: Fetching,
-    /// What they are, once the other node has sent them.
+    /// The value's content, once the serving node has sent it.
     bytes: Option<u64>,
-    /// The block there that they are read from, which is kept meanwhile; none if they are on disk.
+    /// The block at the serving node, which keeps it meanwhile; `None` if the value is read from disk.
     served: Option<BlockId>,
     is_stopped: bool,
 }
 
 impl World {
-    /// A node has something for another one, or for a process there.
+    /// A node routes a message of a process to another node.
     pub(super) fn route(&mut self, at: usize, from: WorkerId, to: WorkerId, mut message: Box<Message>) {
         message.globalise(self.nodes[at].id());
         let (here, there) = (self.nodes[at].number, number_of_node(to.node()));
         self.send(here, there, Item::Message(Box::new(Routed { from, to, message }.into())));
     }
 
-    /// Something came over the link with another node.
+    /// A node receives a message from another node.
     pub(super) fn receive_from_node(&mut self, from: u32, at: usize, mut message: Message) {
         let link = self.node(from).id();
         message.localise_from(id_of(from), self.nodes[at].id());
@@ -54,7 +53,7 @@ impl World {
         }
     }
 
-    /// A process here wants a line to one at another node.
+    /// A process on this node wants a line to a process on another one.
     pub(super) fn dial_for(&mut self, at: usize, client: WorkerId, to: WorkerId) {
         self.nodes[at].core.on_dialled_for(client, to);
         let connected = PeerConnected::pair(to);
@@ -67,7 +66,7 @@ impl World {
         self.wake_in(nanos, Wake::Arrive(number_of(from), number_of(to)));
     }
 
-    /// A connection for a process here has come to its node.
+    /// The connection of a remote process arrives at the node of the local process.
     pub(super) fn arrive(&mut self, from: u32, to: u32) {
         let (worker, local) = (self.process(from).id, self.process(to).id);
         if !self.process(from).is_running() {
@@ -77,12 +76,12 @@ impl World {
             let connected = PeerConnected::pair(worker);
             self.send_from_node(to, Item::Message(Box::new(connected.into())));
         }
-        // It may have to tell the other node that nobody is there.
+        // The node may have to report to the other node that the process is dead.
         self.list_node(to);
     }
 
-    /// A block for a value that comes from elsewhere. There may be none at the moment, although there is none
-    /// less the next time.
+    /// Allocates a block for a value that comes from another node. An allocation may find no room, and the
+    /// next one succeeds all the same.
     pub(super) fn allocate_for(&mut self, at: usize, object: ObjectId) {
         let is_full =
             self.has_faults() && self.plan.breaks(Fault::Full) && self.random.chance(FULL_OF_EIGHT, 8);
@@ -104,7 +103,7 @@ impl World {
         self.list_node_at(at);
     }
 
-    /// Bytes are asked for at another node.
+    /// Requests a value's bytes from another node.
     pub(super) fn fetch(&mut self, at: usize, fetching: Fetching) {
         if let Some(before) = fetching.after {
             hit("a node goes on pulling from another one");
@@ -122,14 +121,14 @@ impl World {
         self.wake_in(nanos, Wake::Fetching(at, number));
     }
 
-    /// Nothing is written for them from now on.
+    /// From now on, this attempt's bytes are not written.
     pub(super) fn stop_fetching(&mut self, at: usize, object: ObjectId, attempt: FetchAttempt) {
         for fetch in &mut self.nodes[at].fetches {
             fetch.is_stopped |= (fetch.fetching.object, fetch.fetching.attempt) == (object, attempt);
         }
     }
 
-    /// The question has come to the other node, or the bytes have come back.
+    /// The request has arrived at the serving node, or the bytes have come back.
     pub(super) fn on_fetching(&mut self, at: usize, number: u64) {
         let Some(place) = self.nodes[at].fetches.iter().position(|fetch| fetch.number == number) else {
             return;
@@ -166,7 +165,7 @@ impl World {
                         hit("a value was pulled from a copy");
                         (block, Serves::Yes)
                     }
-                    // What has come of a value has no bytes here until all have.
+                    // While a value is still arriving, this model has none of its bytes.
                     ServedCopy::Moving { block, .. } => {
                         hit("a value was asked for where it was still arriving");
                         core.end_serving(block, out);
@@ -191,7 +190,7 @@ impl World {
         self.send_back(at, fetch, bytes, Some(block));
     }
 
-    /// Another node has a value on disk, or on its way there.
+    /// The serving node has the value on disk, or is writing it.
     fn serve_spilled(&mut self, at: usize, there: usize, fetch: Fetch, spilled: SpillId) {
         let Fetching { object, attempt, .. } = fetch.fetching;
         let node = &mut self.nodes[there];
@@ -223,14 +222,14 @@ impl World {
         self.list_node_at(at);
     }
 
-    /// A value comes back to the memory of its own node.
+    /// A value comes back from disk to the memory of its own node.
     fn read_from_disk(&mut self, at: usize, fetch: Fetch) {
         let Fetching { object, attempt, remote, .. } = fetch.fetching;
         let number = fetch.number;
         let found = |spilled| self.nodes[at].value_on_disk(spilled);
         match remote.location.place().spilled().map_or(Found::Nothing, found) {
             Found::Value(bytes) => self.nodes[at].fetches.push(Fetch { bytes: Some(bytes), ..fetch }),
-            // It is read behind what is being written.
+            // The read waits until the write is done.
             Found::NotYet => self.nodes[at].fetches.push(fetch),
             Found::Nothing => return self.find_nothing(at, object, attempt),
         }

@@ -1,24 +1,24 @@
-//! Shared memory: which blocks there are and what was written into them. The addresses are the production
-//! allocator's, so a block that is freed too early is soon somebody else's.
+//! Shared memory: the blocks of a node and their contents. The production allocator gives the addresses, so a
+//! block that is freed too early is soon used for another value.
 
 use sooner_wire::BlockId;
 use std::collections::{BTreeMap, BTreeSet};
 
 use sooner_store::Arena;
 
-/// Bytes of the simulated store; large enough that it never is full.
+/// Bytes of the simulated memory: large enough that it is never full.
 const CAPACITY: u64 = 1 << 30;
-/// Bytes of a value in it.
+/// Bytes of a block.
 pub const BLOCK_BYTES: u64 = 4096;
 
 /// See the module.
 #[derive(Debug)]
 pub struct Blocks {
     arena: Arena,
-    /// The file behind the memory, at the offsets that follow.
+    /// The file behind the memory; its offsets follow those of the memory.
     file: Arena,
     written: BTreeMap<u64, u64>,
-    /// With states of actors.
+    /// Blocks with states of actors.
     states: BTreeSet<u64>,
 }
 
@@ -50,7 +50,7 @@ impl Blocks {
         block >= CAPACITY
     }
 
-    /// What giving a block up makes room for in memory; each block counts as one.
+    /// The room in memory that freeing a block makes; each block counts as one.
     pub(super) fn length_in_memory(block: BlockId) -> u64 {
         u64::from(!Self::is_in_file(block.offset()))
     }
@@ -60,18 +60,18 @@ impl Blocks {
         self.written.insert(block, payload);
     }
 
-    /// A process has put the state of its actor into a block, for its node to keep.
+    /// Records that a process has put its actor's state into a block, for the node to keep.
     pub fn note_state(&mut self, block: u64) {
         self.states.insert(block);
     }
 
-    /// Whether the state of an actor was put into a block here.
+    /// Whether a block holds the state of an actor.
     #[must_use]
     pub fn has_state(&self, block: u64) -> bool {
         self.states.contains(&block)
     }
 
-    /// What lies in a block; `None` if it is free.
+    /// The content of a block; `None` if the block is free.
     #[must_use]
     pub fn read(&self, block: u64) -> Option<u64> {
         self.written.get(&block).copied()

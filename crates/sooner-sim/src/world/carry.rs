@@ -1,4 +1,4 @@
-//! What cores want is carried out as the shell does it: actions in their order, buffers, timers.
+//! Performs the actions of worker cores as the shell does: in order, through buffers, with timers.
 
 use sooner_protocol::probes::hit;
 use sooner_protocol::session::{Turn, goes_behind};
@@ -15,7 +15,7 @@ use crate::plan::Fault;
 use crate::violation::fail;
 
 impl World {
-    /// Runs `work` on a core and carries out what it wants, as the shell does.
+    /// Runs `work` on a core and performs the actions that result, as the shell does.
     pub fn with_core<R>(&mut self, number: u32, work: impl FnOnce(&mut WorkerCore, &mut Actions) -> R) -> R {
         self.events += 1;
         if self.events > EVENTS_MAX {
@@ -29,7 +29,7 @@ impl World {
         }
         let result = work(&mut process.core, &mut out);
         if !self.process(number).is_running() {
-            // It died a moment ago: what is left of the frame that was at it has no effect.
+            // The process has just died: the rest of its frame has no effect.
             out.clear();
         }
         let cut = self.cut_in(number, out.len());
@@ -55,8 +55,7 @@ impl World {
         result
     }
 
-    /// Has the timer of a process fire when its core wants it, which it is asked after everything that is
-    /// done with it.
+    /// Sets a process's timer to the deadline of its core, after everything that is done with the core.
     fn arm_timer(&mut self, number: u32) {
         let process = self.processes.get_mut(number);
         let Some(due) = process.core.next_deadline() else { return };
@@ -68,7 +67,7 @@ impl World {
         self.wake_in(due.since(self.now()) + late + 1, Wake::Timer(number));
     }
 
-    /// A process died before it came to this action.
+    /// An action that a process died before performing.
     fn lose_action(action: Action) {
         if let Action::Send { message, .. } = action {
             Oracle::on_lost([&Item::Message(message)]);
@@ -161,7 +160,7 @@ impl World {
         self.send(from, to, item);
     }
 
-    /// What goes to another node names places in memory so that they mean the same there.
+    /// Makes locations in a message to another node valid there.
     fn pack(&self, from: u32, to: u32, item: Item) -> Item {
         if node_of(from) == node_of(to) {
             return item;
@@ -171,7 +170,7 @@ impl World {
         Item::Message(Box::new(message))
     }
 
-    /// ... and what comes from there may lie here.
+    /// Makes locations in a message from another node local again.
     pub(super) fn unpack(&self, from: u32, to: u32, message: &mut Message) {
         if node_of(from) != node_of(to) {
             message.localise_from(self.process(from).id, self.process(to).id.node());
@@ -194,7 +193,7 @@ impl World {
         }
     }
 
-    /// What is sent can be read: on a sample, since it costs more than all the rest.
+    /// Checks that a message can be decoded: on a sample, since this costs more than all the rest.
     fn through_the_wire(&mut self, item: Item) -> Item {
         if !self.steps.is_multiple_of(61) {
             return item;
@@ -221,7 +220,7 @@ impl World {
         self.list(number);
     }
 
-    /// The buffers of a process in the order in which they are flushed. A node's socket is never full here.
+    /// The channels that a process must flush, in order. A node's socket is never full here.
     pub(super) fn take_dirty(&mut self, number: u32) -> Vec<u32> {
         let to_node = self.channels.number(number, node_of(number));
         let order = &mut self.process_mut(number).dirty;
@@ -235,7 +234,7 @@ impl World {
             .collect()
     }
 
-    /// Everything in a process's buffers leaves.
+    /// Flushes all buffers of a process.
     pub fn flush(&mut self, number: u32) {
         for channel in self.take_dirty(number) {
             self.channels.get_mut(channel).is_dirty = false;
@@ -243,7 +242,7 @@ impl World {
         }
     }
 
-    /// The timer of a process: idle leases go back.
+    /// Fires a process's timer: idle leases go back.
     pub fn look_at_timer(&mut self, number: u32) {
         if !self.process(number).is_running() || self.process(number).is_paused {
             return;

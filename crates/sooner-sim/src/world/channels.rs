@@ -1,9 +1,9 @@
 //! Ordered, reliable channels: one per ordered pair of processes, as the Unix sockets between them are; or
-//! the buffers before a session ([`super::sessions`]).
+//! the buffers in front of a session ([`super::sessions`]).
 //!
 //! A message lies in the sender's buffer until it is flushed, then on the wire until it is delivered. It is
-//! lost only with its sender's buffer (the sender died) or with its receiver. Between two workers nothing
-//! passes before the node has connected both ends.
+//! lost only with its sender's buffer (the sender died) or with its receiver. Two workers exchange nothing
+//! before the node has connected both ends.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,19 +31,19 @@ pub struct Channel {
     pub from: u32,
     /// Receiver.
     pub to: u32,
-    /// Flushed ones first.
+    /// Flushed items first, then those in the sender's buffer.
     pub queue: VecDeque<Item>,
-    /// How many of them have left the sender.
+    /// How many items of the queue have left the sender.
     pub sent: usize,
-    /// The sender has the connection.
+    /// The sender has been connected by the node.
     pub is_connected: bool,
-    /// The receiver reads it.
+    /// The receiver reads from it.
     pub is_open: bool,
     /// Nothing is delivered for now.
     pub is_stalled: bool,
-    /// It is among the things that may happen next.
+    /// The channel is in the list of next events.
     pub is_listed: bool,
-    /// It is among those that the sender must flush.
+    /// The sender has items to flush in it.
     pub is_dirty: bool,
 }
 
@@ -55,7 +55,7 @@ pub struct Channels {
 }
 
 impl Channels {
-    /// The number of a channel, which is made when it is new.
+    /// The number of a channel; creates the channel if there is none.
     pub fn number(&mut self, from: u32, to: u32) -> u32 {
         let channels = &mut self.channels;
         *self.numbers.entry((from, to)).or_insert_with(|| {
@@ -111,7 +111,7 @@ impl Channels {
 }
 
 impl Channel {
-    /// Whether something could be delivered, whatever the receiver does.
+    /// Whether an item could be delivered, as far as the channel is concerned.
     #[must_use]
     pub fn has_arrived(&self) -> bool {
         self.sent > 0 && self.is_open && !self.is_stalled

@@ -1,4 +1,4 @@
-//! Messages arrive: at the node, at a process, or at what is left of one.
+//! Messages arrive: at the control service, at a node or a process; also messages of a dead process.
 
 use sooner_protocol::probes::hit;
 use sooner_protocol::worker::action::Peer;
@@ -73,7 +73,7 @@ impl World {
         if self.random.chance(1, 2) { self.settle_node(node_at(from)) } else { self.list_node(from) }
     }
 
-    /// A node hears something from another one, or from the control service.
+    /// A node receives a message from another node, or from the control service.
     fn deliver_between(&mut self, from: u32, to: u32, message: Message) {
         self.events += 1;
         self.trace.note(u64::from(from) ^ (u64::from(to) << 32) ^ (u64::from(message.kind()) << 8));
@@ -89,7 +89,7 @@ impl World {
         if self.random.chance(1, 2) { self.settle_node(at) } else { self.list_node_at(at) }
     }
 
-    /// A process reads an item from another one, or from the node.
+    /// A process reads an item from another process, or from its node.
     pub(super) fn deliver_to(&mut self, from: u32, to: u32, item: Item) {
         let mut message = into_message(item);
         let route = if is_node(from) { Route::NodeToProcess } else { Route::ProcessToProcess };
@@ -107,7 +107,7 @@ impl World {
                 }
                 Message::TrimBlocks(_) => return self.give_cache_back(to),
                 Message::WorkerGone(gone) => {
-                    // What a dead process sent before its end is read before its end is believed.
+                    // The messages that a dead process sent are read before its death is believed.
                     self.drain(number_of(gone.worker), to);
                     self.process_mut(to).lines.remove(&number_of(gone.worker));
                     self.answer_what_may_go(to);
@@ -118,8 +118,8 @@ impl World {
         let is_loss = matches!(message, Message::BlocksLost(_));
         self.receive(from, to, message);
         if is_loss && self.process(to).is_running() {
-            // One of them may be kept for the next value: also one that a dropped handle gave up in this very
-            // step.
+            // The process may keep one of the lost blocks for reuse, even one that a handle dropped in this
+            // very step gave up.
             self.give_cache_back(to);
         }
         self.process_mut(to).has_read = true;
@@ -190,8 +190,8 @@ impl World {
     }
 }
 
-/// What is sent goes one of these ways by its row: cores that receive what is not for them may pass over it
-/// in silence.
+/// A message takes only the routes that its row names. Without this check, a core could silently ignore a
+/// message that is not meant for it.
 fn assert_route(from: u32, message: &Message, routes: &[Route]) {
     let row = message.row();
     if !routes.iter().any(|route| row.routes.contains(*route)) {

@@ -1,8 +1,7 @@
-//! The control service where there are several nodes: the core that ships, with a channel from and to each
-//! node.
+//! The control service of several nodes: the production core, with a channel from and to each node.
 //!
-//! Its links are as sessions make them: first said is first heard, and nothing is lost while both ends live.
-//! What is said is encoded as in production ([`sooner_protocol::uplink::wire`]).
+//! Its links behave like sessions: messages arrive in order, and none is lost while both ends live. They are
+//! encoded as in production ([`sooner_protocol::uplink::wire`]).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -24,14 +23,14 @@ use crate::cluster::disk::{apply, beginning};
 use crate::cluster::head::{CLUSTER, PYTHON};
 use crate::violation::fail;
 
-/// One that has lived for less is mostly left alone (nanoseconds): with a row of them that die young no end
-/// of a process is told before sessions with it run out of patience.
+/// A control service that has lived for less is mostly not killed (nanoseconds). In a series of them that die
+/// young, no death of a process would be reported before sessions with it run out of patience.
 const YOUNG_NANOS: u64 = 200_000_000;
-/// One to or from which more messages than these are on their way is left alone: here each takes a step, and
-/// what nodes send to one that starts may be thousands. With a row of them that end before all is read no end
-/// of a process is ever told, and more come meanwhile.
+/// A control service with more messages than this on their way to or from it is not killed. Here each message
+/// takes a step, and nodes may send thousands to a new control service. In a series of them that end before
+/// reading all, no death of a process would ever be reported, while more messages come.
 const MESSAGES_MAX: usize = 64;
-/// How long a node needs at most to find the next control service (nanoseconds).
+/// How long a node takes at most to find the next control service (nanoseconds).
 const AWAY_NANOS: usize = 3_000_000_000;
 
 /// See the module.
@@ -39,26 +38,26 @@ pub struct Head {
     /// The production core.
     pub core: ControlCore,
     out: ControlActions,
-    /// The nodes that it has taken in.
+    /// The nodes that the control service has taken in.
     admitted: BTreeSet<NodeId>,
-    /// Nodes it dials to see whether they live, as it starts again. All do.
+    /// Nodes that a restarted control service dials to see whether they live. All of them do.
     probes: Vec<(NodeId, u32)>,
     is_listed: bool,
     wakes_at: u64,
-    /// When it looks whether it has heard of its nodes; zero: never.
+    /// When the control service next checks its nodes for silence; zero: not set.
     ticks_at: u64,
-    /// What it has written, for the one after it.
+    /// Records that it has written, for its successor.
     disk: BTreeMap<String, Vec<u8>>,
-    /// What the disk was asked for, and has not answered.
+    /// Writes requested from the disk and not done yet.
     writes: VecDeque<(Batch, Vec<Write>)>,
-    /// How many there were before it.
+    /// How many control services there were before.
     incarnation: u32,
-    /// When all nodes had come back to it; zero for the first one.
+    /// When all nodes had joined it again; zero for the first one.
     since: u64,
 }
 
 impl Head {
-    /// A control service begins on what the one before it has written.
+    /// A control service starts from the records of its predecessor.
     fn new(me: NodeId, disk: BTreeMap<String, Vec<u8>>, incarnation: u32, now: Instant) -> Self {
         let begin = beginning(&disk, me, None, incarnation, HEALTH_TIMEOUT_NANOS);
         let mut out = ControlActions::new();
@@ -78,7 +77,7 @@ impl Head {
         }
     }
 
-    /// What follows for the core now that all it has asked of the disk is done.
+    /// Does the writes and probes that the core has asked for, and returns the actions that follow.
     fn settle(&mut self, now: Instant) -> ControlActions {
         let mut out = std::mem::take(&mut self.out);
         while let Some(batch) = self.write() {
@@ -92,7 +91,7 @@ impl Head {
         out
     }
 
-    /// The disk does the next thing that it was asked for.
+    /// The disk does the next batch of writes.
     fn write(&mut self) -> Option<Batch> {
         let (batch, writes) = self.writes.pop_front()?;
         apply(&mut self.disk, &writes);
@@ -101,7 +100,7 @@ impl Head {
 }
 
 impl World {
-    /// The control service begins, and the nodes join it before any program runs: without time passing.
+    /// The control service starts, and the nodes join it before any program runs, without time passing.
     pub(super) fn start_head(&mut self) {
         let now = self.now();
         let me = self.nodes[0].id();
@@ -129,7 +128,7 @@ impl World {
         self.list_head();
     }
 
-    /// What a node says of itself as it joins.
+    /// A node's registration.
     fn registration(&mut self, at: usize, rejoins: Option<u64>) -> Register {
         let core = self.nodes[at].core.member().expect(SEVERAL);
         let about = AboutNode {
@@ -144,7 +143,7 @@ impl World {
         Register { about: Box::new(about), version: "0.1.0".into(), python: PYTHON.into(), rejoins }
     }
 
-    /// The control service ends, and with it what was on its way from and to it. Another one begins.
+    /// The control service ends; messages to and from it are lost. Its successor starts.
     pub(crate) fn restart_head(&mut self) {
         if self.nodes.iter().any(|node| !node.is_linked) {
             return;
@@ -161,7 +160,7 @@ impl World {
         hit("the control service started again");
         let now = self.now();
         let mut former = self.head.take().expect("there are several nodes");
-        // The disk may have done some of what it was asked for.
+        // The disk may have done some of the requested writes.
         let written = self.random.below(1 + former.writes.len());
         for _ in 0..written {
             former.write();
@@ -193,7 +192,7 @@ impl World {
         channels.map(|channel| self.channels.get(channel).queue.len()).sum()
     }
 
-    /// A node finds the next control service, and says who it is.
+    /// A node finds the next control service and registers.
     pub(super) fn find_head(&mut self, at: usize) {
         let register = self.registration(at, Some(CLUSTER));
         self.send(self.nodes[at].number, HEAD, Item::Message(Box::new(register.into())));
@@ -203,7 +202,7 @@ impl World {
         self.head.as_mut().expect("there are several nodes")
     }
 
-    /// A node says something to the control service.
+    /// A node sends a message to the control service, if it is linked.
     pub(super) fn send_to_head(&mut self, at: usize, word: ToControl) {
         let SimNode { number, is_linked, .. } = self.nodes[at];
         if is_linked {
@@ -212,7 +211,7 @@ impl World {
         }
     }
 
-    /// A node says what it has free, if that is due.
+    /// A node reports its free resources, if a report is due.
     pub(super) fn report_to_head(&mut self, at: usize) {
         let now = self.now();
         let SimNode { number, core, reporter, .. } = &mut self.nodes[at];
@@ -231,7 +230,7 @@ impl World {
         let Head { core, out, admitted, .. } = self.head();
         match message {
             Message::Register(register) => core.on_register(node, register, now, out),
-            // It was sent to the control service before this one.
+            // The message was meant for the previous control service.
             _ if !admitted.contains(&node) => return,
             message => core.on_message(node, message, now, out),
         }
@@ -256,8 +255,8 @@ impl World {
         self.settle_head();
     }
 
-    /// Nodes send heartbeats from a thread of their own, over connections that are never cut here: each has
-    /// done so since the last time the control service looked.
+    /// Counts a heartbeat of every node since the last check: nodes send heartbeats from a thread of their
+    /// own, over connections that are never cut here.
     pub(super) fn tick_head(&mut self) {
         let now = self.now();
         let Head { core, out, admitted, ticks_at, .. } = self.head();
@@ -278,12 +277,12 @@ impl World {
         self.set_timers_of_head(now);
     }
 
-    /// The deadlines of the core, in two parts: what it waits for, and that it looks after its nodes, which
-    /// goes on for ever and is no reason for the world to go on.
+    /// Sets two timers: one for the deadlines of the directory and of the view, and one for the check of the
+    /// nodes, which recurs for ever and does not keep the world going.
     fn set_timers_of_head(&mut self, now: Instant) {
         let head = self.head();
         let dues = [head.core.directory().next_deadline(), head.core.view().next_deadline()];
-        // The disk's patience is long, and what comes before it is not to wait for it.
+        // The disk has a long deadline; earlier ones must not wait for it.
         let due = dues.into_iter().flatten().min().filter(|due| head.wakes_at == 0 || due.0 < head.wakes_at);
         let tick =
             head.core.nodes().next_deadline().filter(|due| head.ticks_at == 0 || due.0 < head.ticks_at);
@@ -307,7 +306,7 @@ impl World {
             }
             ControlAction::Admit(node) => drop(head.admitted.insert(node)),
             ControlAction::Persist(batch, writes) => {
-                // It is done in another turn of the head: until then it may be killed.
+                // The write is done in another turn of the control service, which may be killed before.
                 head.writes.push_back((batch, writes));
                 self.list_head();
             }
@@ -330,7 +329,7 @@ impl World {
         }
     }
 
-    /// The control service sends something to a node.
+    /// A node receives a message from the control service.
     pub(super) fn receive_from_head(&mut self, at: usize, message: Message) {
         let (now, id) = (self.now(), self.nodes[at].id());
         match message {
@@ -338,7 +337,7 @@ impl World {
                 let SimNode { core, out, is_linked, reporter, .. } = &mut self.nodes[at];
                 *is_linked = true;
                 reporter.begin_anew();
-                // It was meant for the control service before this one.
+                // Messages meant for the previous control service.
                 out.retain(|action| !matches!(action, NodeAction::Control(_)));
                 core.member().expect(SEVERAL).on_control_up(true, now, out);
                 registered.nodes.iter().for_each(|row| core.on_node_known(row));

@@ -1,6 +1,6 @@
-//! What a process holds of a dead one it says only when what it had said to others before has left it, and
-//! has come where they are on other nodes (`docs/adr/0029-settling-over-nodes.md`): else an owner would hear
-//! later of a borrower than that all is settled.
+//! When a process reports the references that it got from a dead one
+//! (`docs/adr/0029-settling-over-nodes.md`): only after its earlier messages have left it and, at other
+//! nodes, arrived. Otherwise an owner could learn of a borrower after the death is settled.
 
 use sooner_protocol::probes::hit;
 use sooner_wire::message::Message;
@@ -8,9 +8,9 @@ use sooner_wire::message::Message;
 use super::{Item, World, node_of};
 
 impl World {
-    /// A process answers a death. What it had said to its node leaves first, as ever: with a value that
-    /// overtakes the word of whose block it is in, the block would be free when the process is killed. On one
-    /// node all buffers leave together.
+    /// A process answers a death. Its earlier messages to its node leave first, as ever: if a value overtook
+    /// the message that gives its block to the node, the block would be freed when the process is killed. On
+    /// a single node, all buffers leave together.
     pub(super) fn answer_in_time(&mut self, number: u32, message: Box<Message>) {
         if self.head.is_some() {
             self.flush(number);
@@ -20,7 +20,7 @@ impl World {
         self.answer_what_may_go(number);
     }
 
-    /// Something that was said has come, or will not.
+    /// An earlier message was received, or never will be.
     pub(super) fn answer_what_may_go(&mut self, number: u32) {
         if self.process(number).held_back.is_empty() {
             return;
@@ -37,7 +37,7 @@ impl World {
         self.process_mut(number).held_back = held_back;
         for message in released {
             self.send(number, node_of(number), Item::Message(message));
-            // It may lie in a buffer, and nothing else may be left to do.
+            // The message may lie in a buffer, and the process may have nothing else to do.
             self.touch(number);
         }
     }
@@ -49,12 +49,12 @@ impl World {
         if position.is_none() {
             let channel = self.channels.number(number, other);
             let channel = self.channels.get(channel);
-            // What was said leaves, or is in the session, as soon as there is a line.
+            // Without a line, messages wait in the channel; with one, they leave or enter the session.
             if !channel.is_connected && !channel.queue.is_empty() {
                 return false;
             }
             if node_of(other) == node_of(number) {
-                // It is read before anything that the node says later.
+                // The receiver reads them before anything that the node sends later.
                 return true;
             }
             *position = Some(self.position(number, other));

@@ -1,4 +1,4 @@
-//! Processes come, stop, go on and end.
+//! Processes start, stop, continue and end.
 
 use sooner_protocol::probes::hit;
 use sooner_protocol::worker::WorkerCore;
@@ -13,31 +13,31 @@ use crate::oracle::Oracle;
 use crate::plan::{Fault, Plan};
 use crate::random::Random;
 
-/// Whether tasks and calls wait where they were submitted when others have large arguments. Said by the seed
-/// alone: what else a seed means stays as it is.
+/// Whether tasks and calls wait at their submitter while others have large arguments. A seed of its own
+/// decides it, so that the rest of the run stays the same.
 fn holds_back(plan: &Plan) -> bool {
     plan.breaks(Fault::Full) && Random::new(plan.seed ^ 0x5eed_0000_0000_0006).chance(1, 2)
 }
 
-/// In every other run of several nodes copies of what is out of reference stay until there is no room. Said
-/// by the seed alone, too.
+/// Whether copies of objects out of reference stay until there is no room: in every other run of several
+/// nodes. A seed of its own decides it, too.
 pub(super) fn unpins(plan: &Plan) -> bool {
     plan.nodes > 1 && Random::new(plan.seed ^ 0x5eed_0000_0000_0007).chance(1, 2)
 }
 
-/// In some runs something that processes need is used up for long now and then. Said by the seed alone, too.
+/// Whether nodes sometimes lack a resource for new processes, for long. Decided by a seed of its own, too.
 fn lacks(plan: &Plan) -> bool {
     plan.breaks(Fault::FailedStart) && Random::new(plan.seed ^ 0x5eed_0000_0000_00f1).chance(1, 8)
 }
 
-/// Of the processes that do not come up in such a run, one with such a number finds that none will for long.
+/// In such a run, a failed start begins a lack if the process's number is a multiple of this.
 const LACKS_EVERY: u32 = 8;
 
-/// How long that lasts (nanoseconds): long enough for several demands in a row.
+/// How long a lack lasts (nanoseconds): long enough for several demands in a row.
 const LACKS_NANOS: u64 = 4 * START_PATIENCE_NANOS;
 
 impl World {
-    /// A driver comes to a node.
+    /// A driver starts on a node.
     pub(super) fn start_driver(&mut self, at: usize) {
         let worker = self.nodes[at].core.new_worker_id();
         let driver = self.processes.add(worker, true);
@@ -54,7 +54,7 @@ impl World {
         let worker = self.process(number).id;
         self.process_mut(number).life = Life::Running;
         if holds_back(&self.plan) {
-            // Of one value there is as much as may wait at another process.
+            // The store is so small that one value fills the share that may wait at another process.
             self.process_mut(number).core.set_store_bytes(LEASE_ARGUMENT_SHARE * BLOCK_BYTES);
         }
         if unpins(&self.plan) {
@@ -76,7 +76,7 @@ impl World {
         let fails =
             lacks || (self.has_faults() && self.plan.breaks(Fault::FailedStart) && self.random.chance(1, 4));
         if fails && !lacks && number.is_multiple_of(LACKS_EVERY) && self::lacks(&self.plan) {
-            // Something of the machine is used up for so long that nobody waits for it.
+            // From now on the node lacks a resource for longer than any request waits.
             self.oracle.lacks += 1;
             self.node_mut(number).lacks_until = Some(now.plus(LACKS_NANOS));
         }
@@ -113,12 +113,12 @@ impl World {
         }
     }
 
-    /// A process ends: what is in its buffers is lost, but for the buffers that were flushed just before.
+    /// Kills a process: its buffers are lost, but for those that were flushed just before.
     pub fn kill(&mut self, number: u32, how: &str) {
         self.end_process(number, how, true);
     }
 
-    /// `is_reset`: what it had not read makes the kernel reset its connections.
+    /// `is_reset`: the kernel resets its connections because it left messages unread.
     fn end_process(&mut self, number: u32, how: &str, is_reset: bool) {
         if !self.process(number).is_running() {
             return;
@@ -146,8 +146,8 @@ impl World {
                 channel.sent = 0;
             }
         }
-        // The end of its sessions would pay for answers that it never gave: its end would stay behind them,
-        // unread.
+        // Otherwise the end of its sessions would release answers that it never gave, and its own end would
+        // stay behind them, unread.
         self.process_mut(number).held_back.clear();
         self.abandon_sessions(number, is_reset);
         self.note_death(number);
@@ -164,7 +164,7 @@ impl World {
         self.list(channel);
     }
 
-    /// The node ends a process.
+    /// A process ends as its node has asked.
     pub(super) fn leave(&mut self, number: u32) {
         if self.random.chance(3, 4) {
             self.flush(number);
@@ -199,7 +199,7 @@ impl World {
         }
     }
 
-    /// The program is over: what processes kept for themselves goes.
+    /// The program is over: references that processes kept for themselves are dropped.
     pub(super) fn sweep(&mut self) {
         for number in self.processes.numbers() {
             if !self.process(number).is_running() {
@@ -218,8 +218,8 @@ impl World {
         }
     }
 
-    /// What an actor's checkpoint and the calls since then refer to may lead back to the actor: then the
-    /// program has to end it.
+    /// An actor's checkpoint and the calls since then may refer back to the actor: then the program has to
+    /// end the actor.
     fn end_cycle(&mut self, number: u32) {
         let Some(instance) = &self.process(number).instance else { return };
         let actor = instance.actor;
@@ -228,8 +228,8 @@ impl World {
         }
     }
 
-    /// Processes give back what they have for their next values, and nodes the copies that only want of room
-    /// would end.
+    /// Processes give back the blocks that they keep for reuse, and nodes the copies that they would keep
+    /// until there is no room.
     pub(super) fn trim(&mut self) {
         for number in self.processes.numbers() {
             self.send_from_node(number, Item::Message(Box::new(TrimBlocks { moves: None }.into())));
@@ -251,7 +251,7 @@ impl World {
         self.touch(number);
     }
 
-    /// A worker that is gone gave this process blocks that it knows nothing of.
+    /// Returns the blocks of a dead worker that were given to this process and that it never learned of.
     pub(super) fn disown_unknown(&mut self, number: u32, question: GivenBlocks) {
         let GivenBlocks { giver, mut offsets } = question;
         let known = self.process(number).without_value(&offsets);

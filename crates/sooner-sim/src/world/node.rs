@@ -1,4 +1,4 @@
-//! Nodes: their memory, when they place, and what they want.
+//! Nodes: their memory, when they place tasks, and how their cores' actions are performed.
 
 use sooner_protocol::engine::{Engine, Part};
 use sooner_protocol::node::objects::Stuck;
@@ -18,7 +18,7 @@ use crate::random::Random;
 
 /// A node of the world.
 pub struct SimNode {
-    /// Stands for it where processes have their numbers.
+    /// The number that stands for the node among process numbers.
     pub number: u32,
     /// The production core.
     pub core: Engine,
@@ -26,39 +26,39 @@ pub struct SimNode {
     pub blocks: Blocks,
     /// Its disk.
     pub disk: Disk,
-    /// Whether values may lie in a file behind its memory.
+    /// Whether values may be written to a file behind the node's memory.
     pub(super) has_file: bool,
-    /// ... and when they do.
+    /// Decides when values go to that file.
     pub stuck: Stuck,
-    /// What it wants done at its next turn.
+    /// Actions of the core, performed at the node's next turn.
     pub(super) out: NodeActions,
-    /// Bytes on their way here.
+    /// Bytes on their way to this node.
     pub(super) fetches: Vec<Fetch>,
     pub(super) fetches_made: u64,
-    /// Its connection to the control service is there.
+    /// The node is connected with the control service.
     pub(super) is_linked: bool,
-    /// When it says what it has free.
+    /// Decides when the node reports its free resources.
     pub(super) reporter: Reporter,
-    /// Until then no process can be started there.
+    /// Until this time no process can be started on the node.
     pub(super) lacks_until: Option<Instant>,
     is_listed: bool,
     wakes_at: u64,
 }
 
-/// A node that is alone has a disk, of several most have. Said by the seed alone: what else a seed means
-/// stays as it is.
+/// Whether a node has a disk: a single node always, one of several in three of four cases. A seed of its own
+/// decides it, so that the rest of the run stays the same.
 fn spills(at: usize, plan: &Plan) -> bool {
     let mut random = Random::new(plan.seed ^ 0x5eed_0000_0000_0004 ^ at as u64);
     plan.nodes == 1 || random.chance(3, 4)
 }
 
-/// One node in three drops what tasks can make again, with a disk and without one. Said by the seed alone,
-/// too.
+/// Whether a node without room drops values that tasks can make again: one node in three, with a disk or
+/// without. A seed of its own decides it, too.
 pub(super) fn recomputes(at: usize, plan: &Plan) -> bool {
     plan.breaks(Fault::Full) && Random::new(plan.seed ^ 0x5eed_0000_0000_0005 ^ at as u64).chance(1, 3)
 }
 
-/// Why the core of a node is that of one among several.
+/// Why a node's core must be a `Member`.
 pub(super) const SEVERAL: &str = "there are several nodes";
 
 impl SimNode {
@@ -106,12 +106,12 @@ impl World {
         &self.nodes[node_at(number)]
     }
 
-    /// ... to change it.
+    /// The same, to change it.
     pub fn node_mut(&mut self, number: u32) -> &mut SimNode {
         &mut self.nodes[node_at(number)]
     }
 
-    /// The node of this process has something to place.
+    /// Lists the node of this process for a turn: it may have something to place.
     pub(super) fn list_node(&mut self, number: u32) {
         self.list_node_at(node_at(number));
     }
@@ -130,7 +130,7 @@ impl World {
         self.settle_node(at);
     }
 
-    /// The time has come that a node waited for.
+    /// The time that the node waited for has come.
     pub(super) fn wake_node(&mut self, at: usize) {
         self.nodes[at].wakes_at = 0;
         self.settle_node(at);
@@ -148,11 +148,11 @@ impl World {
             self.report_to_head(at);
         }
         let node = &mut self.nodes[at];
-        // Carrying them out may have led to more.
+        // Performing the actions may have led to more.
         out.append(&mut node.out);
         node.out = out;
-        // What is due sooner than what it was to wake for does not wait for that; then it wakes once too
-        // often.
+        // An earlier deadline does not wait for the wake-up that is set. The later one then wakes the node
+        // once too often.
         let reports_at = node.reporter.next_deadline().filter(|_| node.is_linked);
         if let Some(due) = node.core.next_deadline().into_iter().chain(reports_at).min()
             && (node.wakes_at == 0 || due.0 < node.wakes_at)
@@ -208,20 +208,20 @@ impl World {
             NodeAction::DropSpilled(spilled) => self.drop_spilled(at, spilled),
             NodeAction::StopFetching { object, attempt } => self.stop_fetching(at, object, attempt),
             NodeAction::Route { from, to, message } => self.route(at, from, to, message),
-            // Workers of this world need nothing that their driver has.
+            // Workers of this world need nothing from their driver's job.
             NodeAction::BeginJob(..) | NodeAction::FindNodes(_) | NodeAction::JobLeaves(_) => {}
             NodeAction::Dial { client, to } => self.dial_for(at, client, to),
         }
     }
 
-    /// The node of a process says something to it, if it is there to hear it.
+    /// Sends a message from a process's node to the process, if the process is running.
     pub(super) fn send_from_node(&mut self, to: u32, item: Item) {
         if self.process(to).is_running() {
             self.send(super::processes::node_of(to), to, item);
         }
     }
 
-    /// A node wants so many blocks that processes hold there.
+    /// A node without room asks the processes on it to give up `blocks` blocks.
     pub fn relieve(&mut self, at: usize, blocks: u64) {
         self.events += 1;
         let SimNode { core, out, .. } = &mut self.nodes[at];

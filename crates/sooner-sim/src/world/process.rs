@@ -1,4 +1,4 @@
-//! A simulated process: a driver or worker core, what runs in it, and what its shell keeps.
+//! A simulated process: a driver or worker core, the program that runs in it, and the state of its shell.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use sooner_protocol::probes::hit;
@@ -16,11 +16,11 @@ pub enum Life {
     Starting,
     /// Connected.
     Running,
-    /// Gone.
+    /// Dead.
     Ended,
 }
 
-/// A process, and up to where it must have what was said to it; not known yet before there is a line.
+/// A process, and the session position up to which it must have received; `None` until there is a line.
 pub type Owed = (u32, Option<u64>);
 
 /// See the module.
@@ -29,62 +29,62 @@ pub struct Process {
     pub id: WorkerId,
     /// It runs a program of its own, and no tasks.
     pub is_driver: bool,
-    /// Its program has made all its steps.
+    /// The driver's program has made all its steps.
     pub is_over: bool,
     /// Where it is in its life.
     pub life: Life,
-    /// Stopped by a signal: it does nothing, and nothing is lost.
+    /// Stopped by a signal: the process does nothing and loses nothing.
     pub is_paused: bool,
-    /// Its node has sent it the signal that ends it.
+    /// The node has sent the process the signal that ends it.
     pub is_doomed: bool,
     /// Its core.
     pub core: WorkerCore,
-    /// The last task or object number it used.
+    /// The last task or object number that the process used.
     pub numbers: u64,
-    /// What runs in it.
+    /// The functions that run in it.
     pub frames: Vec<Frame>,
-    /// The actor it is.
+    /// The actor that lives in it.
     pub instance: Option<Instance>,
-    /// Processes that it has a line to, or has asked for one.
+    /// Processes with which it has a line, or has requested one.
     pub lines: FxHashSet<u32>,
     /// Channels with something to flush.
     pub dirty: FlushOrder<u32>,
-    /// Dropped references that the core has not heard of.
+    /// Dropped references that the core has not been told of yet.
     pub dropped: Vec<ObjectId>,
-    /// Answers to deaths that wait until what was said before has come.
+    /// Answers to deaths, held back until the messages sent before them have been received.
     pub held_back: Behind<Box<Message>, Owed>,
     /// References that outlive the task that brought them.
     pub kept: Vec<Reference>,
     /// Blocks kept for reuse.
     pub cache: Vec<u64>,
-    /// Blocks with values that it writes, or has written and still has.
+    /// Blocks whose values the process is writing, or has written and still has.
     pub written: FxHashSet<u64>,
     /// Tasks that began here.
     pub begun: FxHashSet<TaskId>,
-    /// What its progress cell says.
+    /// The content of its progress cell.
     pub last_started: Option<Started>,
-    /// Tasks that were pushed to it and whose reply nobody has read.
+    /// Tasks that were pushed to the process and whose reply nobody has read.
     pub assigned: FxHashSet<TaskId>,
-    /// Those of them that it has given back; their owners may not have read it.
+    /// Tasks of `assigned` that the process has given back; their owners may not have read that message yet.
     pub given_back: FxHashSet<TaskId>,
-    /// Those of them that had to wait here for an argument in the memory of another node, or might have:
-    /// others passed them.
+    /// Tasks of `assigned` that had to wait here for an argument in another node's memory, or may have had
+    /// to: other tasks overtook them.
     pub passed: FxHashSet<TaskId>,
-    /// After its end: those of them that had not begun here.
+    /// After the process's end: tasks of `assigned` that had not begun here.
     pub unbegun: FxHashSet<TaskId>,
-    /// Answers of the node to the process's own questions.
+    /// The node's answers to the process's requests, by request number.
     pub answers: FxHashMap<u64, Message>,
-    /// Questions asked.
+    /// Requests sent so far.
     pub questions: u64,
-    /// It has read something and not looked at its timer since: its shell does so after each batch.
+    /// The process has read messages and not checked its timer since; its shell does so after each batch.
     pub has_read: bool,
-    /// When its timer is due; zero: never.
+    /// When its timer is due; zero: not set.
     pub timer_at: u64,
     /// The actor that the node has placed here.
     pub hosts: Option<ActorId>,
-    /// It is among the things that may happen next.
+    /// The process is in the list of next events.
     pub is_listed: bool,
-    /// It ended because it had nothing to do, and nobody needed it.
+    /// The process ended in order: it was idle, and no other process needed it.
     pub has_retired: bool,
 }
 
@@ -126,7 +126,7 @@ impl Process {
         }
     }
 
-    /// Whether it takes part.
+    /// Whether the process takes part in the run.
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.life == Life::Running
@@ -138,14 +138,14 @@ impl Process {
         TaskId { owner: self.id, number: self.numbers }
     }
 
-    /// Which of these blocks are being written here, or kept for reuse.
+    /// Which of these blocks the process is writing, or keeps for reuse.
     #[must_use]
     pub fn without_value(&self, blocks: &[u64]) -> Vec<u64> {
         let is_here = |block: &u64| self.written.contains(block) || self.cache.contains(block);
         blocks.iter().copied().filter(is_here).collect()
     }
 
-    /// Drops a reference; the core hears of it with the next step.
+    /// Drops a reference; the core learns of it at the process's next step.
     pub fn release(&mut self, reference: Reference) {
         if reference.slot.release() {
             self.dropped.push(reference.id);
@@ -158,13 +158,13 @@ impl Process {
         self.instance.as_ref().map_or(1, Instance::places)
     }
 
-    /// Whether a wait in it lends its CPU: a worker that runs one thing at a time.
+    /// Whether a wait in this process lends its CPU: in workers that run one task at a time.
     #[must_use]
     pub fn lends(&self) -> bool {
         self.places() == 1
     }
 
-    /// Notes in what state it ends.
+    /// Marks the rare states in which a process may end.
     pub fn mark_end(&self) {
         let running = self.frames.iter().filter(|frame| frame.task.is_some()).count();
         if running > 1 {

@@ -1,21 +1,21 @@
 //! All processes of a world, by number.
 //!
-//! A process's number is its id without what all ids have in common: which node it is on (from bit 24 up) and
-//! its count there. Count 0 stands for the node itself.
+//! A process's number is its id minus `FIRST`: the index of its node (from bit 24 up) and its count on that
+//! node. Count 0 stands for the node itself.
 
 use sooner_wire::{NodeId, WorkerId};
 
 use super::Process;
 
-/// Bits of a number that count the processes of one node; as in their ids.
+/// The bits of a number that hold the count on a node, as in process ids.
 const NODE_BITS: u32 = 24;
-/// Ids of the first node's processes count up from here: zero is no node's id, but the head's.
+/// The process ids of the first node count up from here: node id zero is the control service's.
 const FIRST: u64 = (1 << NODE_BITS) + 1000;
 
-/// The number that stands for the control service, where it is not in a node.
+/// The number that stands for the control service where it is apart from the nodes.
 pub const HEAD: u32 = 0xff << NODE_BITS;
 
-/// See the module. By node.
+/// Processes by node, then by count.
 pub struct Processes(Vec<Vec<Process>>);
 
 /// The number of the process with this id.
@@ -30,19 +30,19 @@ pub fn id_of(number: u32) -> WorkerId {
     WorkerId(u64::from(number) + FIRST)
 }
 
-/// Where a number's node is among the nodes.
+/// The index of a number's node.
 #[must_use]
 pub fn node_at(number: u32) -> usize {
     (number >> NODE_BITS) as usize
 }
 
-/// The number that stands for the node at this place among the nodes.
+/// The number that stands for the node with this index.
 #[must_use]
 pub fn node_number(at: usize) -> u32 {
     u32::try_from(at).expect("few nodes") << NODE_BITS
 }
 
-/// The number that stands for the node with this id; [`HEAD`] for that of the control service.
+/// The number that stands for the node with this id; [`HEAD`] if the id is the control service's.
 #[must_use]
 pub fn number_of_node(node: NodeId) -> u32 {
     if node.0 == 0 { HEAD } else { node_of(number_of(WorkerId(node.0 + FIRST % (1 << NODE_BITS)))) }
@@ -61,14 +61,14 @@ pub fn is_node(number: u32) -> bool {
 }
 
 impl Processes {
-    /// So many nodes, and nobody on them.
+    /// `count` nodes without processes.
     #[must_use]
     pub fn of_nodes(count: usize) -> Self {
         let nodes = 0..u32::try_from(count).expect("few nodes");
         Self(nodes.map(|at| vec![Process::new(id_of(at << NODE_BITS), false)]).collect())
     }
 
-    /// A process is started: its id is the next one of its node.
+    /// Adds a process that is being started; its id must be the next one of its node.
     pub fn add(&mut self, worker: WorkerId, is_driver: bool) -> u32 {
         let number = number_of(worker);
         let of_node = &mut self.0[node_at(number)];
@@ -90,7 +90,7 @@ impl Processes {
         &mut self.0[node_at(number)][(number - node_of(number)) as usize]
     }
 
-    /// Those that take part.
+    /// The processes that run.
     pub fn running(&self) -> impl Iterator<Item = &Process> {
         self.0.iter().flatten().filter(|process| process.is_running())
     }

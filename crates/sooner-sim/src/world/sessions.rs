@@ -1,9 +1,8 @@
-//! Lines between processes as they are between machines: sessions over connections that are cut and made
-//! again.
+//! Lines between processes as between machines: sessions over connections that are cut and made again.
 //!
-//! Lines between processes of different nodes are of this kind; with [`Fault::Cuts`] all lines between
-//! processes are, and are cut. What a process has sent when it dies arrives only as far as no connection is
-//! cut and nothing unread makes the kernel reset it. Lines between a process and its node stay what they are.
+//! All lines between processes of different nodes are sessions. With [`Fault::Cuts`] all lines between
+//! processes are, and are cut. What a dying process has sent arrives unless its connection is cut, or the
+//! kernel resets it because of unread messages. A process and its node never use a session.
 
 use rustc_hash::FxHashMap;
 use sooner_protocol::probes::hit;
@@ -13,22 +12,21 @@ use crate::lines::Line;
 use crate::plan::Fault;
 use crate::violation::fail;
 
-/// Bytes of frames, in turns: small ones, and one that has a part of the acknowledgements come by their
-/// bytes.
+/// Bytes of frames, in turns: small ones, and one large enough to make acknowledgements fall due by bytes.
 const FRAME_BYTES: [u64; 3] = [100, 3_000, 120_000];
 
-/// A line, and who is at its ends.
+/// A line, and the processes at its ends.
 pub struct Session {
     line: Line<Item>,
     ends: [u32; 2],
     is_listed: bool,
     /// When the timer of each end is due; zero: never.
     timers: [u64; 2],
-    /// One of its processes is gone, and the other one knows it.
+    /// One of the processes is dead, and the other one knows it.
     is_over: bool,
 }
 
-/// All of them.
+/// All sessions of a world.
 #[derive(Default)]
 pub struct Sessions {
     numbers: FxHashMap<(u32, u32), u32>,
@@ -43,7 +41,7 @@ enum Turn {
 }
 
 impl World {
-    /// Whether what these two say to each other goes over a session.
+    /// Whether messages between these two processes go over a session.
     pub(super) fn has_session(&self, one: u32, other: u32) -> bool {
         let is_far = node_of(one) != node_of(other);
         (is_far || self.plan.breaks(Fault::Cuts)) && !is_node(one) && !is_node(other)
@@ -59,7 +57,7 @@ impl World {
         (number as usize, usize::from(ends[0] != one))
     }
 
-    /// What has left a process's buffer goes into the session.
+    /// Moves the items of a channel into the session.
     pub(super) fn send_over_session(&mut self, channel: u32) {
         let channel = self.channels.get_mut(channel);
         let (from, to) = (channel.from, channel.to);
@@ -78,7 +76,7 @@ impl World {
         result.unwrap_or_else(|wrong| fail(wrong.split(':').next().unwrap_or_default(), wrong.clone()))
     }
 
-    /// An end has the connection, or goes on after it was stopped.
+    /// An end has just been connected, or a stopped process continues.
     pub(super) fn look_at_session_of(&mut self, one: u32, other: u32) {
         if self.has_session(one, other) {
             let (number, _) = self.session(one, other);
@@ -86,7 +84,7 @@ impl World {
         }
     }
 
-    /// A stopped process goes on.
+    /// A stopped process continues.
     pub(super) fn resume_sessions(&mut self, number: u32) {
         for at in 0..self.sessions.all.len() {
             if self.sessions.all[at].ends.contains(&number) {
@@ -95,7 +93,7 @@ impl World {
         }
     }
 
-    /// Lists a session if something can happen, and sets its timers.
+    /// Lists a session if an event may happen in it, and sets its timers.
     fn look_at_session(&mut self, number: usize) {
         let session = &self.sessions.all[number];
         if session.is_over {
@@ -116,13 +114,13 @@ impl World {
         }
     }
 
-    /// How much a process has said to another one over their session.
+    /// The position behind the last message that a process has sent over its session with another one.
     pub(super) fn position(&mut self, from: u32, to: u32) -> u64 {
         let (number, index) = self.session(from, to);
         self.sessions.all[number].line.ends[index].link.position()
     }
 
-    /// Whether the other one has had so much of it, or is known to be gone.
+    /// Whether the receiver has acknowledged messages up to `position`, or one end is known to be dead.
     pub(super) fn has_come(&mut self, from: u32, to: u32, position: u64) -> bool {
         let (number, index) = self.session(from, to);
         let session = &self.sessions.all[number];
@@ -145,7 +143,7 @@ impl World {
         let now = self.now();
         let session = &mut self.sessions.all[number];
         if session.timers[index] > now.0 {
-            // An earlier timer took its place, and this one is the later.
+            // This timer was replaced by an earlier one, and the session waits for a later time now.
             return;
         }
         session.timers[index] = 0;
@@ -213,7 +211,7 @@ impl World {
         }
     }
 
-    /// A connection is cut somewhere.
+    /// Cuts one connection of some session.
     pub fn cut_a_connection(&mut self) {
         let live = self.sessions.all.iter().enumerate().filter(|(_, session)| !session.is_over);
         let cuts: Vec<(usize, usize, [bool; 2])> = live
@@ -233,7 +231,7 @@ impl World {
         self.look_at_session(number);
     }
 
-    /// Whether everything that a process has said over sessions was handed up.
+    /// Whether all that a process has sent over sessions to living processes is acknowledged.
     pub fn is_all_acknowledged(&self, number: u32) -> bool {
         if self.sessions.all.is_empty() {
             return true;
@@ -245,7 +243,7 @@ impl World {
         })
     }
 
-    /// A process ends: what it had sent arrives, unless the connection is cut or reset.
+    /// A process ends: its messages arrive, unless the connection is cut or reset.
     pub(super) fn abandon_sessions(&mut self, number: u32, is_reset: bool) {
         let now = self.now();
         for at in 0..self.sessions.all.len() {
@@ -264,7 +262,7 @@ impl World {
         }
     }
 
-    /// A process is known to be gone: what still lies on the line is read, and the line is over.
+    /// A receiver learns that the sender is dead: it reads the messages left on the line, which is over.
     pub(super) fn drain_session(&mut self, dead: u32, to: u32) -> Vec<Item> {
         let now = self.now();
         let (number, index) = self.session(to, dead);

@@ -1,4 +1,4 @@
-//! The disk of a node: values for which there was no room.
+//! The disk of a node: values that found no room in memory.
 
 use std::collections::BTreeMap;
 
@@ -14,22 +14,22 @@ const WRITE_NANOS: usize = 20_000_000;
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Disk {
-    /// What is being written, and from which block.
+    /// Values that are being written, with their blocks.
     writing: BTreeMap<SpillId, u64>,
-    /// What could not be written stays where it was.
+    /// Values that could not be written and stayed in their blocks.
     unwritten: BTreeMap<SpillId, u64>,
     values: BTreeMap<SpillId, u64>,
 }
 
 impl Disk {
-    /// Whether nothing is there.
+    /// Whether no value is on the disk or on its way there.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.writing.is_empty() && self.values.is_empty() && self.unwritten.is_empty()
     }
 }
 
-/// What is found of a value.
+/// The result of looking for a value on the disk.
 pub(super) enum Found {
     Value(u64),
     NotYet,
@@ -51,7 +51,7 @@ impl World {
     pub(super) fn spill(&mut self, at: usize, spilled: SpillId, block: u64) {
         self.trace.say(|| format!("node {at} writes block {block} as {spilled}"));
         let disk = &mut self.nodes[at].disk;
-        // It may be tried again.
+        // This may be another attempt.
         disk.unwritten.remove(&spilled);
         disk.writing.insert(spilled, block);
         let nanos = 1 + self.random.below(WRITE_NANOS) as u64;
