@@ -1,4 +1,4 @@
-//! What must hold, one file each, under the numbers of the project's list of invariants.
+//! The properties that must hold, one file each, under the numbers of the project's list of invariants.
 //!
 //! | number | what | when it is checked |
 //! |---|---|---|
@@ -32,7 +32,7 @@ mod w03_executions;
 use crate::world::World;
 
 impl World {
-    /// After every step, the cheap ones; the others now and then.
+    /// Runs the cheap checks now and then.
     pub fn check_step(&mut self) {
         if self.steps.is_multiple_of(251) {
             self.check_resources();

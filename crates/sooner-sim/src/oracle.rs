@@ -1,8 +1,8 @@
-//! What may come of every task, actor and object: the facts that a god's view of the run has, against which
-//! [`crate::invariants`] holds what processes see.
+//! The oracle: the legal outcomes of every task, actor and object. It sees the whole run, and
+//! [`crate::invariants`] checks what processes observe against it.
 //!
-//! Payloads are unique: a task's is a hash of its code and of the payloads that its arguments have, so a
-//! value says where it comes from, and an execution that is repeated must give the same.
+//! Payloads are unique: a task's payload is a hash of its code and of its arguments' payloads. So a value
+//! shows which task made it, and a repeated execution must make the same value.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use sooner_wire::{ActorId, ObjectId, TaskId};
@@ -22,7 +22,7 @@ pub enum Raises {
     Never,
     /// Each time.
     Always,
-    /// In so many first executions.
+    /// In this many first executions.
     First(u32),
 }
 
@@ -44,11 +44,11 @@ pub enum Kind {
 pub struct Fact {
     /// What it is.
     pub kind: Kind,
-    /// Its arguments' bytes.
+    /// The bytes of its arguments, unique to the task.
     pub code: u64,
-    /// How deep it may nest.
+    /// How many more levels of tasks it may submit.
     pub depth: u8,
-    /// Executions beyond the first that it may have; -1 for ever.
+    /// Executions that it may have beyond the first; -1: any number.
     pub retries: i32,
     /// Items it yields, if it streams.
     pub items: Option<u32>,
@@ -58,36 +58,36 @@ pub struct Fact {
     pub retires: bool,
     /// Its arguments.
     pub dependencies: Box<[ObjectId]>,
-    /// Who submitted it.
+    /// The task that submitted it.
     pub parent: Option<TaskId>,
-    /// What its values are made of, if that is known before it runs.
+    /// The hash from which its values are derived, if it is known before the task runs.
     pub payload: Option<u64>,
-    /// What they were made of in its executions, if not.
+    /// If not: the hash in each of its executions.
     pub seen: Vec<u64>,
     /// Executions that began.
     pub begun: u32,
-    /// Of those, how many ended with their process.
+    /// How many of those ended with their process.
     pub crashed: u32,
     /// An execution raised.
     pub has_raised: bool,
-    /// Somebody asked for its cancellation.
+    /// A program asked for its cancellation.
     pub is_cancelled: bool,
-    /// Its owner did, when it was nowhere: it must not begin any more.
+    /// Its owner asked for its cancellation: it must not be pushed any more.
     pub must_not_begin: bool,
-    /// A call of an actor with checkpoints: whether it changes the state.
+    /// `Some` for a call of an actor with checkpoints: whether the call changes the state.
     pub kept: Option<bool>,
-    /// Answers when it was made, see [`Answers::now`].
+    /// Answers that callers had read when the call was made, see [`Answers::now`].
     pub asked_at: u64,
-    /// Its caller has read its reply: it is in every later state.
+    /// Its caller has read its reply: every later state contains it.
     pub is_answered: bool,
-    /// What its values were made of then.
+    /// The hash of its values when it was answered.
     pub answered_base: Option<u64>,
-    /// It failed and is in no state.
+    /// The call failed, and no state may contain it.
     pub is_given_up: bool,
 }
 
 impl Fact {
-    /// A task that nothing is known of yet.
+    /// A task of which only kind and code are known.
     #[must_use]
     pub fn new(kind: Kind, code: u64) -> Self {
         Self {
@@ -119,21 +119,21 @@ impl Fact {
 /// One actor.
 #[derive(Debug, Clone)]
 pub struct ActorFact {
-    /// Processes that may take over; -1 for ever.
+    /// Processes that may replace a failed one; -1: any number.
     pub restarts: i32,
-    /// It lives on without handles.
+    /// It lives on when no handle is left.
     pub is_detached: bool,
     /// Its calls need no order.
     pub is_unordered: bool,
     /// It has concurrency groups.
     pub has_groups: bool,
-    /// What its calls may be repeated.
+    /// Retries of its calls.
     pub retries: i32,
-    /// Processes of it that ended.
+    /// How many of its processes have ended.
     pub deaths: u32,
     /// The program ended it, or it ended itself.
     pub is_ended: bool,
-    /// The program ended its process.
+    /// The program ended its process, and the actor may restart.
     pub is_restarted: bool,
     /// Its constructor raises.
     pub raises: bool,
@@ -143,7 +143,7 @@ pub struct ActorFact {
     pub name: Option<String>,
     /// Calls between two checkpoints.
     pub checkpoint_every: Option<u32>,
-    /// A call that is kept brought references: they may lead back to the actor, and nobody resolves that.
+    /// A kept call brought references. They may lead back to the actor, and nothing collects such a cycle.
     pub may_hold_itself: bool,
     /// It holds a CPU for as long as it lives.
     pub holds_cpu: bool,
@@ -156,42 +156,42 @@ pub struct Oracle {
     pub facts: FxHashMap<TaskId, Fact>,
     /// Actors.
     pub actors: FxHashMap<ActorId, ActorFact>,
-    /// Tasks and values that were put of which a program has given up an object early.
+    /// Tasks and put values of which a program has freed an object early.
     pub freed: FxHashSet<TaskId>,
     /// How often blocks of shared memory were lost.
     pub losses: u64,
-    /// How often a node could start no processes for long: what waits for one fails.
+    /// How often a node could start no process for long: requests that wait for a process fail then.
     pub lacks: u64,
-    /// Nodes without room drop values that tasks can make again: tasks that have ended begin once more.
+    /// Nodes without room drop values that tasks can make again, so finished tasks may begin once more.
     pub recomputes: bool,
-    /// States that checkpoints saved, by what the saved value is.
+    /// States that checkpoints saved, by the content of the saved value.
     pub states: FxHashMap<u64, (ActorId, State)>,
-    /// Calls of actors with checkpoints whose callers have the answer.
+    /// Answered calls of actors with checkpoints.
     pub answers: Answers,
-    /// Readers left streams before their ends: their tasks may be cancelled.
+    /// Streaming tasks whose reader left before the end: they may be cancelled.
     pub left_streams: FxHashSet<TaskId>,
 }
 
 impl Oracle {
-    /// What a value of a task is, given what the task's values are made of.
+    /// The content of a task's value number `index`, given the hash from which its values are derived.
     #[must_use]
     pub fn value(base: u64, index: u32) -> u64 {
         mix_two(base, u64::from(index) + 1)
     }
 
-    /// What an object must hold, if that is known before it is made.
+    /// The content that an object must have, if that is known before it is made.
     #[must_use]
     pub fn expected(&self, object: ObjectId) -> Option<u64> {
         self.facts.get(&object.task)?.payload.map(|base| Self::value(base, object.index))
     }
 
-    /// What the values of a task with these arguments are made of, if all of them are known.
+    /// The hash from which the values of a task with these arguments are derived, if all arguments are known.
     #[must_use]
     pub fn base(&self, code: u64, dependencies: &[ObjectId]) -> Option<u64> {
         dependencies.iter().try_fold(code, |base, object| Some(mix_two(base, self.expected(*object)?)))
     }
 
-    /// A task leaves for a worker.
+    /// A task is pushed to a worker.
     pub fn on_pushed(&mut self, task: TaskId) {
         if let Some(fact) = self.facts.get_mut(&task)
             && fact.must_not_begin
@@ -203,12 +203,12 @@ impl Oracle {
         }
     }
 
-    /// These were lost with the process that sent or should have read them.
+    /// These items were lost with their sender or their receiver.
     pub fn on_lost<'a>(items: impl IntoIterator<Item = &'a Item>) {
         items.into_iter().for_each(crate::rare::note_lost);
     }
 
-    /// Whether a task, or one that submitted it, was asked to be cancelled.
+    /// Whether cancellation was asked for a task or one of its ancestors.
     #[must_use]
     pub fn is_cancelled(&self, task: TaskId) -> bool {
         let mut task = Some(task);

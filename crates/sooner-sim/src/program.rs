@@ -1,14 +1,14 @@
 //! The programs that run in every process of the simulated world.
 //!
-//! A frame is one running function: the driver's program, a task, a call of an actor. Its next operation is
-//! drawn when it has its turn ([`operations`]); it may wait for objects, time, a reader, or an answer of the
-//! node. What its values are made of depends on its code and arguments only, so that the oracle knows them;
-//! all else is chance.
+//! A frame is one running function: the driver's program, a task, or a call of an actor. When the frame has
+//! its turn, its next operation is drawn ([`operations`]); it may wait for objects, time, a reader, or an
+//! answer of the node. Its values depend only on its code and arguments, so that the oracle knows them; all
+//! else is chance.
 //!
-//! No program waits for itself: a task waits for what it submitted and for what it was given, which existed
-//! before it; calls of an actor wait for tasks without arguments only; references that come out of an actor's
-//! state, which may be of any age, stay with the driver; a task that finds an actor by its name waits for its
-//! calls only if the constructor needs nothing.
+//! No program may wait for itself. A task waits only for tasks that it submitted and for its arguments, which
+//! existed before it. Calls of an actor wait only for tasks without arguments. References out of an actor's
+//! state, which may be of any age, stay with the driver. A task that looks an actor up by name waits for its
+//! calls only if the constructor has no arguments.
 
 use std::sync::Arc;
 
@@ -34,13 +34,13 @@ mod values;
 pub enum Method {
     /// Counts.
     Count,
-    /// Looks at an actor with checkpoints, and changes nothing.
+    /// Reads the state of an actor with checkpoints, without changing it.
     Read,
-    /// Keeps the references that it is given.
+    /// Keeps the references in its arguments.
     Keep,
-    /// Returns one that it keeps.
+    /// Returns a reference that the actor keeps.
     Hand,
-    /// Drops what it keeps.
+    /// Drops the references that the actor keeps.
     Forget,
     /// Submits a task; waits for it, or returns its reference.
     Spawn,
@@ -53,40 +53,40 @@ pub enum Method {
 pub struct Reference {
     /// The object.
     pub id: ObjectId,
-    /// Where its outcome appears in this process.
+    /// Where the object's outcome appears in this process.
     pub slot: Arc<Slot>,
     /// It is the handle of an actor.
     pub is_actor: bool,
-    /// Its frame may wait for it; for calls of it, if it is the handle of an actor.
+    /// Whether its frame may wait for the object or, if it is an actor's handle, for calls of the actor.
     pub may_wait: bool,
-    /// It may be handed on.
+    /// Whether it may be passed to tasks and put into values.
     pub may_pass: bool,
 }
 
 /// The actor in a process.
 #[derive(Debug)]
 pub struct Instance {
-    /// Which.
+    /// The actor's id.
     pub actor: ActorId,
     /// The constructor has ended.
     pub is_constructed: bool,
-    /// Calls that have run here.
+    /// Calls that have run in this process.
     pub count: u64,
-    /// Which process of the actor this is.
+    /// How many processes of the actor began before this one, plus one.
     pub incarnation: u32,
     /// References in its state.
     pub kept: Vec<Reference>,
     /// It has checkpoints.
     pub has_checkpoints: bool,
-    /// One is to be taken before the next call.
+    /// A checkpoint is to be taken before the next call.
     pub is_due: bool,
-    /// The calls that its state has seen, if it has checkpoints.
+    /// The calls that the actor's state contains, if it has checkpoints.
     pub state: State,
-    /// How many answered calls of each caller are known to be in it.
+    /// How many answered calls of each caller were checked to be in the state.
     pub checked: FxHashMap<WorkerId, usize>,
-    /// Calls at a time: in each concurrency group, or in all.
+    /// Calls that each concurrency group may run at a time; without groups, one number for all calls.
     pub groups: Vec<u32>,
-    /// Calls at a time over all.
+    /// Calls that the actor may run at a time.
     pub concurrency: u32,
     /// Its calls need no order.
     pub is_unordered: bool,
@@ -95,14 +95,14 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// Calls that may run at a time.
+    /// Calls that may run at a time now: one until the constructor has ended.
     #[must_use]
     pub fn places(&self) -> usize {
         if self.is_constructed { self.concurrency.max(1) as usize } else { 1 }
     }
 }
 
-/// Someone who reads the items of a streaming task.
+/// A frame's reader of a streaming task's items.
 #[derive(Debug)]
 pub struct Reader {
     task: TaskId,
@@ -114,19 +114,19 @@ pub struct Reader {
 /// What a frame waits for.
 #[derive(Debug)]
 pub enum Wait {
-    /// It runs.
+    /// Nothing: it runs.
     Nothing,
-    /// All of these have an outcome.
+    /// Until all of these have an outcome.
     All(Vec<(ObjectId, Arc<Slot>)>),
-    /// One of these has an outcome, or it is that late.
+    /// Until one of these has an outcome, or until that time.
     Any(Vec<(ObjectId, Arc<Slot>)>, u64),
-    /// It is that late.
+    /// Until that time.
     Time(u64),
-    /// The reader of its items has taken so many.
+    /// Until the reader lets the task yield the item with this number.
     Reading(u32),
-    /// The node's answer.
+    /// For the node's answer to this request.
     Answer(u64),
-    /// The end of its process.
+    /// For the end of its process.
     End,
 }
 
@@ -135,7 +135,7 @@ pub enum Wait {
 pub struct Frame {
     /// Its number in the run.
     pub number: u64,
-    /// Its task; the driver's program has none.
+    /// Its task; `None` for a driver's program.
     pub task: Option<TaskId>,
     /// What it waits for.
     pub wait: Wait,
@@ -147,12 +147,12 @@ pub struct Frame {
     operations: u32,
     locals: Vec<Reference>,
     readers: Vec<Reader>,
-    /// Arguments that were values: read again at the end.
+    /// Arguments that were passed by value: read again at the end.
     values: Vec<(ObjectId, Outcome)>,
-    /// What its values are made of.
+    /// The hash from which its values are derived.
     base: u64,
     yielded: u32,
-    /// It raises what a `get` raised.
+    /// It raises the failure that a `get` raised.
     raises: bool,
     method: Option<Method>,
 }
@@ -175,8 +175,8 @@ impl Frame {
         )
     }
 
-    /// The concurrency group of the actor call that it is. One that has ended the actor takes no place any
-    /// more.
+    /// The concurrency group of the actor call that this frame runs. A call that has ended its actor takes no
+    /// place any more.
     #[must_use]
     pub fn call_group(&self) -> Option<Option<u32>> {
         if matches!(self.wait, Wait::End) {
@@ -193,7 +193,7 @@ impl Frame {
         })
     }
 
-    /// Whether it waits for something that may never come.
+    /// Whether its wait might never end.
     #[must_use]
     pub fn is_stuck(&self) -> bool {
         matches!(self.wait, Wait::All(_) | Wait::Reading(_) | Wait::Answer(_) | Wait::Any(..))

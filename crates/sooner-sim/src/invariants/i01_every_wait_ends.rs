@@ -4,7 +4,7 @@ use crate::violation::fail;
 use crate::world::World;
 
 impl World {
-    /// Nothing can happen, and no faults are left: every program must have ended.
+    /// No event is left, and faults are over: every program must have ended.
     pub fn check_everyone_finished(&self) {
         for process in self.processes.running() {
             if let Some(frame) = process.frames.iter().find(|frame| frame.is_stuck()) {

@@ -1,4 +1,4 @@
-//! I2: what a process reads is the value that a legal execution gives, or a failure that this run justifies.
+//! I2: a process reads either a value that a legal execution gives, or a failure that this run justifies.
 //! I16: every failure has a name.
 
 use sooner_protocol::probes::hit;
@@ -9,7 +9,7 @@ use crate::oracle::{Fact, Kind, Oracle, Raises};
 use crate::violation::fail;
 use crate::world::{World, number_of};
 
-/// Arguments that a failure is traced through.
+/// How many objects a failure is traced through at most.
 const TRACED_MAX: usize = 4096;
 
 impl World {
@@ -19,19 +19,19 @@ impl World {
             Outcome::Inline(_) | Outcome::Stored(_) => {
                 self.check_value(number, object, outcome);
             }
-            // Nobody reads it before it is brought.
+            // The value is not read before it is brought to this node.
             Outcome::Remote(_) => {}
             Outcome::Failed(failure) => self.check_failure(number, object, failure),
         }
     }
 
-    /// A process reads a value. Gives what it is made of.
+    /// Checks a value that a process reads. Returns its content.
     pub fn check_value(&mut self, number: u32, object: ObjectId, outcome: &Outcome) -> u64 {
         let in_memory = matches!(outcome, Outcome::Stored(_));
         let found = self.read(number, outcome);
         if in_memory && self.process(number).is_doomed {
-            // The signal is on its way: what it reads may be another's by now, and nobody will hear what it
-            // makes of that.
+            // The signal that ends the process is on its way. The block may be used for another value by now,
+            // and nobody will learn of the result.
             return found.unwrap_or(0);
         }
         let Some(found) = found else {
@@ -64,7 +64,7 @@ impl World {
             hit("a call that may have ended its actor's process was given up");
             fact.is_given_up = true;
         }
-        // A failure may be that of an argument, or of an argument's argument.
+        // The failure may come from an argument, or from an argument's argument.
         let mut open = vec![object];
         for at in 0..TRACED_MAX {
             let Some(object) = open.get(at).copied() else { break };
@@ -75,7 +75,7 @@ impl World {
                 return;
             }
             let Some(fact) = self.oracle.facts.get(&object.task) else { continue };
-            // The calls of an actor that could not be made fail as its constructor did.
+            // A call that could not be made fails with its actor's constructor.
             let made_by = match fact.kind {
                 Kind::Call(actor, _) => Some(actor.object(0)),
                 Kind::Task | Kind::Creation | Kind::Put => None,
@@ -109,19 +109,18 @@ impl World {
                 fact.crashed > 0 && u32::try_from(fact.retries).is_ok_and(|retries| used > retries)
             }
             FailureCode::Cancelled => self.oracle.is_cancelled(object.task),
-            // One that ends because nobody needs it is missed by nobody, unless somebody died who had handed
-            // on what it owns, or a task is executed again for a lost result: kept tasks do not count what
-            // they borrowed (ADR 0014).
+            // An owner that ended because it was idle has nothing that others need, with two exceptions. A
+            // process died that had handed on the owner's objects; or a task is executed again for a lost
+            // result: kept tasks do not count their borrowed references (ADR 0014).
             FailureCode::OwnerDied => {
                 let owner = self.process(number_of(object.owner()));
                 !owner.is_running() && (!owner.has_retired || self.kills > 0 || self.oracle.losses > 0)
             }
             FailureCode::ObjectLost | FailureCode::ReconstructionFailed => {
-                // What would make it again may find no worker.
+                // The task that makes the value again may find no worker.
                 self.oracle.lacks > 0 || self.may_be_lost_for_good(object, code)
             }
-            // What a lost value was made of may be gone for good: tasks whose retries are spent are not
-            // repeated.
+            // A lost value's arguments may be lost for good: tasks without retries left are not repeated.
             FailureCode::ObjectFreed => self.oracle.losses > 0,
             FailureCode::TaskUnschedulable => self.oracle.lacks > 0,
             FailureCode::ActorUnavailable => match fact.kind {
@@ -129,8 +128,8 @@ impl World {
                 _ => false,
             },
             FailureCode::ActorDied | FailureCode::ActorInit => match fact.kind {
-                // A task that is executed again for a lost result may have outlived the actors whose handles
-                // it got, and hands them on.
+                // A task that is executed again for a lost result may outlive actors whose handles it got,
+                // and hand the handles on.
                 Kind::Call(actor, _) => {
                     self.may_be_dead(actor) || self.oracle.losses > 0 || self.cannot_be_repeated(actor)
                 }
@@ -140,15 +139,15 @@ impl World {
         }
     }
 
-    /// Whether a call of an actor may not be made again, which restoring its state may take: an argument went
-    /// with its owner.
+    /// Whether some call of the actor cannot be repeated, as restoring the actor's state may require: the
+    /// owner of an argument is dead.
     fn cannot_be_repeated(&self, actor: ActorId) -> bool {
         let is_its = |fact: &&Fact| matches!(fact.kind, Kind::Call(of, _) if of == actor);
         let lost = |fact: &Fact| fact.dependencies.iter().any(|object| self.is_gone(object.owner()));
         self.oracle.facts.values().filter(is_its).any(lost)
     }
 
-    /// Whether an actor may be gone for good.
+    /// Whether an actor may be dead for good.
     fn may_be_dead(&self, actor: ActorId) -> bool {
         let Some(facts) = self.oracle.actors.get(&actor) else { return false };
         let is_used_up = facts.restarts >= 0 && facts.deaths > u32::try_from(facts.restarts).unwrap_or(0);

@@ -12,7 +12,7 @@ impl World {
         running.map(|process| format!("{:?}\n", process.core.ownership())).collect()
     }
 
-    /// The program is over and everything kept was dropped.
+    /// The program is over, and all kept references were dropped.
     pub fn check_end(&self) {
         for process in self.processes.running() {
             let core = &process.core;

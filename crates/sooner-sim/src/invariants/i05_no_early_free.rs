@@ -12,7 +12,7 @@ impl World {
         if !Blocks::is_in_file(block) {
             self.nodes[at].stuck.on_freed();
         }
-        // Looking at every table costs too much each time; a reader meets its free block sooner or later.
+        // Checking every table costs too much each time; a reader meets its free block sooner or later.
         if self.random.chance(1, 16) {
             self.check_unread(at, block);
         }

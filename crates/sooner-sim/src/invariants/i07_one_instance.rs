@@ -22,7 +22,7 @@ impl World {
     pub fn check_call(&mut self, number: u32, incoming: &Incoming) {
         let spec = &incoming.push.spec;
         let has_raised = self.oracle.facts[&spec.task].has_raised;
-        // One whose result was lost is made again, behind the others.
+        // A call whose result was lost is executed again, behind later calls.
         let is_repeated = self.process(number_of(spec.task.owner)).core.recovers(spec.task);
         let process = self.process_mut(number);
         let groups = process.frames.iter().filter_map(|frame| frame.call_group());
@@ -38,7 +38,7 @@ impl World {
         if of_group >= places as usize {
             fail("I7", format!("{:?} begins in a group with {places} places, {of_group} taken", spec.task));
         }
-        // A call that raised or whose result was lost is made again, behind later ones.
+        // A call that raised or whose result was lost is executed again, behind later ones.
         if instance.is_unordered || spec.unordered == Some(true) || has_raised || is_repeated {
             return;
         }

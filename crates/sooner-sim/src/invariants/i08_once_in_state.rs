@@ -1,5 +1,5 @@
-//! I8: the state of an actor with checkpoints has each call once, in the order of its caller, whatever dies
-//! when; and no new call finds a state without one that was answered before it was made.
+//! I8: the state of an actor with checkpoints contains each call once, in the order of its caller, whatever
+//! dies when. And no new call finds a state without a call that was answered before the new one was made.
 
 use sooner_protocol::probes::hit;
 use sooner_wire::message::Reply;
@@ -22,7 +22,7 @@ impl World {
         self.oracle.answers.add(actor, reply.task);
     }
 
-    /// A process goes on from a checkpoint.
+    /// A process restores an actor from a checkpoint.
     pub fn check_restored(&self, actor: ActorId, state: &State) {
         for call in state.calls() {
             if self.oracle.facts.get(&call).is_some_and(|fact| fact.is_given_up) {
@@ -31,8 +31,8 @@ impl World {
         }
     }
 
-    /// A call of an actor with checkpoints begins in a process: what its state must have seen, and must not
-    /// have. One that `is_early` does not wait for those that are made again.
+    /// A call of an actor with checkpoints begins: checks which calls the actor's state must contain, and
+    /// must not. A call that `is_early` does not wait for the calls that are repeated.
     pub fn check_state(&mut self, number: u32, actor: ActorId, call: TaskId, is_early: bool) {
         let fact = &self.oracle.facts[&call];
         let (is_answered, asked_at, is_kept) = (fact.is_answered, fact.asked_at, fact.kept == Some(true));
@@ -49,8 +49,8 @@ impl World {
         }
         let mut found = Vec::new();
         for (caller, answered) in self.oracle.answers.of(actor) {
-            // Of others it need only have seen what they knew when the call was made, and not while calls
-            // come again.
+            // Of other callers' calls, the state need only contain those that were answered when this call
+            // was made, and not while calls are repeated.
             let is_own = caller == call.owner;
             if !is_own && (is_answered || is_early) {
                 continue;

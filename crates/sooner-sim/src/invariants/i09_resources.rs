@@ -1,5 +1,5 @@
-//! I9: resources are conserved: what leases, actors and placements hold and what is free make up the total.
-//! I13: no queue grows beyond its bound.
+//! I9: resources are conserved: the total is what leases, actors and placements hold plus what is free. I13:
+//! no queue grows beyond its bound.
 
 use sooner_wire::limits::{LEASE_BACKLOG_TASKS, WORKERS_STARTING_MAX};
 
@@ -7,7 +7,7 @@ use crate::violation::fail;
 use crate::world::World;
 
 impl World {
-    /// What the cores can say about themselves.
+    /// The checks that the cores make of their own state.
     pub fn check_resources(&self) {
         self.nodes.iter().for_each(|node| node.core.check());
         for process in self.processes.running() {

@@ -1,4 +1,4 @@
-//! W3: a task begins at most once more than its retries allow. I2, for arguments: a task gets its own.
+//! W3: a task begins at most once more than it has retries. I2, for arguments: a task gets its own.
 
 use rustc_hash::FxHashSet;
 use sooner_protocol::probes::hit;
@@ -22,12 +22,12 @@ impl World {
         }
         let is_creation = fact.kind == Kind::Creation;
         let executions = match u32::try_from(fact.retries) {
-            // What was dropped for want of room is computed as often as it is wanted.
+            // Values that were dropped for want of room are computed as often as they are wanted.
             Ok(retries) if !(self.oracle.recomputes && retries > 0) => retries + 1,
             Ok(_) | Err(_) => u32::MAX,
         };
-        // Calls of an actor with checkpoints are made again: those that change its state for that, others for
-        // their replies.
+        // Calls of an actor with checkpoints are repeated: those that change its state for their effect,
+        // others for their replies.
         if fact.begun >= executions && !is_creation && fact.kept.is_none() {
             fail(
                 "W3",
@@ -42,7 +42,7 @@ impl World {
         }
     }
 
-    /// A process reads a message: the oracle notes what is settled by it.
+    /// A process reads a message: updates the facts of the oracle and of the two processes.
     pub fn observe(&mut self, from: u32, to: u32, message: &Message) {
         match message {
             Message::Reply(reply) => {
@@ -77,8 +77,8 @@ impl World {
         }
     }
 
-    /// The node gives an actor this process, or tells the process so: between the two it may wait for the
-    /// actor's state.
+    /// The node places an actor on this process, or tells the process so: between the two, the process may
+    /// wait for the actor's state.
     pub fn note_placed(&mut self, number: u32, actor: TaskId) {
         let process = self.process_mut(number);
         let is_news = process.hosts.replace(actor) != Some(actor);
@@ -87,8 +87,8 @@ impl World {
         }
     }
 
-    /// A task is sent to a process that has ended. The progress cell may name it if it was there before: then
-    /// what was sent between the two may have begun, as far as the owner can tell.
+    /// A task was sent to a process that has ended. If the progress cell names this task from an earlier
+    /// push, then for its owner all tasks sent since may have begun.
     pub fn note_late_push(&mut self, number: u32, task: TaskId) {
         let process = self.process_mut(number);
         let unclear = if process.last_started.is_some_and(|last| last.task == task) {
@@ -109,13 +109,14 @@ impl World {
         let process = self.process_mut(number);
         let assigned = std::mem::take(&mut process.assigned);
         let begun = std::mem::take(&mut process.begun);
-        // If its owner has not read so, a task that came before the last one that began counts as begun.
+        // Until their owner has read so, given-back tasks count as begun if they came before the last one
+        // begun.
         let given_back = std::mem::take(&mut process.given_back);
-        // So does one that waited for an argument, and if it was the last one that began, any other.
+        // So does a task that waited for an argument; if it began last, any other task may have begun.
         let passed = std::mem::take(&mut process.passed);
         process.mark_end();
-        // A task that ended here and was sent here again: nobody can tell which execution the progress cell
-        // means.
+        // If a task ended here and was sent here again, the progress cell does not tell which of its
+        // executions it means.
         let process = self.process(number);
         let is_running = |task: &TaskId| process.frames.iter().any(|frame| frame.task == Some(*task));
         let is_unclear = process

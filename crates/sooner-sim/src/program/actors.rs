@@ -1,4 +1,4 @@
-//! Actors: making them, calling them, what their calls do, and their end.
+//! Actors: creating them, calling them, the effects of their calls, and their end.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::random::mix_two;
 use crate::violation::fail;
 use crate::world::{Item, World, node_of};
 
-/// Places of the groups of an actor that has groups, the default one first.
+/// Calls at a time in each concurrency group, the default group first.
 pub(crate) const PLACES: [u32; 3] = [1, 2, 1];
 
 impl World {
@@ -28,7 +28,7 @@ impl World {
         }
         let is_driver = frame.task.is_none();
         let (dependencies, mut references) = self.pick_arguments(number, frame, !is_driver);
-        // A value that is yet to come may contain the actor's own handle: that cycle nobody would resolve.
+        // A future value may contain the actor's own handle: a cycle that nothing would collect.
         references.retain(|id| {
             frame.locals.iter().any(|local| local.id == *id && !local.is_actor && local.slot.has_outcome())
         });
@@ -86,7 +86,7 @@ impl World {
         self.with_core(number, |core, out| core.create_actor(Arc::new(spec), slot, demand, out));
     }
 
-    /// How many calls the actor may run at a time, and in which groups.
+    /// Draws how many calls the actor may run at a time, and its groups.
     fn set_concurrency(&mut self, spec: &mut TaskSpec, facts: &ActorFact) {
         spec.concurrency = if facts.checkpoint_every.is_some() {
             1
@@ -100,8 +100,8 @@ impl World {
         };
     }
 
-    /// Whether one more actor may hold a CPU for good. One is left to the tasks: without it nothing would
-    /// ever go on.
+    /// Whether one more actor may hold a CPU for good. One CPU is left to the tasks, which could not continue
+    /// without it.
     fn may_hold_cpu(&mut self) -> bool {
         if !self.plan.has(Feature::Holding) || self.random.chance(1, 4) {
             return false;
@@ -114,7 +114,7 @@ impl World {
         holding + 1 < all
     }
 
-    /// Some actors have checkpoints: their calls are made one by one, and they restart.
+    /// Gives some actors checkpoints: they run one call at a time, and they restart.
     fn with_checkpoints(&mut self, facts: ActorFact) -> ActorFact {
         if !self.plan.has(Feature::Checkpoints) || self.random.chance(1, 3) {
             return facts;
@@ -140,7 +140,7 @@ impl World {
             return;
         }
         let (actor, is_older) = actors[self.random.below(actors.len())];
-        // A call never waits for another one: that one may be queued behind it.
+        // A call never waits for another call, which may be queued behind it.
         let may_wait = frame.method.is_none() && is_older;
         let has_checkpoints = self.oracle.actors[&actor].checkpoint_every.is_some();
         let method = match self.pick_method(frame) {
@@ -171,7 +171,7 @@ impl World {
         spec.unordered = is_unordered.then_some(true);
         spec.group =
             if has_groups { u32::try_from(self.random.below(3)).expect("few").checked_sub(1) } else { None };
-        // Whoever reads items waits for them.
+        // A reader waits for the items.
         let can_stream =
             method == Method::Count && may_wait && !has_checkpoints && self.plan.has(Feature::Streams);
         if can_stream && self.random.chance(1, 8) {
@@ -183,7 +183,7 @@ impl World {
         self.submit(number, frame, spec);
         for local in &mut frame.locals[before..] {
             local.may_wait = may_wait;
-            // What a task must not wait for, nothing that it waits for may wait for.
+            // A frame may not wait for some tasks. Nothing that it waits for may wait for them either.
             local.may_pass = method != Method::Hand && (is_older || frame.method.is_some());
         }
     }
@@ -201,13 +201,13 @@ impl World {
         }
     }
 
-    /// The constructor begins: this process is the actor from now on.
+    /// A constructor begins: from now on the actor lives in this process.
     pub(super) fn begin_instance(&mut self, number: u32, incoming: &Incoming) {
         let spec = &incoming.push.spec;
         self.check_one_instance(number, spec.task);
         let facts = self.oracle.actors.get_mut(&spec.task).expect("it was created");
         facts.incarnations += 1;
-        // Processes that died before the constructor began are restarts as well.
+        // A process that died before its constructor began used up a restart, too.
         let most = u32::try_from(facts.restarts).map_or(u32::MAX, |restarts| restarts + 1);
         if facts.incarnations > most {
             fail("I7", format!("{:?} has its {}th process", spec.task, facts.incarnations));
@@ -258,7 +258,7 @@ impl World {
         false
     }
 
-    /// A call begins: its effect on the actor is immediate.
+    /// A call begins: it changes the actor's state at once.
     pub(super) fn begin_call(&mut self, number: u32, frame: &mut Frame, incoming: &Incoming) {
         self.check_call(number, incoming);
         let Some(instance) = &mut self.process_mut(number).instance else { return };
@@ -300,7 +300,7 @@ impl World {
         }
     }
 
-    /// A call submits a task that needs nothing, and may wait for it.
+    /// A call submits a task without arguments, and may wait for it.
     fn spawn(&mut self, number: u32, frame: &mut Frame) {
         let task = self.process_mut(number).next_task();
         let cpu = ResourceSet::from_amounts([("CPU".to_owned(), 1.0)]);
@@ -356,14 +356,14 @@ impl World {
         self.with_core(number, |core, out| core.kill_actor(actor, "the actor", may_restart, out));
     }
 
-    /// The driver drops a handle: an actor that would live on without is ended.
+    /// The driver drops a handle: it ends an actor that would live on without handles.
     pub(super) fn leave_actor(&mut self, number: u32, actor: ActorId) {
         if self.oracle.actors[&actor].is_detached {
             self.kill_actor(number, actor, false);
         }
     }
 
-    /// Asks the node for a named actor.
+    /// Looks a named actor up at the node.
     pub(super) fn look_up(&mut self, number: u32, frame: &mut Frame) {
         if frame.method.is_some() {
             return;
@@ -398,9 +398,9 @@ impl World {
             core.ownership_mut().received(id)
         });
         let mut reference = self.hold(id, slot);
-        // The finder did not have the handle from anyone who keeps it: it is not handed on.
+        // Nobody who keeps the handle gave it to this frame: it is not passed on.
         reference.may_pass = false;
-        // The actor may be younger than the task that finds it, and its constructor may wait for that task.
+        // The actor may be younger than this task, and its constructor may wait for the task.
         let is_needy = self.oracle.facts.get(&actor).is_none_or(|fact| !fact.dependencies.is_empty());
         reference.may_wait = frame.task.is_none() || !is_needy;
         frame.locals.push(reference);

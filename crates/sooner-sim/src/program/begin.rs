@@ -38,7 +38,7 @@ impl World {
         self.touch(driver);
     }
 
-    /// The code that all tasks share is known from the start.
+    /// Defines the function that all tasks share, from the start.
     pub fn define_function(&mut self, number: u32) {
         let define = Define {
             function: FUNCTION,
@@ -107,7 +107,7 @@ impl World {
         self.process_mut(number).frames.push(frame);
     }
 
-    /// Arguments are decoded: values are checked, references get handles.
+    /// Decodes the arguments: values are checked, references get handles.
     fn read_arguments(&mut self, number: u32, frame: &mut Frame, incoming: &Incoming) {
         let is_task = matches!(incoming.push.spec.kind, TaskKind::Task(_));
         let mut hold = |world: &Self, id: ObjectId, slot| {
@@ -136,7 +136,7 @@ impl World {
         frame.values = values;
     }
 
-    /// A value that came with a task is the one its object has.
+    /// Checks that a value pushed with a task is the value of its object.
     fn check_argument(&mut self, number: u32, object: ObjectId, outcome: &Outcome) -> u64 {
         if let Outcome::Failed(failure) = outcome {
             fail(
@@ -147,11 +147,11 @@ impl World {
         self.check_value(number, object, outcome)
     }
 
-    /// What the values of a task are made of in this execution.
+    /// Records the hash from which a task's values are derived in this execution.
     pub(super) fn note_base(&mut self, frame: &Frame) {
         let Some(task) = frame.task else { return };
         let fact = self.oracle.facts.get_mut(&task).expect("it was submitted");
-        // An argument that was lost may have another value when it is there again.
+        // A lost argument may have another value after it was made again.
         if self.oracle.losses == 0 && fact.answered_base.is_some_and(|base| base != frame.base) {
             fail("I8", format!("{task:?} was answered, and comes to another value when it is made again"));
         }

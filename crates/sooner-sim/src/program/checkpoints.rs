@@ -1,4 +1,4 @@
-//! Actors with checkpoints: taking one between two calls, and going on from the last one.
+//! Actors with checkpoints: taking a checkpoint between two calls, and restoring the last one.
 
 use sooner_protocol::probes::hit;
 use sooner_wire::ActorId;
@@ -10,7 +10,7 @@ use crate::violation::fail;
 use crate::world::World;
 
 impl World {
-    /// A call has ended: a checkpoint may be due before the next one.
+    /// A call has ended: asks the core whether a checkpoint is due before the next one.
     pub(super) fn look_for_checkpoint(&mut self, number: u32) {
         let process = self.process_mut(number);
         let is_due = process.core.checkpoint_is_due();
@@ -19,7 +19,7 @@ impl World {
         }
     }
 
-    /// Everything has left, and a checkpoint is due.
+    /// Takes the checkpoint that is due, after all messages have left.
     pub(super) fn take_checkpoint(&mut self, number: u32) {
         let Some(instance) = &mut self.process_mut(number).instance else { return };
         instance.is_due = false;
@@ -49,8 +49,7 @@ impl World {
         self.with_core(number, |core, out| core.on_checkpoint(actor, value, out));
     }
 
-    /// The constructor's process takes an actor over: its state comes from the last checkpoint, if there was
-    /// one.
+    /// The constructor's process restores the actor's state from its last checkpoint, if there is one.
     pub(super) fn restore(&mut self, number: u32, actor: ActorId) {
         let Some(restored) = self.with_core(number, |core, _| core.take_restored()) else { return };
         hit("an actor went on from a checkpoint");

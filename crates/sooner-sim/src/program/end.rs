@@ -1,4 +1,4 @@
-//! How a frame ends: with values, with an exception, or interrupted; and how the driver's program ends.
+//! How a frame ends: with values, with an exception, or interrupted; and how a driver's program ends.
 
 use sooner_protocol::probes::hit;
 use sooner_wire::TaskId;
@@ -9,7 +9,7 @@ use crate::oracle::Raises;
 use crate::world::World;
 
 impl World {
-    /// A frame has made all its steps. True if it goes on.
+    /// A frame has made all its steps. True if the frame stays.
     pub(super) fn finish_frame(&mut self, number: u32, frame: &mut Frame) -> bool {
         let Some(task) = frame.task else { return self.close_program(number, frame) };
         if !frame.raises && self.yields(number, frame, task) {
@@ -45,7 +45,7 @@ impl World {
         false
     }
 
-    /// A task whose code was interrupted.
+    /// Ends a task whose code was interrupted.
     pub(super) fn end_interrupted(&mut self, number: u32, frame: &mut Frame) -> bool {
         let Some(task) = frame.task else { return true };
         let kind = frame.incoming.as_ref().map(|incoming| incoming.push.spec.kind);
@@ -67,7 +67,7 @@ impl World {
         for reader in std::mem::take(&mut frame.readers) {
             self.leave_stream(number, &reader);
         }
-        // What is not returned goes when the function returns, the rest once the reply is made.
+        // Returned references are dropped after the reply is made, the others when the function returns.
         let contained: Vec<_> = returns.iter().flat_map(|value| value.contained.clone()).collect();
         let (returned, gone): (Vec<_>, Vec<_>) =
             std::mem::take(&mut frame.locals).into_iter().partition(|local| contained.contains(&local.id));
@@ -81,7 +81,7 @@ impl World {
         self.look_for_checkpoint(number);
     }
 
-    /// A worker that ends after its task: queued tasks go back.
+    /// Ends a worker after its task; its queued tasks go back.
     fn retire(&mut self, number: u32, task: TaskId) {
         if !self.oracle.facts[&task].retires || !self.process(number).is_running() {
             return;
@@ -94,7 +94,7 @@ impl World {
         self.kill(number, "ends after its task");
     }
 
-    /// The driver drops what it has, once it is there, and ends what would live on.
+    /// The driver drops its references, each once its object is there, and ends actors that would live on.
     fn close_program(&mut self, number: u32, frame: &mut Frame) -> bool {
         self.calm_down(number);
         if let Some(reader) = frame.readers.pop() {

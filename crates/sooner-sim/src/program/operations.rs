@@ -13,7 +13,7 @@ use crate::oracle::{Fact, Kind, Raises};
 use crate::plan::Feature;
 use crate::world::{Wake, World};
 
-/// References that a frame has at a time.
+/// References that a frame holds at most.
 const LOCALS_MAX: usize = 10;
 
 impl World {
@@ -46,7 +46,7 @@ impl World {
         }
     }
 
-    /// Arguments of a task: objects to be replaced by their values, and references.
+    /// Picks a task's arguments: objects to be replaced by their values, and references.
     pub(super) fn pick_arguments(
         &mut self,
         number: u32,
@@ -90,7 +90,7 @@ impl World {
         self.submit(number, frame, spec);
     }
 
-    /// What the oracle knows of a new task.
+    /// The oracle's fact of a new task.
     pub(super) fn new_fact(&mut self, kind: Kind, frame: &Frame, dependencies: &[ObjectId]) -> Fact {
         let code = self.random.next_number();
         let no_retries = self.plan.has(Feature::NoRetries) && self.random.chance(1, 3);
@@ -99,7 +99,7 @@ impl World {
         } else {
             Raises::Never
         };
-        // What always raises must not be repeated for ever.
+        // A task that always raises must have few retries.
         let most = if raises == Raises::Always { 5 } else { 6 };
         let payload = match kind {
             Kind::Task => self.oracle.base(code, dependencies),
@@ -115,7 +115,7 @@ impl World {
         }
     }
 
-    /// The description of a task, as the front end makes it.
+    /// A task's description, as the front end makes it.
     pub(super) fn spec(
         &mut self,
         task: TaskId,
@@ -133,7 +133,7 @@ impl World {
         }
     }
 
-    /// Submits a task or call, and keeps references of what it will return.
+    /// Submits a task or a call, and holds references to its return values.
     pub(super) fn submit(&mut self, number: u32, frame: &mut Frame, spec: TaskSpec) {
         let task = spec.task;
         self.trace.say(|| {
@@ -156,7 +156,7 @@ impl World {
         self.with_core(number, |core, out| core.submit(spec, slots, parent, out));
     }
 
-    /// Some references that the frame may wait for.
+    /// Picks some references that the frame may wait for.
     fn pick_awaited(&mut self, frame: &Frame) -> Vec<(ObjectId, Arc<Slot>)> {
         let mut picked = Vec::new();
         for local in frame.locals.iter().filter(|local| local.may_wait && !local.is_actor) {
@@ -183,7 +183,7 @@ impl World {
         }
     }
 
-    /// A `get` returns: every value is checked, and failures may end the frame.
+    /// A `get` returns: checks every value; a failure may end the frame.
     pub(super) fn on_waited(&mut self, number: u32, frame: &mut Frame, objects: &[(ObjectId, Arc<Slot>)]) {
         if self.brings(number, frame, objects) {
             frame.wait = Wait::All(objects.to_vec());
@@ -215,7 +215,7 @@ impl World {
         }
     }
 
-    /// Has what lies at other nodes brought here. False if nothing has to be.
+    /// Pulls values from other nodes to this one. False if there is none to pull.
     fn brings(&mut self, number: u32, frame: &Frame, objects: &[(ObjectId, Arc<Slot>)]) -> bool {
         let is_held = |id: ObjectId| frame.locals.iter().any(|local| local.id == id);
         let far = objects.iter().filter(|(id, slot)| slot.place() == Place::Elsewhere && is_held(*id));
@@ -257,7 +257,7 @@ impl World {
             self.leave_actor(number, reference.id.task);
         }
         self.process_mut(number).release(reference);
-        // Dropped handles are heard of with the next step of the process, whenever that is.
+        // The core learns of dropped handles at the process's next step, whenever that is.
         if self.random.chance(1, 2) {
             self.with_core(number, |_, _| ());
         }
@@ -304,7 +304,7 @@ impl World {
         self.process_mut(number).release(reference);
     }
 
-    /// A reference outlives its frame.
+    /// Keeps a reference beyond its frame.
     fn keep_one(&mut self, number: u32, frame: &mut Frame) {
         if self.process(number).kept.len() >= 4 {
             let gone = self.process_mut(number).kept.remove(0);
@@ -324,7 +324,7 @@ impl World {
         }
     }
 
-    /// A value that is there is read again.
+    /// Reads a value again that is there.
     fn touch_one(&mut self, number: u32, frame: &Frame) {
         let kept = self.process(number).kept.iter();
         let readable: Vec<(ObjectId, Arc<Slot>)> = frame
@@ -343,7 +343,7 @@ impl World {
         }
     }
 
-    /// The arguments of a task are read once more at its end.
+    /// Reads a task's arguments again at its end.
     pub(super) fn read_again(&mut self, number: u32, frame: &Frame) {
         for (id, outcome) in &frame.values {
             self.check_value(number, *id, outcome);

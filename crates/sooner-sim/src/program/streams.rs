@@ -1,4 +1,4 @@
-//! Streaming tasks: their readers, and what they yield.
+//! Streaming tasks: their readers, and the items that they yield.
 
 use sooner_protocol::probes::hit;
 use sooner_wire::TaskId;
@@ -13,7 +13,7 @@ impl World {
         frame.readers.push(Reader { task, taken: 0, has_failed: false, has_lost: false });
     }
 
-    /// A reader looks for its next item and takes it; now and then it leaves.
+    /// A reader takes its next item; now and then it leaves the stream instead.
     pub(super) fn read_stream(&mut self, number: u32, frame: &mut Frame) {
         if frame.readers.is_empty() {
             return;
@@ -48,7 +48,7 @@ impl World {
                 return self.leave_stream(number, &reader);
             }
             Some(outcome @ Outcome::Failed(_)) => {
-                // An item may be lost, or one of the task's arguments was: only then nothing follows.
+                // With losses, an item may be lost, and others follow; or an argument, and none does.
                 let is_lost = self.oracle.losses > 0;
                 reader.has_failed |= !is_lost;
                 reader.has_lost |= is_lost;
@@ -71,7 +71,7 @@ impl World {
         frame.locals.push(reference);
     }
 
-    /// A reader goes, whatever is left to read.
+    /// A reader leaves the stream, whatever is left to read.
     pub(super) fn leave_stream(&mut self, number: u32, reader: &Reader) {
         self.oracle.left_streams.insert(reader.task);
         self.process_mut(number).dropped.push(reader.task.reader());
@@ -88,7 +88,7 @@ impl World {
         is_over || backpressure == 0 || index <= taken.items.saturating_add(backpressure)
     }
 
-    /// A streaming task yields its next item, or waits until it may. False if it has none left.
+    /// A streaming task yields its next item, or waits until it may. False if no item is left.
     pub(super) fn yields(&mut self, number: u32, frame: &mut Frame, task: TaskId) -> bool {
         let Some(items) = self.oracle.facts[&task].items else { return false };
         let execution = self.process(number).core.execution();

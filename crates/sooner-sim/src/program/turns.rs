@@ -1,4 +1,4 @@
-//! Whose turn it is inside a process: a new task, a frame that can go on, or its buffers.
+//! The next thing that a process does: begin a task, continue a frame, or flush its buffers.
 
 use sooner_protocol::probes::hit;
 use sooner_protocol::worker::ownership::{Place, Slot};
@@ -9,7 +9,7 @@ use crate::world::{Process, Wake, World};
 /// A wait inside a task that lasts longer (nanoseconds) lends the task's CPU, as in the shell.
 pub(super) const BLOCKED_AFTER_NANOS: u64 = 1_000_000;
 
-/// How long to wait before looking at a stopped process again (nanoseconds).
+/// Pause before a stopped process is looked at again (nanoseconds).
 const PAUSED_NANOS: u64 = 50_000_000;
 
 impl World {
@@ -104,7 +104,7 @@ impl World {
         }
     }
 
-    /// A long wait or a long computation is noticed by the shell.
+    /// Sets the shell's timer for a long wait or a long computation.
     fn watch_wait(&mut self, number: u32, frame: &Frame) {
         if !self.process(number).lends() {
             return;
@@ -116,7 +116,7 @@ impl World {
         self.wake_in(BLOCKED_AFTER_NANOS, wake);
     }
 
-    /// The frame's wait is over, or it has something to do.
+    /// Continues a frame whose wait is over. False if the frame has ended.
     fn advance_frame(&mut self, number: u32, frame: &mut Frame) -> bool {
         if frame.is_interrupted {
             frame.is_interrupted = false;
@@ -146,7 +146,7 @@ impl World {
     pub fn lend_if_waiting(&mut self, number: u32, frame: u64) {
         let process = self.process(number);
         if process.is_running() && process.is_paused {
-            // Its clock stands still as well.
+            // The process's clock stands still as well.
             return self.wake_in(PAUSED_NANOS, Wake::Blocked(number, frame));
         }
         if !process.is_running() || !process.lends() {
@@ -154,7 +154,7 @@ impl World {
         }
         let Some(found) = process.frames.iter().find(|f| f.number == frame) else { return };
         if matches!(found.wait, Wait::All(_) | Wait::Any(..)) && self.can_run(process, found) {
-            // What it waits for is there and may be lost before it looks.
+            // The objects are there, and may be lost before the frame looks.
             return self.wake_in(BLOCKED_AFTER_NANOS, Wake::Blocked(number, frame));
         }
         let waits = !self.can_run(process, found) && !matches!(found.wait, Wait::End);
@@ -168,7 +168,7 @@ impl World {
         }
     }
 
-    /// A frame has run for a millisecond: what is queued behind it goes back.
+    /// A frame has run for a millisecond: the tasks queued behind it go back.
     pub fn return_if_long(&mut self, number: u32, frame: u64) {
         let process = self.process(number);
         if process.is_running() && process.is_paused {
@@ -187,12 +187,12 @@ impl World {
     }
 }
 
-/// Whether the wait for it is over: what is elsewhere may have to be brought still.
+/// Whether a frame need not wait for the object: a value at another node may still have to be pulled.
 fn has_come(slot: &Slot) -> bool {
     !matches!(slot.place(), Place::Nowhere | Place::OnItsWay)
 }
 
-/// A checkpoint is to be taken, and no call is running.
+/// Whether a checkpoint is to be taken and no call is running.
 fn is_due(process: &Process) -> bool {
     process.frames.is_empty() && process.instance.as_ref().is_some_and(|instance| instance.is_due)
 }

@@ -1,4 +1,4 @@
-//! Values: making, storing, reading, and the references inside them.
+//! Values: making, storing and reading them, and the references inside them.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::world::{SimNode, World};
 const LENGTH: u64 = 4096;
 
 impl World {
-    /// A value on its way: small, or in shared memory.
+    /// Makes a value: small, or in shared memory.
     pub(super) fn make_outcome(&mut self, number: u32, payload: u64) -> Outcome {
         if !self.plan.has(Feature::Large) || self.random.chance(2, 3) {
             return Outcome::Inline(Blob::from(&payload.to_le_bytes()[..]));
@@ -37,7 +37,7 @@ impl World {
         Outcome::Stored(Location { offset: block, length: LENGTH })
     }
 
-    /// What the bytes of a value that a process has are; `None` if its block is free.
+    /// The content of a value that a process has; `None` if its block is free.
     #[must_use]
     pub fn read(&self, number: u32, outcome: &Outcome) -> Option<u64> {
         match outcome {
@@ -47,14 +47,14 @@ impl World {
         }
     }
 
-    /// A handle of an object that this process has met.
+    /// Makes a handle of an object that the process has met.
     pub(super) fn hold(&self, id: ObjectId, slot: Arc<Slot>) -> Reference {
         slot.acquire();
         let is_actor = id.index == 0 && self.oracle.actors.contains_key(&id.task);
         Reference { id, slot, is_actor, may_wait: true, may_pass: true }
     }
 
-    /// The table must know an object before its id leaves the process.
+    /// Enters an object in the ownership table, which must know it before its id leaves the process.
     pub(super) fn register(&mut self, number: u32, reference: &Reference) {
         if !reference.slot.is_registered() {
             let (id, slot) = (reference.id, reference.slot.clone());
@@ -82,7 +82,7 @@ impl World {
         }
     }
 
-    /// References that a value contains: copies of some of the frame's.
+    /// Picks references that a value contains: copies of some of the frame's.
     pub(super) fn pick_contained(&mut self, number: u32, frame: &Frame) -> Vec<ObjectId> {
         if !self.plan.has(Feature::Contained) {
             return Vec::new();
@@ -97,14 +97,14 @@ impl World {
         contained
     }
 
-    /// A return value of a frame.
+    /// Makes a return value of a frame.
     pub(super) fn make_return(&mut self, number: u32, frame: &Frame, index: u32) -> Return {
         let contained = self.pick_contained(number, frame);
         let outcome = self.make_outcome(number, Oracle::value(frame.base, index));
         Return { outcome, contained }
     }
 
-    /// A value is decoded: handles of the references inside it come to life, and the frame keeps some.
+    /// Decodes a value: the references inside it get handles, and the frame keeps some.
     pub(super) fn decode(&mut self, number: u32, frame: &mut Frame, object: ObjectId, may_pass: bool) {
         let met: Vec<(ObjectId, Arc<Slot>)> = self.with_core(number, |core, _| {
             let table = core.ownership_mut();
