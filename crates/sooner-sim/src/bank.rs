@@ -1,5 +1,5 @@
-//! The bug bank: defects that can be switched on in the cores, each modelled on one that really happened
-//! elsewhere. A test that does not find them proves nothing.
+//! The bug bank: defects that can be switched on in the cores, each modelled on a real one in another system.
+//! A test that does not find them proves nothing.
 
 use sooner_protocol::probes::{Bug, switch};
 
@@ -9,12 +9,12 @@ use crate::scale::{self, plan::ScalePlan};
 use crate::trace::Trace;
 use crate::violation::Violation;
 
-/// Seeds within which each must be found.
+/// The number of seeds within which each defect must be found.
 pub const SEEDS_MAX: u64 = 2000;
-/// Nodes of the clusters in which some are looked for.
+/// Nodes of the clusters in which defects of the control service are searched.
 const CLUSTER_NODES: usize = 6;
 
-/// Where each defect was seen, and what it is here.
+/// Where each defect was seen, and how it is modelled here.
 pub const MODELS: &[(Bug, &str, &str)] = &[
     (
         Bug::ReplyBeforeRegistration,
@@ -110,7 +110,7 @@ pub const MODELS: &[(Bug, &str, &str)] = &[
     ),
 ];
 
-/// Those of sessions: the simulated cluster has one node, so a session is simulated by itself.
+/// Defects of sessions: the simulated world has one node, so sessions are simulated by themselves.
 const OF_SESSIONS: &[Bug] = &[
     Bug::RetainedReleasedOnFlush,
     Bug::ResumeFromSent,
@@ -120,15 +120,15 @@ const OF_SESSIONS: &[Bug] = &[
     Bug::AckBeforeProcessed,
 ];
 
-/// Those between the parts of the control service: found where nodes join it and are watched.
+/// Defects between the parts of the control service: found where nodes join it and are watched.
 const OF_CLUSTERS: &[Bug] = &[Bug::JoinedUntold, Bug::GoneUntold, Bug::CompleteTooEarly];
 
-/// Those for which something must end, or be late, at one moment. Seeds meet that too rarely: every state of
-/// a small world is looked at.
+/// Defects that need an end or a delay at one moment. Seeds meet that moment too rarely, so every state of a
+/// small world is searched.
 const OF_SMALL_WORLDS: &[(Bug, &str)] =
     &[(Bug::KeptWhileLent, "actor-shared"), (Bug::ReturnedIsTold, "actor-returned")];
 
-/// Looks for one defect: the first seed that finds it, and what it violates there.
+/// Looks for one defect: returns the first seed that finds it, and the violation.
 #[must_use]
 pub fn look_for(bug: Bug, jobs: usize) -> Option<(u64, Violation)> {
     if OF_SESSIONS.contains(&bug) {
@@ -144,8 +144,7 @@ pub fn look_for(bug: Bug, jobs: usize) -> Option<(u64, Violation)> {
         return found;
     }
     if bug == Bug::SettledAlone {
-        // Two deaths at once on two nodes, and words lost with both: too rare for seeds, and found by looking
-        // at every state.
+        // Two deaths at once on two nodes, with messages lost in both: too rare for seeds.
         let found = settle_nodes::search(&settle_nodes::two_deaths(), Some(bug), u64::MAX);
         return found.violation.map(|(text, _)| (0, Violation { invariant: "I5".to_owned(), text }));
     }
@@ -157,13 +156,13 @@ pub fn look_for(bug: Bug, jobs: usize) -> Option<(u64, Violation)> {
         return found.violation.map(|(text, _)| (0, Violation { invariant: "I5".to_owned(), text }));
     }
     let orders = match bug {
-        // Values move, and have copies, where there are several nodes; without what makes other findings
-        // there.
+        // Only on several nodes do values move and have copies. Faults that lead to other findings there are
+        // left out.
         Bug::PlaceLeftWhileRead | Bug::ForgottenCopyKept => {
             let without = ["head", "lost-blocks"].map(str::to_owned).to_vec();
             Orders { nodes: Some(2), without, ..Orders::new(0, SEEDS_MAX) }
         }
-        // The same, with lost memory.
+        // The same, with lost blocks.
         Bug::PromotedWhileArriving | Bug::PromotedForNobody => {
             let without = vec!["head".to_owned()];
             Orders { nodes: Some(2), without, ..Orders::new(0, SEEDS_MAX) }

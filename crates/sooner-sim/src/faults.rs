@@ -1,8 +1,8 @@
-//! What goes wrong around a program, one file for each kind.
+//! Faults around a program, one file for each kind.
 //!
-//! Production connects processes of one machine by sockets: messages between two of them come once and in
-//! order, or not at all once one of them is gone. So the faults here are ends, pauses, delays and losses with
-//! a process. Between machines connections are cut, too: what is lost then is in [`crate::lines`].
+//! In production, processes on one machine are connected by sockets: messages between two of them arrive once
+//! and in order, or not at all once one of them is dead. So the faults here are deaths, pauses, delays, and
+//! losses with a process. Between machines, connections are cut, too: see [`crate::lines`].
 
 mod cuts;
 mod full;
@@ -51,7 +51,7 @@ impl World {
         }
     }
 
-    /// A process that takes part, other than a driver; `None` if there is none.
+    /// A running process that is no driver; `None` if there is none.
     fn some_worker(&mut self) -> Option<u32> {
         let workers = self.processes.running().filter(|process| !process.is_driver);
         let workers: Vec<u32> = workers.map(|process| number_of(process.id)).collect();

@@ -1,18 +1,17 @@
 //! What could happen: a deterministic simulator over the cores of sooner.
 //!
-//! [`world::World`] holds nodes, a driver and workers as the same cores that run in production, and carries
-//! their messages in an order that a seed decides. The processes run programs ([`program`]) that a seed
-//! draws, under faults ([`faults`]) that it draws too; the oracle knows what may come of each task, and the
-//! [`invariants`] hold the run against it. Faults stop after a while; then everything must finish and nothing
-//! may be left.
+//! [`world::World`] holds nodes, drivers and workers, as the same cores that run in production. A seed
+//! decides the order in which their messages arrive, the programs that the processes run ([`program`]), and
+//! the faults ([`faults`]). The oracle knows the legal outcomes of each task, and the [`invariants`] check
+//! the run against it. Faults stop after a while; then everything must finish and nothing may be left.
 //!
-//! Lines between processes are Unix sockets, or sessions over connections that are cut ([`lines`]), as
-//! between machines. Where there are several nodes, the control service is apart from them. The simulator has
-//! no sockets, clocks or threads of its own; [`runner`] runs many seeds on many threads.
+//! A line between processes is a Unix socket or, as between machines, a session over connections that are cut
+//! ([`lines`]). Where there are several nodes, the control service is apart from them. The simulator has no
+//! sockets, clocks or threads of its own; [`runner`] runs many seeds on many threads.
 //!
-//! Three are worlds of their own: [`cluster`], a head and the nodes that join it; [`scale`], the same with
-//! schedulers, directory and transfers, up to some thousand nodes; and [`transfer`], how long a broadcast
-//! takes in virtual time.
+//! Three worlds stand alone: [`cluster`], a head and the nodes that join it; [`scale`], the same with
+//! schedulers, directory and transfers, up to some thousand nodes; and [`transfer`], which measures
+//! broadcasts in virtual time.
 
 pub mod bank;
 pub mod cluster;

@@ -1,8 +1,8 @@
-//! A session as its two shells hold it: both ends with what they retain, and the connections between them.
+//! A session with both its ends: the frames that each end retains, and the connections between the ends.
 //!
-//! The machine is the one that runs in production ([`Link`]). What is modelled is what a shell does for it,
-//! and TCP: a connection keeps order; when it is cut, each direction loses all that is on its way or none of
-//! it. That a part arrives and the rest is lost is the same as a cut a little later.
+//! The machine is the production one ([`Link`]). This file models the shell around it, and TCP: a connection
+//! keeps the order; when it is cut, each direction loses either everything on its way or nothing. To lose
+//! only the rest is the same as a cut a little later.
 
 use std::collections::VecDeque;
 
@@ -13,10 +13,10 @@ use sooner_protocol::time::Instant;
 /// Bytes of an acknowledgement.
 const ACK_FRAME_BYTES: u64 = 13;
 
-/// What is wrong, in words.
+/// What is wrong with the machine, in words.
 pub type Wrong = String;
 
-/// What travels.
+/// An item on a connection.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Item<T> {
     Hello(Resume),
@@ -25,16 +25,16 @@ enum Item<T> {
     Frame(T, u64),
     Ack(u64),
     Ended(String),
-    /// Nothing comes behind it.
+    /// The sender has closed the connection: nothing follows.
     Close,
 }
 
 /// A connection.
 #[derive(Debug, Clone, Hash)]
 struct Wire<T> {
-    /// What is on its way to each end.
+    /// Items on their way to each end.
     queues: [VecDeque<Item<T>>; 2],
-    /// Which ends still have it.
+    /// Whether each end still has the connection.
     has: [bool; 2],
     is_cut: bool,
 }
@@ -44,19 +44,19 @@ struct Wire<T> {
 pub struct End<T> {
     /// The machine.
     pub link: Link,
-    /// The position behind each frame, and the frame.
+    /// Retained items, each with the stream position behind it.
     retained: VecDeque<(u64, Item<T>)>,
-    /// Where what is retained begins.
+    /// The stream position where the retained items begin.
     begin: u64,
-    /// Where it ends.
+    /// The stream position where they end.
     sent: u64,
-    /// A connection is wanted.
+    /// The machine wants a connection.
     pub may_dial: bool,
     /// Why the session has ended.
     pub ended: Option<String>,
 }
 
-/// See the module. Of two connections, that of the first end is used.
+/// See the module. If both ends dial, the connection of the first end is used.
 #[derive(Debug, Clone, Hash)]
 pub struct Line<T> {
     /// Both ends.
@@ -77,13 +77,13 @@ impl<T: Clone> Line<T> {
         Self { ends: [End::new(0), End::new(1)], wires: Vec::new() }
     }
 
-    /// Connections there were.
+    /// How many connections there have been.
     #[must_use]
     pub fn wires(&self) -> usize {
         self.wires.len()
     }
 
-    /// What would arrive next at an end over a connection, in words.
+    /// The next item to arrive at an end over a connection, in words.
     ///
     /// # Panics
     /// If nothing is on its way.
@@ -95,13 +95,13 @@ impl<T: Clone> Line<T> {
         format!("{:?}", self.wires[wire].queues[to][0])
     }
 
-    /// Connections, and the ends at which something may arrive over them.
+    /// Connections, each with an end at which an item may arrive.
     pub fn arrivals(&self) -> impl Iterator<Item = (usize, usize)> {
         let all = (0..self.wires.len()).flat_map(|wire| [(wire, 0), (wire, 1)]);
         all.filter(|(wire, to)| self.wires[*wire].has[*to] && !self.wires[*wire].queues[*to].is_empty())
     }
 
-    /// Connections that may be cut, and what may be lost on the way to each end then.
+    /// Connections that may be cut, and whether the cut loses the items on their way to each end.
     pub fn cuts(&self) -> impl Iterator<Item = (usize, [bool; 2])> {
         let live = |wire: &(usize, &Wire<T>)| !wire.1.is_cut && wire.1.has.contains(&true);
         self.wires.iter().enumerate().filter(live).flat_map(|(number, wire)| {
@@ -111,7 +111,7 @@ impl<T: Clone> Line<T> {
         })
     }
 
-    /// An end says something.
+    /// An end sends a frame.
     ///
     /// # Errors
     /// What is wrong with the machine.
@@ -129,7 +129,7 @@ impl<T: Clone> Line<T> {
         self.perform(index, out)
     }
 
-    /// The first item on a connection arrives. What is handed up, if something is.
+    /// The first item on a connection arrives. Returns the frame that the machine hands up, if any.
     ///
     /// # Errors
     /// What is wrong with the machine.
@@ -215,15 +215,15 @@ impl<T: Clone> Line<T> {
             if is_on(Bug::AckBeforeProcessed)
                 && let Some(Item::Frame(_, bytes)) = lost.front()
             {
-                // It was counted when it was read from the socket; the connection ended before it was handed
-                // up.
+                // The frame was counted when it was read from the socket, and the connection ended before it
+                // was handed up.
                 let link = &mut self.ends[to].link;
                 link.on_frame(connection(number), *bytes, false, now, &mut LinkActions::new());
             }
         }
     }
 
-    /// The process at an end is gone: what it had sent is still on its way, and what it retained is lost.
+    /// The process at an end dies: items that it has sent stay on their way, its retained items are lost.
     pub fn abandon(&mut self, index: usize) {
         for number in 0..self.wires.len() {
             if self.wires[number].has[index] {
@@ -235,7 +235,7 @@ impl<T: Clone> Line<T> {
         end.retained.clear();
     }
 
-    /// Puts something on a connection, where it may be lost.
+    /// Puts an item on a connection, which loses it if the connection is cut or the receiver has left.
     fn put(&mut self, from: usize, on: Connection, item: Item<T>) {
         let wire = &mut self.wires[on.0 as usize];
         if !wire.is_cut && wire.has[1 - from] {
@@ -285,7 +285,7 @@ impl<T: Clone> Line<T> {
 }
 
 impl<T> Wire<T> {
-    /// An end has it no more. What nobody has looks the same, whatever became of it.
+    /// An end leaves the connection. A connection that both ends have left always looks the same.
     fn leave(&mut self, index: usize) {
         self.has[index] = false;
         self.queues[index].clear();

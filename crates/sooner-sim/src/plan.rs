@@ -1,8 +1,8 @@
 //! What a seed decides before a run begins: the shape of its program and its mix of faults.
 //!
-//! Each seed leaves out some of both (swarm testing): a defect that only shows when nothing interrupts a long
-//! chain of calls is as likely to be met as one that needs five kinds of faults. A plan can be narrowed,
-//! which is how a failing run is made smaller.
+//! Each seed leaves out some features and faults (swarm testing). A defect that only shows when nothing
+//! interrupts a long chain of calls is then as likely to be met as one that needs five kinds of faults. To
+//! make a failing run smaller, its plan is narrowed.
 
 use crate::random::Random;
 
@@ -55,9 +55,9 @@ kinds! {
         Streams = "streams",
         /// Tasks are cancelled.
         Cancel = "cancel",
-        /// ... also by killing the worker.
+        /// Tasks are also cancelled by killing the worker.
         Force = "force",
-        /// Objects are given up before their references are gone.
+        /// Objects are freed while references to them are left.
         Free = "free",
         /// Waits with a time limit.
         Wait = "wait",
@@ -69,7 +69,7 @@ kinds! {
         NoRetries = "no-retries",
         /// Actors with checkpoints.
         Checkpoints = "checkpoints",
-        /// Actors hold a CPU for as long as they live: all that there are but one, if need be.
+        /// Actors hold a CPU for as long as they live: up to all CPUs but one.
         Holding = "holding",
     }
 }
@@ -85,11 +85,11 @@ kinds! {
         Pause = "pause",
         /// A channel delivers nothing for a while.
         Stall = "stall",
-        /// Worker processes come late.
+        /// Worker processes start late.
         SlowStart = "slow-start",
-        /// Worker processes do not come.
+        /// Worker processes do not start.
         FailedStart = "failed-start",
-        /// What is sent stays in the sender's buffer for a while, and is lost with it.
+        /// Messages stay in the sender's buffer for a while, and are lost if the sender dies.
         Gather = "gather",
         /// The contents of shared memory are lost.
         LostBlocks = "lost-blocks",
@@ -99,15 +99,15 @@ kinds! {
         Cuts = "cuts",
         /// The control service starts again, where there are several nodes.
         Head = "head",
-        /// A node has no room: values go elsewhere, where there are several nodes, or to disk.
+        /// A node has no room: values go to disk or, where there are several nodes, to other nodes.
         Full = "full",
         /// Workers are killed two at a time.
         Together = "together",
     }
 }
 
-/// Kinds of faults and operations with findings that are open (docs/findings.md): the tests, `make sim` and
-/// the bug bank leave them out, and `--without open` does. The one place to switch them on.
+/// Features and faults with open findings (docs/findings.md): the tests, `make sim` and the bug bank leave
+/// them out, and so does `--without open`. Change this list to switch them on.
 pub const OPEN: &[&str] = &[NODES];
 
 /// The word for several nodes.
@@ -116,17 +116,17 @@ pub const NODES: &str = "nodes";
 /// See the module.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Decides everything that happens.
+    /// Decides everything that the plan leaves open.
     pub seed: u64,
     /// Steps of the driver's program.
     pub operations: u32,
     /// Nodes.
     pub nodes: usize,
-    /// Of those, the first so many have a driver.
+    /// The first nodes, this many of them, have a driver.
     pub drivers: usize,
     /// CPUs of each node.
     pub cpus: u32,
-    /// Idle workers that are kept.
+    /// Idle workers that a node keeps.
     pub pool: usize,
     /// How deep tasks may nest.
     pub depth: u8,
@@ -173,17 +173,17 @@ impl Plan {
                 }
             }
         }
-        // Drawn last: what seeds meant before there were checkpoints, or lines that are cut, stays.
+        // Drawn last, so that seeds from before there were checkpoints and cuts keep their meaning.
         if plan.has(Feature::Actors) && random.chance(1, 2) {
             plan.features |= 1 << Feature::Checkpoints as u32;
         }
         if plan.faults != 0 && random.chance(1, 4) {
             plan.faults |= 1 << Fault::Cuts as u32;
         }
-        // So does what they mean on one node.
+        // So do seeds on one node.
         let mut random = Random::new(seed ^ 0x5eed_0000_0000_0002);
         plan.spread(if random.chance(1, 6) { 2 + random.below(2) } else { 1 });
-        // Where there are several nodes, who holds what decides what goes where.
+        // On several nodes, actors that hold CPUs decide where tasks go.
         let mut random = Random::new(seed ^ 0x5eed_0000_0000_0006);
         if plan.has(Feature::Actors) && random.chance(1, if plan.nodes > 1 { 2 } else { 8 }) {
             plan.features |= 1 << Feature::Holding as u32;
@@ -194,7 +194,7 @@ impl Plan {
         plan
     }
 
-    /// The same on so many nodes.
+    /// Sets the number of nodes, and draws again what depends on it.
     pub fn spread(&mut self, nodes: usize) {
         let mut random = Random::new(self.seed ^ 0x5eed_0000_0000_0001);
         self.nodes = nodes;
@@ -203,7 +203,7 @@ impl Plan {
         if nodes > 1 && self.faults != 0 && random.chance(1, 4) {
             self.faults |= 1 << Fault::Head as u32;
         }
-        // On one node it came later: most seeds go on meaning what they meant.
+        // The fault on one node was added later, from a seed of its own: most seeds keep their meaning.
         let mut alone = Random::new(self.seed ^ 0x5eed_0000_0000_0003);
         let is_full = if nodes > 1 { random.chance(1, 2) } else { alone.chance(1, 4) };
         if self.faults != 0 && is_full {
@@ -211,19 +211,19 @@ impl Plan {
         }
     }
 
-    /// Whether the program may do this.
+    /// Whether the program may use this feature.
     #[must_use]
     pub fn has(&self, feature: Feature) -> bool {
         self.features & (1 << feature as u32) != 0
     }
 
-    /// Whether this may go wrong.
+    /// Whether this fault may happen.
     #[must_use]
     pub fn breaks(&self, fault: Fault) -> bool {
         self.faults & (1 << fault as u32) != 0
     }
 
-    /// The plan without a feature or fault; false if there is none of this word.
+    /// Removes the feature or fault with this word; false if there is none.
     pub fn leave_out(&mut self, word: &str) -> bool {
         if word == NODES {
             self.spread(1);
@@ -237,7 +237,7 @@ impl Plan {
         true
     }
 
-    /// Words of everything that this plan may still leave out.
+    /// The words of everything that can still be left out.
     #[must_use]
     pub fn words(&self) -> Vec<&'static str> {
         let faults = Fault::ALL.iter().filter(|fault| self.breaks(**fault)).map(|fault| fault.word());

@@ -5,7 +5,7 @@
 pub struct Random(u64);
 
 impl Random {
-    /// A generator that a seed decides.
+    /// A generator for a seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)
@@ -34,7 +34,7 @@ impl Random {
     }
 }
 
-/// A number that depends on every bit of another.
+/// A number that depends on every bit of `number`.
 #[inline]
 #[must_use]
 pub fn mix(number: u64) -> u64 {
@@ -44,7 +44,7 @@ pub fn mix(number: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// A number that depends on both.
+/// A number that depends on both arguments.
 #[inline]
 #[must_use]
 pub fn mix_two(one: u64, other: u64) -> u64 {

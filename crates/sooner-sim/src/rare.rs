@@ -1,9 +1,8 @@
-//! The rare states that runs count: the one list of their names, and those that are seen in messages and
-//! ends.
+//! The list of rare states that runs count, and the marks of those seen in messages and in ends.
 //!
 //! A test compares the list with the marks in the sources of the cores and of the simulator, and with the
-//! table in `docs/rare-states.md`. Names that begin with `OPEN` are findings, not states to be reached, and
-//! are not listed.
+//! table in `docs/rare-states.md`. Names that begin with `OPEN` are findings: no run has to reach them, and
+//! they are not listed.
 
 use sooner_protocol::probes::hit;
 use sooner_wire::message::{Message, TaskKind};
@@ -13,11 +12,11 @@ use crate::world::{Item, World, is_node};
 /// States of one theme.
 #[derive(Debug)]
 pub struct Theme {
-    /// What it is about.
+    /// Its subject.
     pub name: &'static str,
-    /// The features and faults without which none of them is reached.
+    /// The features and faults without which none of its states is reached.
     pub needs: &'static [&'static str],
-    /// The names.
+    /// The names of the states.
     pub states: &'static [&'static str],
 }
 
@@ -280,7 +279,7 @@ pub fn reachable(without: &[String]) -> impl Iterator<Item = &'static str> {
     THEMES.iter().filter(is_in).flat_map(|theme| theme.states.iter().copied())
 }
 
-/// Something is lost with the process that sent it or that should have read it.
+/// An item is lost with its sender or its receiver.
 pub fn note_lost(item: &Item) {
     match item {
         Item::Push(..) => hit("a task died on its way to its worker"),

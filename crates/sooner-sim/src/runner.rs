@@ -13,23 +13,23 @@ use crate::trace::Trace;
 use crate::violation::{Violation, caught};
 use crate::world::World;
 
-/// One seed in so many runs twice.
+/// One seed in this many runs twice.
 const TWICE_ONE_IN: u64 = 100;
 
-/// A seed that takes longer makes no progress: others take a twentieth of a second. Inside the world, steps
-/// and events are bounded as well; this is for a core that never comes back from one of them.
+/// A seed that takes longer counts as stuck: others take a twentieth of a second. The world bounds its steps
+/// and events; this bound is for a core that never returns from one of them.
 const STUCK_SECONDS: u64 = 90;
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug, Clone, Default)]
 pub struct Ran {
     /// Handler calls of cores.
     pub events: u64,
     /// Processes killed by faults.
     pub kills: u64,
-    /// Over everything that happened.
+    /// A hash over everything that happened.
     pub hash: u64,
-    /// What did not hold.
+    /// The property that did not hold.
     pub violation: Option<Violation>,
     /// The latest events in words, if they were wanted.
     pub words: Vec<String>,
@@ -51,7 +51,7 @@ pub fn run(plan: &Plan, bug: Option<Bug>, trace: Trace) -> Ran {
     }
 }
 
-/// What many runs came to.
+/// The results of many runs.
 #[derive(Debug, Default)]
 pub struct Totals {
     /// Runs.
@@ -64,13 +64,13 @@ pub struct Totals {
     pub kills: u64,
     /// Time that threads spent in runs.
     pub busy: Duration,
-    /// Rare states, and in how many seeds each was reached.
+    /// Rare states, and how many seeds reached each.
     pub marks: BTreeMap<&'static str, u64>,
     /// The first seed that reached each.
     pub first_seeds: BTreeMap<&'static str, u64>,
-    /// The first violation: of which plan.
+    /// The lowest seed that failed, and its violation.
     pub failed: Option<(Plan, Violation)>,
-    /// Every seed that failed, and what it violated.
+    /// Every seed that failed, and the invariant that it violated.
     pub failures: BTreeMap<u64, String>,
 }
 
@@ -90,24 +90,24 @@ pub struct Orders {
     pub start: u64,
     /// How many.
     pub seeds: u64,
-    /// For at most so long.
+    /// Time after which no new seed begins.
     pub limit: Option<Duration>,
-    /// On so many threads.
+    /// Number of threads.
     pub jobs: usize,
-    /// Left out of every plan.
+    /// Features and faults that are left out of every plan.
     pub without: Vec<String>,
-    /// Steps of every program, if not what the seed says.
+    /// Steps of every program, instead of the seed's number.
     pub operations: Option<u32>,
-    /// Nodes of every world, if not what the seed says.
+    /// Nodes of every world, instead of the seed's number.
     pub nodes: Option<usize>,
     /// A defect that is switched on.
     pub bug: Option<Bug>,
-    /// Goes on after a violation.
+    /// Whether to continue after a violation.
     pub keeps_going: bool,
 }
 
 impl Orders {
-    /// So many seeds on one thread.
+    /// `seeds` seeds on one thread.
     #[must_use]
     pub fn new(start: u64, seeds: u64) -> Self {
         let without = Vec::new();
@@ -124,7 +124,7 @@ impl Orders {
         }
     }
 
-    /// Without what has open findings.
+    /// Leaves out features and faults with open findings.
     #[must_use]
     pub fn without_open(self) -> Self {
         Self { without: OPEN.iter().map(|word| (*word).to_owned()).collect(), ..self }
@@ -154,7 +154,7 @@ struct Shared {
     stop: AtomicBool,
     began: Instant,
     totals: Mutex<Totals>,
-    /// What each thread runs, and since when.
+    /// The seed that each thread runs, and since when.
     running: Vec<Mutex<Option<(u64, Instant)>>>,
 }
 
@@ -259,8 +259,8 @@ fn run_one(orders: &Orders, seed: u64, totals: &Mutex<Totals>) -> bool {
     true
 }
 
-/// The smallest plan found that fails in the same way: without the kinds of faults and operations that are
-/// not needed, and with the shortest program.
+/// The smallest plan found that violates the same invariant: without unneeded kinds of faults and features,
+/// and with a short program.
 #[must_use]
 pub fn minimise(plan: &Plan, violation: &Violation, bug: Option<Bug>) -> (Plan, Vec<String>) {
     let mut smallest = plan.clone();

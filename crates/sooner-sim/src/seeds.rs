@@ -1,8 +1,7 @@
-//! Worlds in virtual time that a seed decides, and programs that run many of them: what [`crate::cluster`]
-//! and [`crate::scale`] share.
+//! Shared by [`crate::cluster`] and [`crate::scale`]: worlds in virtual time that a seed decides, and the
+//! commands that run many of them.
 //!
-//! It knows nothing of what happens in a world, and never decides the order of what happens at different
-//! times.
+//! Knows nothing of a world's events, and never decides the order of events at different times.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -13,10 +12,10 @@ use sooner_protocol::time::Instant;
 use crate::trace::Trace;
 use crate::violation::Violation;
 
-/// Events in the latest words of a run.
+/// Events that a run reports in words.
 const WORDS: usize = 60;
 
-/// What happens when: the earliest first, and of those at one time the one that was entered first.
+/// Scheduled events: the earliest first, and those of one time in the order in which they were entered.
 #[derive(Debug)]
 pub struct Agenda<E> {
     events: BTreeMap<(Instant, u64), E>,
@@ -30,13 +29,13 @@ impl<E> Default for Agenda<E> {
 }
 
 impl<E> Agenda<E> {
-    /// Something will happen then.
+    /// Schedules an event.
     pub fn enter(&mut self, when: Instant, event: E) {
         self.entered += 1;
         self.events.insert((when, self.entered), event);
     }
 
-    /// What happens next, if that is not after `until`.
+    /// The next event, if it is not after `until`.
     pub fn next(&mut self, until: Instant) -> Option<(Instant, E)> {
         let entry = self.events.first_entry().filter(|entry| entry.key().0 <= until)?;
         let ((when, _), event) = entry.remove_entry();
@@ -44,16 +43,16 @@ impl<E> Agenda<E> {
     }
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug, Clone, Default)]
 pub struct Ran {
     /// Turns and calls of cores.
     pub events: u64,
-    /// What went wrong.
+    /// How many faults happened.
     pub blows: u64,
-    /// Over everything that happened.
+    /// A hash over everything that happened.
     pub hash: u64,
-    /// What did not hold.
+    /// The property that did not hold.
     pub violation: Option<Violation>,
     /// The latest events in words, if they were wanted.
     pub words: Vec<String>,
@@ -62,7 +61,7 @@ pub struct Ran {
 }
 
 impl Ran {
-    /// Of a world that has ended, with or without a panic.
+    /// The result of a world that has ended, with or without a panic.
     #[must_use]
     pub fn new(
         ended: thread::Result<()>,
@@ -81,40 +80,40 @@ impl Ran {
     }
 }
 
-/// What a command line may say of every such program.
+/// The options that all such commands share.
 #[derive(Debug, Clone, Default)]
 pub struct Command {
     /// The first seed.
     pub start: u64,
-    /// How many.
+    /// How many seeds.
     pub seeds: u64,
-    /// Nodes of every world, if not what the seed says.
+    /// Nodes of every world, instead of the seed's number.
     pub nodes: Option<usize>,
     /// Faults that are left out.
     pub without: Vec<String>,
     /// This seed only.
     pub one: Option<u64>,
-    /// Says what happens.
+    /// Whether to print events as they happen.
     pub echoes: bool,
-    /// Counts what so many nodes say.
+    /// Counts the messages of this many nodes.
     pub counts: Option<usize>,
-    /// For so long (seconds).
+    /// Length of that run (seconds).
     pub seconds: u64,
 }
 
-/// What is one program's own.
+/// The parts in which the commands differ.
 pub struct Program<'a, P> {
-    /// Its name, for who wants to see a seed again.
+    /// Its name, for the line that shows how to run a seed again.
     pub name: &'a str,
     /// What it is, in a sentence.
     pub about: &'a str,
-    /// Its options.
+    /// The text that lists its options.
     pub help: &'a str,
-    /// What its cores are called.
+    /// How it names its cores.
     pub cores: &'a str,
     /// The faults that a word of `--without` stands for.
     pub faults_of: fn(&str) -> Option<Vec<&'static str>>,
-    /// What a seed says on this command line.
+    /// The plan of a seed, under these options.
     pub plan: fn(&Command, u64) -> P,
     /// Runs it.
     pub run: fn(&P, Trace) -> Ran,
@@ -129,11 +128,11 @@ pub fn number(option: &str, text: &str) -> Result<u64, String> {
 }
 
 impl<P: std::fmt::Debug> Program<'_, P> {
-    /// Reads the command line of this process over the defaults. `own` takes the program's own options, with
-    /// what gives their values, and says whether the word was one.
+    /// Reads the command line of this process over the defaults. `own` takes the command's own options: it
+    /// gets the word and a reader for its value, and returns whether the word was an option.
     ///
     /// # Errors
-    /// The exit code after what is wrong was said.
+    /// The exit code, after the error was printed.
     pub fn read(
         &self,
         defaults: Command,
@@ -180,7 +179,7 @@ impl<P: std::fmt::Debug> Program<'_, P> {
         }
     }
 
-    /// Runs the seeds that the command line names until one violates something, and prints what they came to.
+    /// Runs the seeds that the command line names until one violates a property, and prints the totals.
     pub fn run_seeds(&self, command: &Command) -> ExitCode {
         let (start, seeds) = command.one.map_or((command.start, command.seeds), |seed| (seed, 1));
         let began = std::time::Instant::now();

@@ -1,4 +1,4 @@
-//! What happened in a run: a hash over everything, and on request the latest events in words.
+//! The trace of a run: a hash over all events, and on request the latest events in words.
 
 use std::collections::VecDeque;
 
@@ -14,19 +14,19 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// A trace that keeps the latest events in words; `echoes`: and prints each as it happens.
+    /// A trace that keeps the latest events in words. `echoes`: it prints each event as it happens, too.
     #[must_use]
     pub fn in_words(echoes: bool) -> Self {
         Self { words: Some(VecDeque::new()), echoes, ..Self::default() }
     }
 
-    /// Notes an event as a number.
+    /// Adds an event to the hash, as a number.
     #[inline]
     pub fn note(&mut self, number: u64) {
         self.hash = (self.hash.rotate_left(5) ^ number).wrapping_mul(0x517c_c1b7_2722_0a95);
     }
 
-    /// Notes an event in words, if anybody wants them.
+    /// Adds an event in words, if words are kept.
     #[inline]
     pub fn say(&mut self, words: impl FnOnce() -> String) {
         let Some(kept) = &mut self.words else { return };
@@ -46,7 +46,7 @@ impl Trace {
         self.words.is_some()
     }
 
-    /// The hash over everything noted.
+    /// The hash over all events.
     #[must_use]
     pub fn hash(&self) -> u64 {
         self.hash

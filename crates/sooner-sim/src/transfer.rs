@@ -1,8 +1,8 @@
 //! Broadcasts in virtual time: the directory of copies that runs in production ([`Chains`]), over a network
-//! with an exact bandwidth and latency. Every node has one uplink, which its streams share in turn; nothing
-//! else costs time.
+//! with an exact bandwidth and latency. Every node has one uplink, which its streams share in turn. Nothing
+//! else takes time.
 //!
-//! Bytes go in chunks. A node forwards a chunk when it has it whole.
+//! Bytes go in chunks. A node forwards only whole chunks.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,34 +13,34 @@ use sooner_wire::{NodeId, ObjectId, TaskId, TransferAttempt, WorkerId};
 /// Bytes that are sent at a time.
 pub const CHUNK_BYTES: u64 = 64 << 10;
 
-/// Who sends what over which network.
+/// A broadcast: the nodes, the value, and the network.
 #[derive(Debug, Clone, Copy)]
 pub struct Setup {
-    /// Nodes that want the value. One more has it, and directs them.
+    /// Nodes that want the value. One more node has the value, and directs them.
     pub receivers: usize,
-    /// Its size.
+    /// Bytes of the value.
     pub bytes: u64,
-    /// Of each uplink (bits per second).
+    /// Bandwidth of each uplink (bits per second).
     pub bandwidth: u64,
-    /// One way (nanoseconds).
+    /// Latency, one way (nanoseconds).
     pub latency: u64,
-    /// From one receiver's question to the next one's (nanoseconds).
+    /// Time between the requests of two receivers (nanoseconds).
     pub gap: u64,
     /// A receiver that dies, and when (nanoseconds).
     pub kill: Option<(usize, u64)>,
-    /// What is small, and to how many it is sent at once.
+    /// The size below which values are small, and how many receivers of a small value are served at once.
     pub limits: ChainLimits,
 }
 
 impl Setup {
-    /// Time to send so many bytes (nanoseconds).
+    /// Time to send `bytes` bytes (nanoseconds).
     #[must_use]
     pub fn send_time(&self, bytes: u64) -> u64 {
         bytes * 8 * 1000 / (self.bandwidth / 1_000_000)
     }
 
-    /// No broadcast that begins with the first question ends sooner: the last receiver asks, and has the
-    /// bytes sent to it.
+    /// A lower bound for the end, counted from the first request: the last receiver asks, and then the value
+    /// is sent to it.
     #[must_use]
     pub fn optimum(&self) -> u64 {
         self.gap * (self.receivers as u64 - 1) + self.send_time(self.bytes)
@@ -49,13 +49,13 @@ impl Setup {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    /// The owner reads that a node wants the value, has it, or cannot go on with an attempt.
+    /// The owner reads that a node wants the value, has it, or has failed in an attempt.
     Wants(usize),
     Complete(usize, TransferAttempt),
     Failed(usize, TransferAttempt),
-    /// A node reads from whom to pull.
+    /// A node reads its sender's name from the owner.
     Told(usize, usize, TransferAttempt),
-    /// A sender reads that a node wants what is behind so many chunks.
+    /// A sender reads that a node wants the chunks from this one on.
     Fetch {
         sender: usize,
         receiver: usize,
@@ -72,11 +72,11 @@ enum Event {
     Kill(usize),
 }
 
-/// What a sender has to send to one receiver.
+/// A sender's stream to one receiver.
 struct Stream {
     receiver: usize,
     attempt: TransferAttempt,
-    /// Chunks that the receiver has or that are on their way.
+    /// Chunks that the receiver has, or that are on their way.
     sent: u64,
 }
 
@@ -114,10 +114,10 @@ fn index(node: NodeId) -> usize {
     usize::try_from((node.0 >> 24) - 1).expect("made by id")
 }
 
-/// When the last receiver that lives has all bytes (nanoseconds from the first question).
+/// When the last living receiver has all bytes (nanoseconds from the first request).
 ///
 /// # Panics
-/// If one of them never gets them.
+/// If a living receiver never gets all bytes.
 #[must_use]
 pub fn broadcast(setup: &Setup) -> u64 {
     let mut run = Run {
@@ -197,7 +197,7 @@ impl Run {
         self.send_next(sender);
     }
 
-    /// Sends a chunk of the stream whose turn it is, if there is anything to send.
+    /// Sends a chunk of the next stream in turn that has one to send.
     fn send_next(&mut self, sender: usize) {
         let node = &mut self.nodes[sender];
         let count = node.streams.len();
@@ -235,7 +235,7 @@ impl Run {
         self.send_next(receiver);
     }
 
-    /// Its receiver sees the end of the connection, and so does its sender.
+    /// A node is killed: its receivers and its senders see the end of their connections.
     fn on_kill(&mut self, killed: usize) {
         self.nodes[killed].is_gone = true;
         let streams = std::mem::take(&mut self.nodes[killed].streams);

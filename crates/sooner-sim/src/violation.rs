@@ -1,4 +1,4 @@
-//! A property that did not hold: which, and what was found.
+//! A property that did not hold: its name, and the finding.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -7,14 +7,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::sync::Once;
 
 thread_local! {
-    /// Whether a panic of this thread is a finding of a run, and is said by who asked for it.
+    /// Whether a panic of this thread is a finding, which the caller of [`caught`] reports.
     static IS_RUN: Cell<bool> = const { Cell::new(false) };
 }
 
 /// See the module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// Number of the invariant, or what a core asserted.
+    /// The number of the invariant, or the text of a core's assertion.
     pub invariant: String,
     /// What was found.
     pub text: String,
@@ -27,10 +27,10 @@ impl fmt::Display for Violation {
 }
 
 impl Violation {
-    /// I1, found by the clock: such a run cannot be repeated to make it smaller.
+    /// I1, detected by a timeout: such a run cannot be repeated to make it smaller.
     pub const STUCK: &str = "I1 (stuck)";
 
-    /// From what a thread panicked with: ours, or an assertion of a core.
+    /// From the payload of a panic: a [`Violation`], or an assertion of a core.
     #[must_use]
     pub fn from_panic(payload: &(dyn Any + Send)) -> Self {
         if let Some(violation) = payload.downcast_ref::<Self>() {
@@ -41,13 +41,13 @@ impl Violation {
             .cloned()
             .or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_owned()))
             .unwrap_or_else(|| "a panic without words".to_owned());
-        // Numbers differ from run to run; the kind of failure is what is left.
+        // Without numbers, which differ from run to run, the text is the kind of the failure.
         let kind: String = text.chars().filter(|c| !c.is_ascii_digit()).take(60).collect();
         Self { invariant: format!("I14 (a core panicked: {kind})"), text }
     }
 }
 
-/// Ends the run.
+/// Ends the run with a violation.
 ///
 /// # Panics
 /// Always: the runner catches it.
@@ -55,8 +55,8 @@ pub fn fail(invariant: &str, text: impl Into<String>) -> ! {
     std::panic::panic_any(Violation { invariant: invariant.to_owned(), text: text.into() })
 }
 
-/// Does `work`, and hands a panic in it out as a result without printing it. Panics of everything else, a
-/// test's own assertions above all, are printed as ever.
+/// Runs `work`, and returns a panic in it as a result without printing it. Other panics, above all a test's
+/// own assertions, are printed as ever.
 ///
 /// # Errors
 /// What `work` panicked with.

@@ -1,10 +1,10 @@
-//! A process dies while the actions of one step leave: only the first of them have.
+//! A process dies while it performs the actions of one step: only the first ones take effect.
 
 use crate::plan::Fault;
 use crate::world::World;
 
 impl World {
-    /// After how many actions of this step the process dies, if it does.
+    /// The number of actions of this step after which the process dies, if it does.
     pub fn cut_in(&mut self, number: u32, actions: usize) -> Option<usize> {
         if actions < 2
             || self.process(number).is_driver

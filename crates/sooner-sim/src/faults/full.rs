@@ -1,4 +1,4 @@
-//! A node finds no room for a value, and has others brought elsewhere.
+//! A node has no room for a value, and moves others elsewhere.
 
 use crate::world::World;
 

@@ -1,4 +1,4 @@
-//! What lies in shared memory is lost: owners have it computed again.
+//! Values in shared memory are lost; owners have them computed again.
 
 use sooner_protocol::probes::hit;
 
@@ -7,7 +7,7 @@ use crate::world::{World, node_at, number_of};
 
 impl World {
     pub(super) fn lose_blocks(&mut self) {
-        // One node needs no choice.
+        // A single node needs no draw.
         let at = if self.nodes.len() > 1 { self.random.below(self.nodes.len()) } else { 0 };
         let used = self.nodes[at].blocks.in_use();
         if used.is_empty() {
@@ -18,8 +18,8 @@ impl World {
             hit("several values were lost at once");
             lost.extend(used.iter().take(3));
         }
-        // What a node keeps of actors it does not lose, and so it is with a state that is still on its way to
-        // it.
+        // Nodes do not lose the states of actors that they keep, so a state on its way to its node is not
+        // lost either.
         lost.retain(|block| !self.nodes[at].blocks.has_state(*block));
         if lost.is_empty() {
             return;

@@ -11,8 +11,8 @@ impl World {
         }
         let mut nanos = [1_000_000, 100_000_000, 180_000_000_000][self.random.below(3)];
         if self.plan.breaks(Fault::Cuts) || self.nodes.len() > 1 {
-            // Longer than a session has patience with a cut, and it ends although both processes live: see
-            // the explorer.
+            // A longer pause exceeds a session's patience with a cut: the session would end although both
+            // processes live. The explorer covers that.
             nanos = nanos.min(1_000_000_000);
         }
         let nanos = 1 + self.random.below(nanos) as u64;
