@@ -1,8 +1,8 @@
 //! Connections between nodes and their head, as TCP has them: in order, late, cut, or half open.
 //!
-//! What is sent into a network that does not carry it is sent again, at growing distances, until it arrives
-//! or the connection is over. An end that a process leaves behind is told to the other end; that of a machine
-//! that is gone is not, and is only noticed by whoever sends something there when the machine is back.
+//! A message that the network does not carry is sent again, with growing pauses, until it arrives or the
+//! connection ends. When a process dies, its machine reports the end to the other side. When a machine is
+//! lost, the other side notices only if it sends something after the machine is back.
 
 use std::collections::VecDeque;
 
@@ -13,15 +13,15 @@ use super::daemons::Line;
 use super::plan::SECOND;
 use super::world::{Event, World};
 
-/// First pause before something is sent again, and the longest (nanoseconds).
+/// First and longest pause before a message is sent again (nanoseconds).
 const AGAIN_NANOS: u64 = SECOND / 5;
 const AGAIN_NANOS_MAX: u64 = 16 * SECOND;
 
-/// What goes over a connection.
+/// An item on a connection.
 #[derive(Debug)]
 enum Packet {
     Say(Box<Message>),
-    /// Nothing comes after it.
+    /// The sender has closed the connection: nothing follows.
     End,
 }
 
@@ -60,13 +60,13 @@ impl Side {
 /// See the module.
 #[derive(Debug)]
 pub struct Conn {
-    /// Whose.
+    /// The daemon that dialled it.
     pub daemon: usize,
-    /// What for.
+    /// Its purpose.
     pub line: Line,
-    /// Whether each end is left: the head's, the node's.
+    /// Whether each end has been left: the head's, the node's.
     over: [bool; 2],
-    /// Towards each end.
+    /// Packets on their way to each end.
     pipes: [Pipe; 2],
 }
 
@@ -75,7 +75,7 @@ impl Conn {
         Self { daemon, line, over: [false; 2], pipes: [Pipe::default(), Pipe::default()] }
     }
 
-    /// Whether somebody still holds that end.
+    /// Whether a process still holds that end.
     #[must_use]
     pub fn is_held(&self, side: Side) -> bool {
         !self.over[side as usize]
@@ -83,7 +83,7 @@ impl Conn {
 }
 
 impl World {
-    /// Says something to the other end.
+    /// Sends a message to the end `to`.
     pub(super) fn say(&mut self, conn: u64, to: Side, message: Message) {
         let Some(connection) = self.conns.get(&conn) else { return };
         if !connection.is_held(to.other()) || connection.pipes[to as usize].has_ended {
@@ -98,7 +98,7 @@ impl World {
         let latency = if self.daemons[daemon].is_own { 0 } else { self.latency() };
         let Some(connection) = self.conns.get_mut(&conn) else { return };
         let pipe = &mut connection.pipes[to as usize];
-        // Nothing overtakes.
+        // No packet overtakes another one.
         let due = self.now.plus(latency).max(pipe.packets.back().map_or(Instant(0), |(due, _)| *due));
         pipe.has_ended |= matches!(packet, Packet::End);
         pipe.packets.push_back((due, packet));
@@ -108,7 +108,7 @@ impl World {
         }
     }
 
-    /// Leaves an end. The other one is told, unless the machine is gone with it.
+    /// Leaves an end. `is_told`: the machine is still there, and reports it to the other end.
     pub(super) fn leave(&mut self, conn: u64, side: Side, is_told: bool) {
         let Some(connection) = self.conns.get_mut(&conn) else { return };
         if connection.over[side as usize] {
@@ -127,7 +127,7 @@ impl World {
         }
     }
 
-    /// Something is due at an end.
+    /// A packet for an end is due, or is tried again.
     pub(super) fn carry(&mut self, conn: u64, to: Side) {
         let Some(connection) = self.conns.get(&conn) else { return };
         let host = self.daemons[connection.daemon].host;
@@ -184,7 +184,7 @@ impl World {
         }
     }
 
-    /// Nobody holds the end that something came to: the machine says so.
+    /// A packet has come to an end that no process holds: the machine reports that to the sender.
     fn reject(&mut self, conn: u64, to: Side) {
         let Some(connection) = self.conns.get_mut(&conn) else { return };
         let pipe = &mut connection.pipes[to as usize];
@@ -197,7 +197,7 @@ impl World {
         self.forget_if_over(conn);
     }
 
-    /// A connection is reset at both ends.
+    /// Resets a connection at both ends.
     pub(super) fn cut(&mut self, conn: u64) {
         for to in [Side::Head, Side::Node] {
             let Some(connection) = self.conns.get_mut(&conn) else { return };

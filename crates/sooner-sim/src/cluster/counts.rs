@@ -1,4 +1,4 @@
-//! How many messages go between nodes and their head, of which kind and how large.
+//! Counts of the messages between nodes and their head, by kind, with their sizes.
 
 use std::collections::BTreeMap;
 
@@ -7,16 +7,16 @@ use sooner_wire::message::Message;
 /// One kind of message in one direction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Count {
-    /// How many.
+    /// Number of messages.
     pub messages: u64,
-    /// All their frames together.
+    /// Bytes of their frames.
     pub bytes: u64,
 }
 
 /// See the module.
 #[derive(Debug, Clone, Default)]
 pub struct Counts {
-    /// Whether sizes are wanted: to encode every message takes most of the time of a run.
+    /// Whether to measure sizes: encoding every message takes most of the time of a run.
     pub with_sizes: bool,
     /// By direction (true: to the head) and kind.
     pub kinds: BTreeMap<(bool, &'static str), Count>,
@@ -24,7 +24,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// A message leaves.
+    /// Counts a message that leaves.
     pub fn add(&mut self, is_to_head: bool, message: &Message) {
         let count = self.kinds.entry((is_to_head, name(message))).or_default();
         count.messages += 1;
@@ -35,7 +35,7 @@ impl Counts {
         }
     }
 
-    /// What came since `earlier`.
+    /// The counts since `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> BTreeMap<(bool, &'static str), Count> {
         let of = |(key, now): (&(bool, &'static str), &Count)| {
@@ -47,7 +47,7 @@ impl Counts {
     }
 }
 
-/// What a message is called.
+/// A message's name.
 #[must_use]
 pub fn name(message: &Message) -> &'static str {
     match message {

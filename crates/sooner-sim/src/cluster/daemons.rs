@@ -1,5 +1,5 @@
-//! The nodes: what a daemon does about its head, as `sooner-runtime/src/node/{cluster,health}.rs` do it, and
-//! who starts it again.
+//! The nodes: how a daemon keeps in touch with its head, as `sooner-runtime/src/node/{cluster,health}.rs` do
+//! it, and how daemons are started again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,63 +17,62 @@ use super::head::{CLUSTER, PYTHON};
 use super::plan::SECOND;
 use super::world::{Event, World};
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Line {
-    /// What is decided.
+    /// All messages but heartbeats.
     Control,
     /// Heartbeats.
     Health,
 }
 
-/// How long a connection may take to come about (nanoseconds).
+/// How long a connection may take to be made (nanoseconds).
 const CONNECT_NANOS: u64 = 5 * SECOND;
-/// Other nodes that a node has connections with.
+/// How many other nodes a node has connections with.
 const PEERS: usize = 3;
 
-/// Where a daemon is with one of its lines.
+/// The state of one of a daemon's lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Link {
-    /// Not at all, until it is dialled.
+    /// There is no connection, and none is being dialled.
     Down,
-    /// It is dialled, for the so-manieth time.
+    /// The line is being dialled; the number of the dial.
     Dialling(u32),
-    /// There is a connection.
+    /// There is a connection with this number.
     Up(u64),
 }
 
-/// One life of a daemon.
+/// One life of a daemon, from its start to its end.
 #[derive(Debug)]
 pub struct Daemon {
     pub(super) id: NodeId,
     pub(super) name: String,
     pub(super) host: usize,
     pub(super) address: Option<String>,
-    /// In the process of the head.
+    /// Whether the daemon runs in the head's process.
     pub(super) is_own: bool,
     pub(super) runs: bool,
-    /// It stands still until then.
+    /// The daemon stands still until then.
     pub(super) stands: Instant,
     pub(super) control: Link,
     pub(super) health: Link,
-    /// When each of the two is dialled again.
+    /// When to dial each of the two lines again.
     redials: [Redial; 2],
-    /// When its heartbeats failed last, since when the control connection is there, and which head took it
-    /// in.
+    /// When heartbeats failed last, since when the control connection exists, and which head accepted it.
     failed: Instant,
     connected: Instant,
     head: u32,
     dials: u32,
     began: Instant,
     pub(super) rejoins: Option<u64>,
-    /// The head has taken it in over the present connection.
+    /// The head has taken the daemon in over the present control connection.
     pub(super) is_registered: bool,
     settings: Option<Settings>,
     beats: u64,
     pub(super) leaves: bool,
-    /// What it knows of the others.
+    /// The nodes that it knows.
     pub(super) known: BTreeSet<NodeId>,
-    /// Of whose end it was told.
+    /// The nodes of whose end it has learned.
     pub(super) heard_gone: BTreeSet<NodeId>,
     pub(super) view: BTreeMap<NodeId, ResourceSet>,
     pub(super) must_ask: bool,
@@ -119,14 +118,14 @@ impl Daemon {
         &mut self.redials[line as usize]
     }
 
-    /// Nobody takes it in. All its connections end without a word.
+    /// Whether the daemon gives up: no head has ever taken it in.
     fn gives_up(&self, now: Instant) -> bool {
         self.rejoins.is_none() && self.redials[Line::Control as usize].gives_up(self.began, true, now)
     }
 }
 
 impl World {
-    /// A daemon starts on a machine: under a new id, unless it draws one that is taken.
+    /// A daemon starts on a machine: under a new id, unless the seed draws one that is taken.
     pub(super) fn start_daemon(&mut self, host: usize) {
         self.hosts[host].will_start = false;
         if self.hosts[host].daemon.is_some_and(|daemon| self.daemons[daemon].runs) {
@@ -136,7 +135,7 @@ impl World {
         let is_own = host == 0;
         let mut id = NodeId((life as u64 + 1) << 24);
         let mut name = format!("node-{host}");
-        // The last machines are drivers: nothing runs there, and nobody can dial them.
+        // The last machines are drivers: no task runs there, and no node can dial them.
         let is_driver = !is_own && self.hosts[host].is_driver;
         if !is_own && self.has_faults() && self.plan.has("twins") && self.random.chance(1, 6) {
             let other = self.random.below(self.daemons.len());
@@ -147,7 +146,7 @@ impl World {
                 name.clone_from(&self.daemons[other].name);
             }
         }
-        // A port may be that of the daemon before.
+        // The port may be the one of the previous daemon.
         let port = 7000 + if self.random.chance(1, 2) { 0 } else { life % 50_000 };
         let address = format!("10.{}.{}.{}:{port}", host >> 16, (host >> 8) & 255, host & 255);
         let total = cpus(if is_driver { 0 } else { 1 + self.random.below(8) as u64 });
@@ -189,7 +188,7 @@ impl World {
         }
     }
 
-    /// When a process goes on, if it stands still.
+    /// When a process that stands still continues; `None` if it does not stand still.
     pub(super) fn resumes(&self, daemon: usize, side: Side) -> Option<Instant> {
         let stands = match side {
             Side::Head => self.head_stands,
@@ -198,7 +197,7 @@ impl World {
         (stands > self.now).then_some(stands)
     }
 
-    /// A line is to be dialled, if it is still down.
+    /// Dials a line, if it is down.
     pub(super) fn dial(&mut self, daemon: usize, line: Line) {
         let is_own = self.daemons[daemon].is_own;
         if !self.daemons[daemon].runs || *self.daemons[daemon].link(line) != Link::Down {
@@ -227,7 +226,7 @@ impl World {
         self.at(self.now.plus(latency.min(patience)), outcome);
     }
 
-    /// It came to nothing.
+    /// A dial has failed.
     pub(super) fn undialled(&mut self, daemon: usize, line: Line, number: u32) {
         if !self.daemons[daemon].runs || *self.daemons[daemon].link(line) != Link::Dialling(number) {
             return;
@@ -240,7 +239,7 @@ impl World {
         let now = self.now;
         let one = &mut self.daemons[daemon];
         match line {
-            // Its user is told, and starts it again.
+            // The user learns of it, and starts the daemon again.
             Line::Control if one.gives_up(now) => {
                 self.end_daemon(daemon, true);
             }
@@ -260,7 +259,7 @@ impl World {
         }
     }
 
-    /// The handshake would be over now, if the head takes part in it.
+    /// A dial succeeds now, if the head takes part in the handshake.
     pub(super) fn arrive(&mut self, daemon: usize, line: Line, number: u32) {
         if !self.daemons[daemon].runs || *self.daemons[daemon].link(line) != Link::Dialling(number) {
             return;
@@ -268,11 +267,11 @@ impl World {
         let host = self.daemons[daemon].host;
         let is_carried = self.is_carried(host, 0) && self.is_carried(0, host);
         if self.head.is_none() || !is_carried || self.head_stands > self.now {
-            // The kernel takes connections for a process that stands still.
+            // The kernel accepts connections for a process that stands still.
             return self.at(self.now.plus(HANDSHAKE_NANOS), Event::Undialled(daemon, line, number));
         }
         if line == Line::Health && self.daemons[daemon].head != self.head_life {
-            // The head that started again is another node than the one that is asked for.
+            // The restarted head is not the node that the daemon dials.
             return self.undialled(daemon, line, number);
         }
         let conn = self.new_conn(Conn::new(daemon, line));
@@ -302,7 +301,7 @@ impl World {
         }
     }
 
-    /// A connection of a daemon is over.
+    /// A connection of a daemon has ended.
     pub(super) fn daemon_loses(&mut self, daemon: usize, line: Line, conn: u64) {
         if !self.daemons[daemon].runs || *self.daemons[daemon].link(line) != Link::Up(conn) {
             return;
@@ -314,8 +313,8 @@ impl World {
         self.dial_later(daemon, line);
     }
 
-    /// A control connection that was there when heartbeats failed may lead nowhere, too, and nobody notices
-    /// while nothing is said over it.
+    /// Heartbeats have failed. A control connection from before that may be dead, too: nothing shows while no
+    /// message is sent over it.
     fn renew_control(&mut self, daemon: usize) {
         let one = &self.daemons[daemon];
         if let Link::Up(conn) = one.control
@@ -337,7 +336,7 @@ impl World {
         self.at(self.now.plus(settings.heartbeat), Event::Beat(daemon, conn));
     }
 
-    /// Something begins or ends on a node.
+    /// The free resources of a node change.
     pub(super) fn work(&mut self, daemon: usize) {
         if !self.daemons[daemon].runs {
             return;
@@ -355,7 +354,7 @@ impl World {
         }
     }
 
-    /// Says what is free, if that is due.
+    /// Reports the free resources, if a report is due.
     pub(super) fn report(&mut self, daemon: usize) {
         let now = self.now;
         let one = &mut self.daemons[daemon];
@@ -368,7 +367,7 @@ impl World {
         }
     }
 
-    /// The head says something.
+    /// A daemon receives a message from the head.
     pub(super) fn daemon_receives(&mut self, conn: u64, message: Message) {
         let Some(daemon) = self.conns.get(&conn).map(|connection| connection.daemon) else { return };
         match message {
@@ -420,7 +419,7 @@ impl World {
         }
     }
 
-    /// Heartbeats go to whoever has just taken the node in.
+    /// Sends heartbeats to the head that has just taken the node in.
     fn renew_health(&mut self, daemon: usize) {
         let former = std::mem::replace(&mut self.daemons[daemon].health, Link::Down);
         if let Link::Up(conn) = former {
@@ -445,7 +444,7 @@ impl World {
         self.daemons[daemon].peers = chosen.collect();
     }
 
-    /// Nodes that have connections with one notice that they are over.
+    /// A node notices that its connection with `suspected` has ended, and reports it to the head.
     pub(super) fn suspect(&mut self, suspected: NodeId, by: usize) {
         let one = &self.daemons[by];
         if !one.runs || !one.is_registered || !one.peers.contains(&suspected) {
@@ -456,7 +455,7 @@ impl World {
         }
     }
 
-    /// A node that was told to leave has handed on what it had.
+    /// A node that was told to leave has handed on its values.
     pub(super) fn leave_cluster(&mut self, daemon: usize) {
         let one = &self.daemons[daemon];
         if !one.runs {
@@ -468,7 +467,7 @@ impl World {
         self.end_daemon(daemon, true);
     }
 
-    /// A daemon ends. `is_told`: its machine is there and says so to whoever has a connection with it.
+    /// A daemon ends. `is_told`: its machine is still there, and closes its connections.
     pub(super) fn end_daemon(&mut self, daemon: usize, is_told: bool) {
         if !self.daemons[daemon].runs {
             return;
@@ -489,7 +488,7 @@ impl World {
         }
     }
 
-    /// Whoever has a connection to a node, and is reached by its end, says so to the head.
+    /// Nodes connected with a node that has ended, and reached by its machine, report it to the head.
     pub(super) fn raise_suspicion(&mut self, id: NodeId, host: usize) {
         for by in 0..self.daemons.len() {
             let one = &self.daemons[by];

@@ -1,9 +1,9 @@
-//! The disk under the head: batches in order, a group at a time, and what is left of them when the head dies.
+//! The disk under the head: batches in order, written a group at a time, and what a crash leaves of them.
 //!
-//! It is what the control store promises (`sooner-runtime/src/control/store.rs`), with all freedom that this
-//! leaves: a group that was being written is there whole or not at all, what came after it is lost, and what
-//! was answered with an error may be found by the next head, if nothing was written since. That the store
-//! keeps these promises on torn and lost writes is tested where it is.
+//! It gives only the promises of the control store (`sooner-runtime/src/control/store.rs`). After a crash,
+//! the group that was being written is there whole or not at all, and later batches are lost. A group that
+//! was answered with an error may be found by the next head, if nothing was written since. The store's own
+//! tests check these promises on torn and lost writes.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -25,14 +25,14 @@ pub struct Disk {
     entries: BTreeMap<String, Vec<u8>>,
     queue: VecDeque<Writes>,
     writing: Vec<Writes>,
-    /// Answered with an error, and perhaps there all the same.
+    /// The group that was answered with an error, and may be on the disk all the same.
     doubtful: Vec<Writes>,
-    /// The longest queue there was.
+    /// The longest queue so far.
     pub longest: usize,
 }
 
 impl Disk {
-    /// A batch waits for its turn; false when too many do.
+    /// Queues a batch; false when too many wait.
     pub fn submit(&mut self, batch: Batch, writes: Vec<Write>) -> bool {
         if self.queue.len() >= STORE_QUEUE_MAX {
             return false;
@@ -42,7 +42,7 @@ impl Disk {
         true
     }
 
-    /// Begins to write what waits. False when there is nothing, or something is being written.
+    /// Begins to write the next group. False when there is none, or a group is being written.
     pub fn begin(&mut self) -> bool {
         if !self.writing.is_empty() || self.queue.is_empty() {
             return false;
@@ -52,7 +52,7 @@ impl Disk {
         true
     }
 
-    /// What was being written is there, or was refused.
+    /// The group that was being written is on the disk, or was refused.
     pub fn finish(&mut self, works: bool) -> Vec<Batch> {
         let group = std::mem::take(&mut self.writing);
         let numbers = group.iter().map(|(batch, _)| *batch).collect();
@@ -69,29 +69,29 @@ impl Disk {
         group.iter().for_each(|(_, writes)| apply(&mut self.entries, writes));
     }
 
-    /// The head is gone. `is_there`: what was not certain has reached the disk.
+    /// The head dies. `is_there`: the uncertain group has reached the disk.
     pub fn crash(&mut self, is_there: bool) {
         let doubtful = std::mem::take(&mut self.doubtful);
         let writing = std::mem::take(&mut self.writing);
         if is_there {
-            // A later group is based on what was there before a failed one.
+            // If a group was being written, it is based on the entries from before a failed one.
             self.apply(if writing.is_empty() { &doubtful } else { &writing });
         }
         self.queue.clear();
     }
 
-    /// Whether nothing waits.
+    /// Whether no batch waits or is being written.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.queue.is_empty() && self.writing.is_empty()
     }
 
-    /// What is written.
+    /// The keys of the entries.
     pub fn keys(&self) -> impl Iterator<Item = &String> {
         self.entries.keys()
     }
 
-    /// What the next head begins with, of which there were so many before it.
+    /// The state from which the next head begins; `incarnation` heads came before it.
     #[must_use]
     pub fn beginning(
         &self,
@@ -104,7 +104,7 @@ impl Disk {
     }
 }
 
-/// What a head begins with that finds these entries, after so many heads before it.
+/// The state from which a head begins with these entries; `incarnation` heads came before it.
 #[must_use]
 pub fn beginning(
     entries: &BTreeMap<String, Vec<u8>>,
@@ -124,7 +124,7 @@ pub fn beginning(
     Beginning { me, former, options, nodes, found }
 }
 
-/// Carries out what was asked of a disk.
+/// Applies writes to the entries.
 pub fn apply(entries: &mut BTreeMap<String, Vec<u8>>, writes: &[Write]) {
     for Write { key, value } in writes {
         match value {

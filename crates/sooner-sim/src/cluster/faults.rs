@@ -1,11 +1,11 @@
-//! What goes wrong: processes killed and stopped, machines lost, networks that carry nothing, heads that die.
+//! Faults: daemons killed and stopped, machines lost, networks that carry nothing, heads that die.
 
 use sooner_protocol::time::Instant;
 
 use super::plan::SECOND;
 use super::world::{Event, World};
 
-/// A network that does not carry everything, until then.
+/// A network that holds back messages between some machines, until then.
 #[derive(Debug, Clone)]
 pub struct Split {
     from: Vec<bool>,
@@ -15,7 +15,7 @@ pub struct Split {
 }
 
 impl Split {
-    /// Whether something from one machine to another is held back.
+    /// Whether a message from one machine to another is held back.
     #[must_use]
     pub fn holds_back(&self, from: usize, to: usize, now: Instant) -> bool {
         let is_apart = (self.from[from] && self.to[to]) || (self.both_ways && self.from[to] && self.to[from]);
@@ -24,7 +24,7 @@ impl Split {
 }
 
 impl World {
-    /// Something goes wrong.
+    /// Strikes with one fault of the plan.
     pub(super) fn blow(&mut self) {
         if self.plan.faults.is_empty() || !self.has_faults() {
             return;
@@ -45,12 +45,12 @@ impl World {
             "head-kill" => self.stop_head(true),
             "head-lose" => self.stop_head(false),
             "head-pause" => self.pause_head(),
-            // These are drawn where they happen.
+            // Other faults are drawn where they happen.
             _ => {}
         }
     }
 
-    /// Up to some health timeouts (nanoseconds): often less than one.
+    /// A time up to some health timeouts (nanoseconds), often less than one.
     fn some_time(&mut self) -> u64 {
         let longest = self.plan.health_timeout * [1, 1, 2, 6][self.random.below(4)];
         self.random.below(longest as usize) as u64
@@ -106,7 +106,7 @@ impl World {
             std::mem::swap(&mut from, &mut to);
         }
         let until = self.now.plus(self.some_time());
-        // Some of those that are apart had connections with each other.
+        // Some of the separated machines had connections with each other.
         for (host, is_in) in from.clone().into_iter().enumerate() {
             let Some(daemon) = self.hosts[host].daemon.filter(|_| is_in) else { continue };
             let id = self.daemons[daemon].id;
@@ -146,7 +146,7 @@ impl World {
         self.daemons[own].stands = until;
     }
 
-    /// Nothing is wrong any more: what stood goes on, what was apart is together, and the head runs.
+    /// Ends all faults: processes that stood still continue, machines reach each other, and the head runs.
     pub(super) fn mend_all(&mut self) {
         self.splits.clear();
         self.late_until = Instant(0);

@@ -1,5 +1,5 @@
-//! The head: the core that ships, and around it what `sooner-runtime/src/control/service/running.rs` does
-//! with connections, probes and the disk.
+//! The head: the production core, and around it the handling of connections, probes and the disk that
+//! `sooner-runtime/src/control/service/running.rs` does in production.
 
 use std::collections::BTreeMap;
 
@@ -16,9 +16,9 @@ use super::plan::SECOND;
 use super::world::{Event, World};
 use crate::violation::fail;
 
-/// The cluster's number.
+/// The number of the cluster.
 pub const CLUSTER: u64 = 7;
-/// What all nodes have.
+/// The Python version of all nodes.
 pub const PYTHON: &str = "3.11";
 
 /// See the module.
@@ -27,12 +27,12 @@ pub struct Head {
     pub(super) core: ControlCore,
     control: BTreeMap<NodeId, u64>,
     health: BTreeMap<NodeId, u64>,
-    /// Probes that have not ended.
+    /// Probes that are running.
     pub(super) probes: usize,
 }
 
 impl World {
-    /// A head starts on its disk.
+    /// A head starts from its disk.
     pub(super) fn start_head(&mut self) {
         if self.head.is_some() {
             return;
@@ -51,7 +51,7 @@ impl World {
         self.set_timer();
     }
 
-    /// The head ends, with its own node. `is_told`: its machine goes on, and refuses connections.
+    /// The head ends with its own node. `is_told`: its machine is still there, and refuses connections.
     pub(super) fn end_head(&mut self, is_told: bool) {
         if self.head.take().is_none() {
             return;
@@ -67,7 +67,7 @@ impl World {
         (self.timer, self.timer_due) = (self.timer + 1, None);
     }
 
-    /// Has the core do something, and does what it wants. `conn`: it was asked for over that connection.
+    /// Runs `work` on the core and performs its actions. `conn`: the connection that asked for `work`.
     fn act_for(
         &mut self,
         conn: Option<u64>,
@@ -140,8 +140,8 @@ impl World {
         self.is_heard(node);
     }
 
-    /// Whoever is told that is told nothing more: on the connection that asked, where one did, for another
-    /// node may have the same id; or on whatever connections the node has.
+    /// Sends the node its dismissal as the last message: on the connection that asked, if one did, because
+    /// another node may have the same id; otherwise on all connections of the node.
     fn dismiss(&mut self, node: NodeId, message: &Message, asked: Option<u64>) {
         let over: Vec<u64> = if let Some(conn) = asked {
             vec![conn]
@@ -160,7 +160,7 @@ impl World {
         }
     }
 
-    /// A connection for heartbeats is there.
+    /// A connection for heartbeats has been made.
     pub(super) fn head_greets(&mut self, conn: u64) {
         let id = self.daemons[self.conns[&conn].daemon].id;
         let Some(head) = &mut self.head else { return };
@@ -169,7 +169,7 @@ impl World {
         }
     }
 
-    /// Something came over a connection.
+    /// The head receives a message.
     pub(super) fn head_receives(&mut self, conn: u64, message: Message) {
         let connection = &self.conns[&conn];
         let (daemon, line) = (connection.daemon, connection.line);
@@ -194,7 +194,7 @@ impl World {
         self.act_for(Some(conn), |core, now, out| core.on_register(id, register, now, out));
     }
 
-    /// A connection ended.
+    /// A connection of the head has ended.
     pub(super) fn head_loses(&mut self, conn: u64) {
         let connection = &self.conns[&conn];
         let id = self.daemons[connection.daemon].id;
@@ -226,7 +226,7 @@ impl World {
             Some(daemon) if daemon.stands > self.now => (Probed::Silent, PROBE_NANOS),
             Some(daemon) => (Probed::Answered(daemon.id), 3 * self.latency()),
         };
-        // A late answer is none.
+        // An answer that is too late counts as none.
         let (probed, takes) =
             if takes > PROBE_NANOS { (Probed::Silent, PROBE_NANOS) } else { (probed, takes) };
         self.at(self.now.plus(takes), Event::Probed(life, node, number, probed));
@@ -269,16 +269,16 @@ impl World {
         self.write();
     }
 
-    /// Somebody wants a node to leave.
+    /// A node is asked to leave.
     pub(super) fn drain(&mut self, node: NodeId) {
         let nanos = self.random.below(6 * SECOND as usize) as u64;
         self.drained.insert(node);
-        // Any node may ask for it; whoever is not there need not leave.
+        // Any node may send that request; a node that is not there need not leave.
         let Some(own) = self.hosts[0].daemon.map(|daemon| self.daemons[daemon].id) else { return };
         self.act(|core, now, out| core.on_message(own, Drain { node, nanos }.into(), now, out));
     }
 
-    /// Time passes for the head.
+    /// The head's timer fires.
     pub(super) fn tick_head(&mut self, number: u64) {
         if number != self.timer || self.head.is_none() {
             return;

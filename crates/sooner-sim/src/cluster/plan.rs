@@ -1,4 +1,4 @@
-//! What a seed decides of a cluster before its run: how large it is, how long it is disturbed, and by what.
+//! What a seed decides before a cluster's run: its size, and how long it is disturbed by which faults.
 
 use sooner_wire::limits::HEALTH_TIMEOUT_NANOS;
 
@@ -7,7 +7,7 @@ use crate::random::Random;
 /// A second (nanoseconds).
 pub const SECOND: u64 = 1_000_000_000;
 
-/// What may go wrong: the word on the command line, and what it is.
+/// The kinds of faults: the word on the command line, and a description.
 pub const FAULTS: &[(&str, &str)] = &[
     ("kill", "a daemon is killed; its machine refuses connections"),
     ("lose", "a machine is gone without a word, and may come back"),
@@ -32,24 +32,24 @@ pub const OPEN: &[&str] = &[];
 /// See the module.
 #[derive(Debug, Clone)]
 pub struct ClusterPlan {
-    /// Decides everything.
+    /// Decides everything that the plan leaves open.
     pub seed: u64,
     /// Machines beside the head's.
     pub nodes: usize,
-    /// For so long things go wrong (seconds of virtual time).
+    /// How long faults happen (seconds of virtual time).
     pub seconds: u64,
-    /// How many things go wrong.
+    /// How many faults happen.
     pub blows: u64,
-    /// Silence after which a node is gone (nanoseconds).
+    /// Silence after which a node counts as dead (nanoseconds).
     pub health_timeout: u64,
-    /// How often a node has something else free than before, on average (nanoseconds).
+    /// How often the free resources of a node change, on average (nanoseconds).
     pub work_nanos: u64,
-    /// What may go wrong: of [`FAULTS`].
+    /// The kinds of faults that may happen, of [`FAULTS`].
     pub faults: Vec<&'static str>,
 }
 
 impl ClusterPlan {
-    /// What a seed says.
+    /// The plan of a seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let mut random = Random::new(seed ^ 0xc1u64.rotate_left(32));
@@ -71,20 +71,20 @@ impl ClusterPlan {
         }
     }
 
-    /// Nothing goes wrong, with so many machines: for counting messages.
+    /// A plan of this size without faults: for counting messages.
     #[must_use]
     pub fn calm(seed: u64, nodes: usize, seconds: u64) -> Self {
         let health_timeout = HEALTH_TIMEOUT_NANOS;
         Self { seed, nodes, seconds, blows: 0, health_timeout, work_nanos: SECOND, faults: Vec::new() }
     }
 
-    /// Without a kind of fault. False when there is none of that name.
+    /// Removes a kind of fault. False if there is none with this word.
     pub fn leave_out(&mut self, word: &str) -> bool {
         self.faults.retain(|fault| *fault != word);
         FAULTS.iter().any(|(name, _)| *name == word)
     }
 
-    /// Whether that may go wrong.
+    /// Whether this kind of fault may happen.
     #[must_use]
     pub fn has(&self, word: &str) -> bool {
         self.faults.contains(&word)

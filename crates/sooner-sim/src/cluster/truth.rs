@@ -1,4 +1,4 @@
-//! What is so, and what the head and the nodes may not say then.
+//! The true state of the cluster, and what the head and the nodes must never say against it.
 //!
 //! - K1: a node is gone only when its process has ended, when the head has not heard of it for the health
 //!   timeout while it could have, when nobody can dial it and its connection ended, or when it leaves.
@@ -12,8 +12,8 @@
 //! - K5: what waits is bounded: probes by the number of nodes, the disk's queue by its limit.
 //! - K6: the head waits for something when it has done what was due.
 //!
-//! One exception is documented (`docs/adr/0022`): where the disk failed to forget a node that all were told
-//! of, a later head may take it back.
+//! One exception is documented (`docs/adr/0022`): if the disk failed to delete the record of a node whose
+//! death was announced, a later head may take the node in again.
 
 use std::collections::BTreeSet;
 
@@ -28,20 +28,20 @@ use super::world::World;
 use crate::violation::fail;
 
 impl World {
-    /// The head has a sign of life of a node.
+    /// The head has received a sign of life from a node.
     pub(super) fn is_heard(&mut self, id: NodeId) {
         self.heard.insert(id, self.now);
     }
 
-    /// The head has begun to listen: before, it could not have heard anybody.
+    /// The head has only now begun to listen: before, it could have received nothing from any node.
     pub(super) fn all_are_heard(&mut self) {
         let now = self.now;
         self.heard.values_mut().for_each(|heard| *heard = now);
     }
 
-    /// The head writes: where it deletes the record of a node, it has just decided that this one is gone. A
-    /// node that it takes in takes the record of a former one of its name along: that was judged, or was
-    /// never taken in.
+    /// The head writes. Deleting a node's record means that it has just declared the node dead. A node that
+    /// it takes in replaces the record of a former node with its name: that one was judged before, or never
+    /// taken in.
     pub(super) fn judge_writes(&mut self, writes: &[Write]) {
         if writes.iter().any(|write| write.value.is_some()) {
             return;
@@ -60,7 +60,7 @@ impl World {
         let silent = self.now.since(self.heard.get(&id).copied().unwrap_or_default());
         let is_silent = silent >= self.plan.health_timeout;
         let is_lost = daemon.address.is_none() && silent >= RESUME_GRACE_NANOS.min(self.plan.health_timeout);
-        // Of two nodes with one id, one may be gone: that of the head before, say, which nobody dials.
+        // Of two nodes with one id, one may be declared dead: for example the previous head's own node.
         let may_go = daemon.leaves || self.drained.contains(&id) || self.twins.contains(&id);
         if daemon.runs && !is_silent && !is_lost && !may_go {
             let why = self.head.as_ref().and_then(|head| head.core.nodes().why_gone(id)).unwrap_or_default();
@@ -71,12 +71,12 @@ impl World {
         }
     }
 
-    /// Others hear that a node is gone.
+    /// Records that other nodes were told of a node's death.
     pub(super) fn tell(&mut self, id: NodeId) {
         self.told.insert(id);
     }
 
-    /// Whether a head may know a node that is gone: its record could not be deleted.
+    /// Whether a head may know a node that was declared dead, because its record could not be deleted.
     fn may_come_back(&self, id: NodeId) -> bool {
         self.plan.has("disk-full")
             || self.plan.has("disk-slow")
@@ -84,7 +84,7 @@ impl World {
             || self.twins.contains(&id)
     }
 
-    /// The head says something of other nodes.
+    /// Checks a message of the head about other nodes.
     pub(super) fn judge_words(&self, to: NodeId, message: &Message) {
         let rows = match message {
             Message::Registered(registered) => &registered.nodes,
@@ -96,7 +96,7 @@ impl World {
         }
     }
 
-    /// A node was taken in.
+    /// Checks the nodes that a node has just received at its registration.
     pub(super) fn judge_registered(&self, daemon: usize) {
         let one = &self.daemons[daemon];
         if !one.known.contains(&one.id) {
@@ -105,7 +105,7 @@ impl World {
         one.known.iter().for_each(|id| self.judge_news(daemon, *id));
     }
 
-    /// A node hears of another one.
+    /// Checks that a node does not learn of a node whose death it has learned of.
     pub(super) fn judge_news(&self, daemon: usize, about: NodeId) {
         let one = &self.daemons[daemon];
         if one.heard_gone.contains(&about) && !self.may_come_back(about) {
@@ -113,7 +113,7 @@ impl World {
         }
     }
 
-    /// Whoever asks now who could run something is told the truth.
+    /// Checks the head's answer to the question of which nodes could run a task now.
     pub(super) fn judge_candidates(&mut self) {
         if !self.random.chance(1, 8) {
             return;
@@ -125,7 +125,7 @@ impl World {
         for candidate in head.core.view().candidates(&wanted, 4, None, seed) {
             let id = candidate.node;
             let Some(row) = head.core.nodes().row(id) else {
-                // Its end waits for the disk.
+                // The record of its death waits for the disk.
                 if head.core.nodes().why_gone(id).is_some() {
                     continue;
                 }
@@ -141,7 +141,7 @@ impl World {
         }
     }
 
-    /// Nothing has gone wrong for a while.
+    /// Checks the final state: no fault has happened for a while.
     pub(super) fn judge_end(&mut self) {
         let Some(head) = &self.head else { fail("K4", "there is no head") };
         let running: Vec<usize> = (0..self.daemons.len()).filter(|at| self.daemons[*at].runs).collect();

@@ -1,4 +1,4 @@
-//! The world of a cluster: machines, processes, and the queue of what happens when.
+//! The world of a cluster: machines, processes, and the agenda of events.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,59 +19,59 @@ use crate::seeds::{Agenda, Ran};
 use crate::trace::Trace;
 use crate::violation::caught;
 
-/// Faults are over for so long when all must agree (nanoseconds): the longest pause before something is sent
-/// again, and some health timeouts.
+/// Time between the end of faults and the moment when all must agree (nanoseconds): the longest pause before
+/// a message is sent again, and some health timeouts.
 const CALM_NANOS: u64 = 150 * SECOND;
 
 /// A machine.
 #[derive(Debug, Clone, Default)]
 pub struct Host {
-    /// The latest daemon that started there.
+    /// The latest daemon that started on it.
     pub(super) daemon: Option<usize>,
-    /// Another one will.
+    /// Another daemon will start on it.
     pub(super) will_start: bool,
-    /// It is gone until somebody switches it on.
+    /// The machine is lost until it is switched on.
     pub(super) is_lost: bool,
     /// Its daemons are drivers.
     pub(super) is_driver: bool,
-    /// What its daemons have free never changes: they have nothing to say beside heartbeats.
+    /// The free resources of its daemons never change: they send only heartbeats.
     pub(super) is_idle: bool,
 }
 
-/// What happens.
+/// Scheduled events.
 #[derive(Debug, Clone)]
 pub enum Event {
-    /// Something is due at that end of a connection.
+    /// A packet is due at that end of a connection.
     Carry(u64, Side),
     /// A daemon starts on a machine.
     Start(usize),
-    /// A line is to be dialled.
+    /// A line is dialled.
     Dial(usize, Line),
-    /// ... was dialled, and both ends greet each other.
+    /// A dial succeeds, and both ends greet each other.
     Arrive(usize, Line, u32),
-    /// ... was dialled in vain.
+    /// A dial fails.
     Undialled(usize, Line, u32),
-    /// A node has waited for long to be taken in.
+    /// A node has waited too long to be taken in.
     Impatient(usize, u64),
     /// A heartbeat is due.
     Beat(usize, u64),
-    /// A node has something else free.
+    /// The free resources of a node change.
     Work(usize),
-    /// ... and may say so.
+    /// A node's report of them may be due.
     Report(usize),
-    /// A node has handed on what it had.
+    /// A node that leaves has handed on its values.
     Leave(usize),
-    /// A node notices that its connection to another one is over.
+    /// A node notices that its connection to another one has ended.
     Suspect(NodeId, usize),
-    /// A probe of that head ends.
+    /// A probe by that head ends.
     Probed(u32, NodeId, u32, Probed),
-    /// The disk of that head is done with a group.
+    /// The disk has written a group of that head.
     Written(u32),
-    /// The head's timer of that number.
+    /// The head's timer with that number fires.
     Tick(u64),
     /// The head starts.
     Head,
-    /// Something goes wrong.
+    /// A fault strikes.
     Blow,
     /// A machine is switched on.
     Mend(usize),
@@ -79,10 +79,10 @@ pub enum Event {
 
 /// See the module.
 pub struct World {
-    /// What the seed decided.
+    /// Decided by the seed.
     pub plan: ClusterPlan,
     pub(super) random: Random,
-    /// What time it is.
+    /// The virtual time.
     pub now: Instant,
     agenda: Agenda<Event>,
     pub(super) hosts: Vec<Host>,
@@ -98,7 +98,7 @@ pub struct World {
     pub(super) timer: u64,
     pub(super) timer_due: Option<Instant>,
     faults_end: Instant,
-    /// Which daemon each id is that was taken in.
+    /// The daemon behind each id that was taken in.
     pub(super) members: BTreeMap<NodeId, usize>,
     pub(super) heard: BTreeMap<NodeId, Instant>,
     pub(super) judged: BTreeSet<NodeId>,
@@ -106,13 +106,13 @@ pub struct World {
     pub(super) drained: BTreeSet<NodeId>,
     /// Ids that were drawn twice.
     pub(super) twins: BTreeSet<NodeId>,
-    /// What was sent.
+    /// Counts of the messages sent.
     pub counts: Counts,
     /// What happened.
     pub trace: Trace,
     /// Calls of the head's machines.
     pub events: u64,
-    /// What went wrong so far.
+    /// How many faults have struck.
     pub blows: u64,
     /// States worth reaching, and how often they were.
     pub seen: BTreeMap<&'static str, u64>,
@@ -171,7 +171,7 @@ impl World {
         self.at(Instant(0), Event::Head);
         let spread = (SECOND * (1 + self.plan.nodes as u64 / 50)) as usize;
         for host in 1..=self.plan.nodes {
-            // Some are drivers without a daemon on their machine.
+            // Some machines run a driver instead of a daemon.
             self.hosts[host].is_driver = self.plan.blows > 0 && self.random.chance(1, 8);
             self.hosts[host].is_idle = self.plan.blows > 0 && self.random.chance(1, 4);
             self.hosts[host].will_start = true;
@@ -185,7 +185,7 @@ impl World {
         }
     }
 
-    /// Everything, to the end.
+    /// Runs the cluster to its end.
     pub fn run(&mut self) {
         self.run_until(self.faults_end);
         self.mend_all();
@@ -193,7 +193,7 @@ impl World {
         self.judge_end();
     }
 
-    /// As much as happens until then.
+    /// Runs all events up to `until`.
     pub fn run_until(&mut self, until: Instant) {
         while let Some((time, event)) = self.agenda.next(until) {
             self.now = self.now.max(time);
@@ -230,7 +230,7 @@ impl World {
         }
     }
 
-    /// When the process goes on that has to do this, if it stands still.
+    /// When the process that performs this event continues, if it stands still.
     fn waits_for(&self, event: &Event) -> Option<Instant> {
         let stands = match event {
             Event::Dial(daemon, _)
@@ -248,17 +248,17 @@ impl World {
         (stands > self.now).then_some(stands)
     }
 
-    /// A state that runs should reach.
+    /// Counts a state that runs should reach.
     pub(super) fn saw(&mut self, state: &'static str) {
         *self.seen.entry(state).or_default() += 1;
     }
 
-    /// Something will happen.
+    /// Schedules an event.
     pub(super) fn at(&mut self, when: Instant, event: Event) {
         self.agenda.enter(when.max(self.now), event);
     }
 
-    /// The head's timer is set to what it wants next.
+    /// Sets the head's timer to the deadline of its core.
     pub(super) fn set_timer(&mut self) {
         let Some(head) = &self.head else { return };
         let Some(due) = head.core.next_deadline().map(|due| due.max(self.now)) else { return };
@@ -275,7 +275,7 @@ impl World {
         self.next_conn
     }
 
-    /// How long something takes from one machine to another (nanoseconds).
+    /// The latency of a message between two machines (nanoseconds).
     pub(super) fn latency(&mut self) -> u64 {
         let usual = SECOND / 10_000 + self.random.below(SECOND as usize / 1000) as u64;
         if self.late_until > self.now && self.random.chance(1, 4) {
@@ -284,17 +284,17 @@ impl World {
         usual
     }
 
-    /// Whether things still go wrong.
+    /// Whether faults still happen.
     pub(super) fn has_faults(&self) -> bool {
         self.now < self.faults_end
     }
 
-    /// Whether nothing new begins any more.
+    /// Whether no new work begins any more.
     pub(super) fn is_ending(&self) -> bool {
         self.now.0 >= self.faults_end.0 + CALM_NANOS / 2
     }
 
-    /// Whether the network carries something between two machines, and the second is there.
+    /// Whether the network carries messages between two machines, and the second one is not lost.
     pub(super) fn is_carried(&self, from: usize, to: usize) -> bool {
         let is_apart = || self.splits.iter().any(|split| split.holds_back(from, to, self.now));
         !self.hosts[to].is_lost && (from == to || !is_apart())
