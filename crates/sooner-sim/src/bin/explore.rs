@@ -1,5 +1,5 @@
 //! `cargo run -p sooner-sim --release --bin explore -- [--config NAME] [--max-states N] [--jobs N]`: visits
-//! every state of small worlds and says what it found. Ends with 1 if a property does not hold.
+//! every state of small worlds and reports the findings. Exits with 1 if a property does not hold.
 
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sooner_sim::explore::{Bounds, Found, Reductions, chains, configs, links, search_with, settle_nodes};
 
-/// A configuration of whichever kind.
+/// A configuration of any kind.
 struct Job {
     name: &'static str,
     about: &'static str,

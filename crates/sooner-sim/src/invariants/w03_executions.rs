@@ -109,8 +109,7 @@ impl World {
         let process = self.process_mut(number);
         let assigned = std::mem::take(&mut process.assigned);
         let begun = std::mem::take(&mut process.begun);
-        // Until their owner has read so, given-back tasks count as begun if they came before the last one
-        // begun.
+        // Until their owner reads it, given-back tasks count as begun if they came before the last one begun.
         let given_back = std::mem::take(&mut process.given_back);
         // So does a task that waited for an argument; if it began last, any other task may have begun.
         let passed = std::mem::take(&mut process.passed);

@@ -1,10 +1,10 @@
-//! How many messages go which way, of which kind and how large.
+//! Counts of messages by direction and kind, with their sizes.
 
 use std::collections::BTreeMap;
 
 use sooner_wire::message::Message;
 
-/// From whom to whom.
+/// A direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Way {
     /// From a node to the head.
@@ -18,45 +18,45 @@ pub enum Way {
 /// Messages and bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Count {
-    /// How many.
+    /// Number of messages.
     pub messages: u64,
-    /// All their frames together, if they were measured.
+    /// Bytes of their frames, if sizes are measured.
     pub bytes: u64,
 }
 
 impl Count {
-    /// One more.
+    /// Counts one more message.
     pub fn add(&mut self, bytes: u64) {
         self.messages += 1;
         self.bytes += bytes;
     }
 
-    /// What came since an earlier count.
+    /// The counts since `earlier`.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         Self { messages: self.messages - earlier.messages, bytes: self.bytes - earlier.bytes }
     }
 }
 
-/// A kind of message, and of what it carries for somebody.
+/// The kind of a message and, for a routed message, the kind of the message inside.
 type Kind = (u16, u16);
 
 /// See the module.
 #[derive(Debug, Clone, Default)]
 pub struct Counts {
-    /// Whether sizes are wanted: to encode every message takes most of the time of a run.
+    /// Whether to measure sizes: encoding every message takes most of the time of a run.
     pub with_sizes: bool,
     /// By way and kind.
     pub kinds: BTreeMap<(Way, Kind), Count>,
-    /// What the kinds are called.
+    /// The names of the kinds.
     pub names: BTreeMap<Kind, String>,
-    /// Of each node, from and to other nodes.
+    /// For each node, the messages from and to other nodes.
     pub nodes: Vec<Count>,
     buffer: Vec<u8>,
 }
 
 impl Counts {
-    /// A message leaves. Gives the frame, if sizes are wanted.
+    /// Counts a message that leaves. Returns its frame, if sizes are measured.
     pub fn add(&mut self, way: Way, message: &Message, ends: [usize; 2]) -> &[u8] {
         let kind = kind_of(message);
         let mut bytes = 0;
@@ -78,7 +78,7 @@ impl Counts {
         if self.with_sizes { &self.buffer } else { &[] }
     }
 
-    /// What came since `earlier`: by way, and by the names of kinds.
+    /// The counts since `earlier`, by direction and name of the kind.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> BTreeMap<(Way, String), Count> {
         let of = |((way, kind), count): (&(Way, Kind), &Count)| {
@@ -88,7 +88,7 @@ impl Counts {
         self.kinds.iter().filter_map(of).collect()
     }
 
-    /// All of one way since `earlier`.
+    /// The sum over all kinds of one direction since `earlier`.
     #[must_use]
     pub fn sum_since(&self, earlier: &Self, way: Way) -> Count {
         let mut sum = Count::default();
@@ -107,7 +107,7 @@ fn kind_of(message: &Message) -> Kind {
     }
 }
 
-/// What a message is called in the sources.
+/// The name of a message in the sources.
 fn name_of(message: &Message) -> String {
     let inner = match message {
         Message::Routed(routed) => &*routed.message,

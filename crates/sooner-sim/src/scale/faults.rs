@@ -1,4 +1,4 @@
-//! What goes wrong: processes killed, machines lost, networks that carry nothing, heads that die.
+//! Faults: processes killed, machines lost, networks that carry nothing, heads that die.
 
 use sooner_wire::WorkerId;
 use sooner_wire::message::Drained;
@@ -8,7 +8,7 @@ use super::plan::SECOND;
 use super::world::{Event, World};
 
 impl World {
-    /// Something goes wrong.
+    /// Strikes with one fault of the plan.
     pub(super) fn blow(&mut self) {
         if self.plan.faults.is_empty() || !self.is_on() {
             return;
@@ -67,7 +67,7 @@ impl World {
         self.after(pause, Event::Head);
     }
 
-    /// Nothing is wrong any more: what was apart is together, and the head runs.
+    /// Ends all faults: machines reach each other, and the head runs.
     pub(super) fn mend_all(&mut self) {
         self.splits.clear();
         self.start_head();

@@ -1,5 +1,5 @@
-//! The head: the core that ships, and around it what `sooner-runtime/src/control/service/running.rs` does
-//! with sessions, probes and the disk.
+//! The head: the production core, and around it the handling of sessions, probes and the disk that
+//! `sooner-runtime/src/control/service/running.rs` does in production.
 
 use std::collections::BTreeSet;
 
@@ -16,20 +16,20 @@ use super::plan::SECOND;
 use super::world::{Event, World};
 use crate::violation::fail;
 
-/// What the head does in one turn is what came within that time (nanoseconds).
+/// The head handles in one turn the messages of this time (nanoseconds).
 const TURN_NANOS: u64 = 5_000;
 
 /// See the module.
 pub struct Head {
     pub(super) core: ControlCore,
-    /// Nodes that it has taken in and speaks with.
+    /// Nodes that the head has taken in and still speaks with.
     links: BTreeSet<NodeId>,
     is_listed: bool,
     wakes_at: u64,
 }
 
 impl World {
-    /// A head starts on its disk.
+    /// A head starts from its disk.
     pub(super) fn start_head(&mut self) {
         if self.head.is_some() {
             return;
@@ -48,7 +48,7 @@ impl World {
         self.list_head();
     }
 
-    /// The head ends, with its own node. Its machine goes on.
+    /// The head ends with its own node. Its machine is still there.
     pub(super) fn end_head(&mut self) {
         if self.head.take().is_none() {
             return;
@@ -67,7 +67,7 @@ impl World {
         }
     }
 
-    /// Has the core do something, and does what it wants.
+    /// Runs `work` on the core and performs its actions.
     fn act(&mut self, work: impl FnOnce(&mut ControlCore, Instant, &mut ControlActions)) {
         let now = self.now;
         let Some(head) = &mut self.head else { return };
@@ -108,7 +108,7 @@ impl World {
     fn head_sends(&mut self, node: NodeId, message: Message) {
         let Some(at) = self.index_of(node) else { return };
         let Some(head) = self.head.as_mut().filter(|_| self.nodes[at].runs()) else { return };
-        // Who is not taken in after all is told so, and nothing after that.
+        // A node that is not taken in after all gets this refusal as its last message.
         let is_last = matches!(message, Message::Refused(_));
         let is_there = if is_last { head.links.remove(&node) } else { head.links.contains(&node) };
         if is_there {
@@ -123,7 +123,7 @@ impl World {
         self.say(HEAD, at, message);
     }
 
-    /// Something came from a node.
+    /// The head receives a message from a node.
     pub(super) fn head_receives(&mut self, from: usize, message: Message) {
         let id = self.nodes[from].id;
         let Some(head) = &mut self.head else { return };
@@ -229,7 +229,7 @@ impl World {
         }
     }
 
-    /// Whether all nodes that run are taken in.
+    /// Whether all nodes that run have been taken in.
     #[must_use]
     pub fn has_joined_all(&self) -> bool {
         let up = self.nodes.iter().filter(|node| node.runs() && node.link == Link::Up).count();

@@ -1,6 +1,6 @@
-//! Values that are made at other nodes than their owners', and lost with those: a copy becomes the value.
+//! Values that are made at a node other than their owner's, and lost with it: then a copy becomes the value.
 //!
-//! Nothing here makes a value again, so it is there as long as a complete copy is of which its owner knows.
+//! Values are never made again here, so a value lasts as long as its owner knows of a complete copy.
 
 use sooner_wire::WorkerId;
 use sooner_wire::message::{Outcome, Remote};
@@ -10,24 +10,24 @@ use super::world::World;
 use crate::random::Random;
 use crate::violation::fail;
 
-/// The owner of a copy that is whole for so long has heard of it (nanoseconds).
+/// An owner has learned of a copy that has been complete for this long (nanoseconds).
 const KNOWN_NANOS: u64 = SECOND;
 
-/// Where a value is, as its owner knows.
+/// Where a value is, according to its owner.
 #[derive(Debug)]
 pub(super) enum Found {
-    /// There.
+    /// At this place.
     At(Remote),
-    /// It has asked for a copy.
+    /// Nowhere yet: the owner has asked for a copy.
     NotYet,
-    /// No copy is left.
+    /// Nowhere: no copy is left.
     Lost,
 }
 
 impl World {
-    /// The driver at whose node a value is made: of every second value another one than its owner.
+    /// The driver at whose node a value is made: for half of the values, another one than the owner.
     pub(super) fn maker_of(&self, number: usize, owner: WorkerId, drivers: &[WorkerId]) -> WorkerId {
-        // Said by the seed and the number alone: what else a seed means stays as it is.
+        // Only the seed and the value's number decide this, so that the rest of the run stays the same.
         let mut random = Random::new(self.plan.seed ^ 0x0052_0000_0000 ^ number as u64);
         let home = &self.nodes[self.processes[&owner].node];
         let others =
@@ -39,7 +39,7 @@ impl World {
         others[random.below(others.len())]
     }
 
-    /// Where a value is.
+    /// Where a value is, according to its owner.
     pub(super) fn find_value(&self, value: usize) -> Found {
         let object = self.values[value].object;
         let Some(process) = self.processes.get(&object.owner()) else { return Found::Lost };
@@ -51,7 +51,7 @@ impl World {
         }
     }
 
-    /// An owner has heard what may have become of its values: what it says of them is so.
+    /// Checks an owner's view of its values, after a message that may have changed it.
     pub(super) fn judge_values(&mut self, owner: WorkerId) {
         for value in 0..self.values.len() {
             if self.values[value].object.owner() != owner || self.values[value].is_lost {
@@ -74,7 +74,7 @@ impl World {
         }
     }
 
-    /// A node that ends at this moment has nothing any more, and who asked it learns that later.
+    /// Checks the place of a copy that became the value, unless its node has just ended.
     fn judge_place(&self, value: usize, place: &Remote) {
         let object = self.values[value].object;
         let Some(node) = self.index_of(place.node).map(|at| &self.nodes[at]).filter(|node| node.runs())
@@ -90,7 +90,7 @@ impl World {
     }
 
     fn judge_loss(&self, value: usize) {
-        // Copies are not counted on any more that somebody could not reach for a while.
+        // Owners give up copies at nodes that were out of reach for a while.
         if self.plan.faults.iter().any(|word| ["split", "lose"].contains(word)) {
             return;
         }

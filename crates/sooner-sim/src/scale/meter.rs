@@ -1,5 +1,5 @@
-//! What a run takes on this machine: time of a processor in the cores of the head and of the nodes, and to
-//! encode and decode what they say. It decides nothing, and differs from run to run.
+//! The processor time of a run on this machine: in the cores of the head and of the nodes, and to encode and
+//! decode their messages. It decides nothing, and differs from run to run.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::counts::Way;
 use super::net::HEAD;
 use super::world::{Event, World};
 
-/// Who did something.
+/// Whose work is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whose {
     /// The head.
@@ -20,14 +20,14 @@ pub enum Whose {
     Node,
 }
 
-/// Looks at the clock that are made to find out what one takes.
+/// How many reads of the clock are made to measure the time of one.
 const LOOKS: u32 = 1000;
 
-/// When something began, and how much time had gone into codecs and into looks at the clock by then.
+/// When a measurement began, and the value of `coded` then.
 #[derive(Debug, Clone, Copy)]
 pub struct Begun(Duration, Duration);
 
-/// How long this thread has been on a processor: what others do meanwhile does not count.
+/// The processor time of this thread: other threads do not count.
 fn clock() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     let part = |number: i64| u64::try_from(number).unwrap_or_default();
@@ -37,18 +37,18 @@ fn clock() -> Duration {
 /// See the module.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Meter {
-    /// The head: its cores, and what it encodes and decodes.
+    /// The head's core, and its encoding and decoding.
     pub head: Duration,
-    /// The same of all nodes together.
+    /// The same for all nodes together.
     pub nodes: Duration,
-    /// In codecs, of whoever, and in looks at the clock.
+    /// Time in codecs, of the head and the nodes, and in reads of the clock.
     coded: Duration,
-    /// What one look takes.
+    /// The time of one read of the clock.
     look: Duration,
 }
 
 impl Meter {
-    /// Nothing was done yet.
+    /// A meter at zero.
     #[must_use]
     pub fn new() -> Self {
         let begun = clock();
@@ -58,13 +58,13 @@ impl Meter {
         Self { look: (clock() - begun) / LOOKS, ..Self::default() }
     }
 
-    /// Something begins.
+    /// Begins a measurement.
     #[must_use]
     pub fn begin(&self) -> Begun {
         Begun(clock(), self.coded)
     }
 
-    /// It is over.
+    /// Ends a measurement.
     pub fn end(&mut self, whose: Whose, begun: Begun) {
         let inside = self.coded.saturating_sub(begun.1) + self.look;
         let took = (clock() - begun.0).saturating_sub(inside);
@@ -74,7 +74,7 @@ impl Meter {
         }
     }
 
-    /// A message has been encoded since then. Its receiver decodes it.
+    /// Adds the time of a message that was encoded since `begun`, and of its receiver's decoding.
     ///
     /// # Panics
     /// If it cannot be decoded.
@@ -94,7 +94,7 @@ impl Meter {
         self.coded += encoded + decoded + 4 * self.look;
     }
 
-    /// What was taken since an earlier look.
+    /// The times since an earlier reading.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -107,7 +107,7 @@ impl Meter {
 }
 
 impl World {
-    /// Whose work an event is, if it is that of a core that is measured.
+    /// Whose work an event is, if it is measured.
     pub(super) fn whose(&self, event: &Event) -> Option<Whose> {
         match event {
             Event::Carry(_, HEAD) | Event::HeadTurn(_) | Event::HeadWake(..) | Event::Written(..) => {

@@ -1,5 +1,5 @@
-//! What is said between nodes and the head: sessions, in which first said is first heard, and nothing is lost
-//! while both ends live. A network that does not carry something has it later.
+//! Sessions between nodes, and between nodes and the head: messages arrive in order, and none is lost while
+//! both ends live. A network that does not carry a message delivers it later.
 
 use std::collections::VecDeque;
 
@@ -11,10 +11,10 @@ use super::meter::Meter;
 use super::plan::SECOND;
 use super::world::{Event, World};
 
-/// The head as an end.
+/// The number that stands for the head as an end.
 pub const HEAD: usize = usize::MAX;
 
-/// How soon a session finds a network again that carries it (nanoseconds).
+/// How soon a session tries the network again (nanoseconds).
 const AGAIN_NANOS: u64 = SECOND / 20;
 
 /// One direction between two ends.
@@ -24,12 +24,12 @@ pub struct Channel {
     is_scheduled: bool,
 }
 
-/// A network that does not carry everything, until then.
+/// A network that holds back messages between two sides, until then.
 #[derive(Debug, Clone)]
 pub struct Split {
-    /// By place.
+    /// By place: whether the machine is on the first side.
     pub one_side: Vec<bool>,
-    /// It is over then.
+    /// When the split ends.
     pub until: Instant,
 }
 
@@ -38,14 +38,14 @@ impl World {
         if end == HEAD { 0 } else { self.nodes[end].place }
     }
 
-    /// Whether the network carries something between two places now.
+    /// Whether the network carries messages between two places now.
     pub(super) fn is_carried(&self, from: usize, to: usize) -> bool {
         let now = self.now;
         let apart = |split: &Split| now < split.until && split.one_side[from] != split.one_side[to];
         from == to || !self.splits.iter().any(apart)
     }
 
-    /// One end says something to another.
+    /// One end sends a message to another.
     pub(super) fn say(&mut self, from: usize, to: usize, message: Message) {
         let (way, ends) = match (from, to) {
             (HEAD, to) => (Way::FromHead, [to, to]),
@@ -60,7 +60,7 @@ impl World {
         let is_near = self.place_of(from) == self.place_of(to);
         let latency = if is_near { 10_000 } else { self.latency() };
         let channel = self.channels.entry((from, to)).or_default();
-        // Nothing overtakes.
+        // No message overtakes another one.
         let due = self.now.plus(latency).max(channel.queue.back().map_or(Instant(0), |(due, _)| *due));
         channel.queue.push_back((due, Box::new(message)));
         if !std::mem::replace(&mut channel.is_scheduled, true) {
@@ -68,13 +68,13 @@ impl World {
         }
     }
 
-    /// How long what is light takes (nanoseconds).
+    /// The latency of a small message (nanoseconds).
     pub(super) fn latency(&mut self) -> u64 {
         let usual = self.plan.latency;
         usual + self.random.below(1 + usual as usize / 2) as u64
     }
 
-    /// Something is due.
+    /// A message is due, or is tried again.
     pub(super) fn carry(&mut self, from: usize, to: usize) {
         let is_carried = self.is_carried(self.place_of(from), self.place_of(to));
         let is_known = from == HEAD || to == HEAD || self.nodes[to].knows(self.nodes[from].id);
@@ -108,21 +108,20 @@ impl World {
         }
     }
 
-    /// Whether nothing that was said will be heard any more.
+    /// Whether no message of this channel can be received any more.
     fn is_over(&self, from: usize, to: usize, is_known: bool) -> bool {
         let runs = |end: usize| end == HEAD || self.nodes[end].runs();
         let is_buried = || from != HEAD && to != HEAD && self.nodes[to].has_buried(self.nodes[from].id);
         !runs(to) || is_buried() || (!runs(from) && !is_known)
     }
 
-    /// All that an end says and hears is over. Some of what it had said is heard all the same, up to any
-    /// point.
+    /// Ends all sessions of an end. Other nodes still receive a dead node's messages, up to a random point.
     pub(super) fn end_sessions_of(&mut self, end: usize) {
         let its: Vec<(usize, usize)> =
             self.channels.keys().copied().filter(|(from, to)| *from == end || *to == end).collect();
         for key in its {
             if key.0 == end && end != HEAD && key.1 != HEAD {
-                // The rest of what this node said is read until its connection ends.
+                // The receiver reads the dead node's messages until their connection ends.
                 let length = self.channels[&key].queue.len();
                 let kept = self.random.below(length + 1);
                 self.channels[&key].queue.truncate(kept);
@@ -132,13 +131,13 @@ impl World {
         }
     }
 
-    /// Two ends do not speak any more.
+    /// Ends the session of two ends.
     pub(super) fn end_session(&mut self, one: usize, other: usize) {
         self.channels.swap_remove(&(one, other));
         self.channels.swap_remove(&(other, one));
     }
 
-    /// Nodes that have a session with one.
+    /// The nodes that have a session with this one.
     pub(super) fn peers_of(&self, node: usize) -> Vec<usize> {
         let with = |(from, to): &(usize, usize)| match (*from == node, *to == node) {
             (true, false) => Some(*to),

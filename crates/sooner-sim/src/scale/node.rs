@@ -1,5 +1,5 @@
-//! The nodes: a `Member` each, and around it what the runtime does about its head, its processes and other
-//! nodes.
+//! The nodes: a `Member` each, and around it the runtime's dealings with the head, with the node's processes
+//! and with other nodes.
 
 use std::collections::BTreeSet;
 
@@ -23,29 +23,29 @@ use super::world::{Event, World};
 use crate::cluster::head::PYTHON;
 use crate::violation::fail;
 
-/// From a node to a process of its own (nanoseconds).
+/// Latency between a node and its own processes (nanoseconds).
 const LOCAL_NANOS: u64 = 10_000;
-/// What a node does in one turn is what came within that time (nanoseconds).
+/// A node handles in one turn the messages of this time (nanoseconds).
 const TURN_NANOS: u64 = 5_000;
 
-/// Where a node is with its head.
+/// The state of a node's link with its head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Link {
-    /// Nowhere.
+    /// There is no connection.
     Down,
-    /// It has asked to be taken in.
+    /// The node has asked to be taken in.
     Greeting,
-    /// It is taken in.
+    /// The node has been taken in.
     Up,
 }
 
-/// One life of a node.
+/// One life of a node, from its start to its end.
 pub struct Node {
     pub(super) id: NodeId,
     pub(super) place: usize,
     pub(super) cpus: u64,
     pub(super) address: String,
-    /// The production core, while it lives.
+    /// The production core; `None` after the node's end.
     pub(super) core: Option<Box<Member>>,
     pub(super) out: NodeActions,
     is_listed: bool,
@@ -62,7 +62,7 @@ pub struct Node {
     pub(super) uplink: Uplink,
 }
 
-/// So many processors.
+/// `count` processors.
 #[must_use]
 pub fn cpus(count: u64) -> ResourceSet {
     let mut set = ResourceSet::default();
@@ -71,19 +71,19 @@ pub fn cpus(count: u64) -> ResourceSet {
 }
 
 impl Node {
-    /// Whether it lives.
+    /// Whether the node lives.
     #[must_use]
     pub fn runs(&self) -> bool {
         self.core.is_some()
     }
 
-    /// Whether it knows that node to take part.
+    /// Whether this node knows that `node` takes part.
     #[must_use]
     pub fn knows(&self, node: NodeId) -> bool {
         self.known.contains(&node)
     }
 
-    /// Whether nothing will come from that node any more, as far as this one knows.
+    /// Whether this node has learned that `node` is dead, so that nothing more comes from it.
     #[must_use]
     pub fn has_buried(&self, node: NodeId) -> bool {
         self.gone.contains(&node)
@@ -105,7 +105,7 @@ impl Node {
 }
 
 impl World {
-    /// A node starts on a machine, and looks for the head.
+    /// A node starts on a machine, and dials the head.
     pub(super) fn start_node(&mut self, place: usize) {
         self.places[place].will_start = false;
         if self.places[place].node.is_some_and(|node| self.nodes[node].runs()) {
@@ -148,7 +148,7 @@ impl World {
         self.dial(at);
     }
 
-    /// A node looks for its head.
+    /// A node dials its head.
     pub(super) fn dial(&mut self, at: usize) {
         let node = &self.nodes[at];
         if !node.runs() || node.link != Link::Down {
@@ -163,7 +163,7 @@ impl World {
         self.say(at, HEAD, register.into());
     }
 
-    /// The connection to the head is over.
+    /// The connection to the head has ended.
     pub(super) fn lose_head(&mut self, at: usize) {
         let now = self.now;
         let node = &mut self.nodes[at];
@@ -185,13 +185,13 @@ impl World {
         let beat = Heartbeat { number: node.beats, node_lag: 0, data_lag: 0 };
         let place = node.place;
         if node.link == Link::Up && self.is_carried(place, 0) {
-            // Over a line of its own, which is renewed when it fails.
+            // Heartbeats go over a line of their own, which is renewed when it fails.
             self.say(at, HEAD, beat.into());
         }
         self.after(settings.heartbeat, Event::Beat(at));
     }
 
-    /// Another node's connection has ended.
+    /// A node notices that the connection of another one has ended.
     pub(super) fn suspect(&mut self, by: usize, node: NodeId) {
         let one = &self.nodes[by];
         if one.runs() && one.link == Link::Up && one.knows(node) {
@@ -199,7 +199,7 @@ impl World {
         }
     }
 
-    /// A node has something to do.
+    /// Schedules a turn of a node that has something to do.
     pub(super) fn list_node(&mut self, at: usize) {
         if self.nodes[at].runs() && !std::mem::replace(&mut self.nodes[at].is_listed, true) {
             self.after(TURN_NANOS, Event::Turn(at));
@@ -247,7 +247,7 @@ impl World {
         }
     }
 
-    /// Carries out what a node wants, and what follows from that.
+    /// Performs all actions of a node's core, and those that follow from them.
     pub(super) fn perform_all(&mut self, at: usize) {
         loop {
             let out = std::mem::take(&mut self.nodes[at].out);
@@ -332,7 +332,7 @@ impl World {
         self.after(LOCAL_NANOS, Event::ToClient(to, Box::new(message)));
     }
 
-    /// A process says something to its node.
+    /// A process sends a message to its node.
     pub(super) fn send_to_node(&mut self, from: WorkerId, message: Message) {
         self.after(LOCAL_NANOS, Event::FromClient(from, Box::new(message)));
     }
@@ -349,7 +349,7 @@ impl World {
         self.list_node(at);
     }
 
-    /// A node hears something from another one.
+    /// A node receives a message from another node.
     pub(super) fn node_receives_node(&mut self, at: usize, from: usize, mut message: Message) {
         let now = self.now;
         let (link, me) = (self.nodes[from].id, self.nodes[at].id);
@@ -364,7 +364,7 @@ impl World {
         self.list_node(at);
     }
 
-    /// A node hears something from the head.
+    /// A node receives a message from the head.
     pub(super) fn node_receives_head(&mut self, at: usize, message: Message) {
         let now = self.now;
         let node = &mut self.nodes[at];
@@ -413,7 +413,7 @@ impl World {
         let is_first = node.rejoins.replace(registered.cluster).is_none();
         node.settings = Some(registered.settings);
         node.reporter.begin_anew();
-        // Said before the head knew this node: what matters of it is said again now.
+        // The head did not know this node when these were sent; those that still matter are sent again now.
         node.out.retain(|action| !matches!(action, NodeAction::Control(_)));
         core.on_control_up(true, now, &mut node.out);
         registered.nodes.iter().for_each(|row| core.on_node_known(row));
@@ -431,7 +431,7 @@ impl World {
         self.list_node(at);
     }
 
-    /// A node ends. `is_told`: its machine is there, and whoever has a connection to it sees that it ended.
+    /// A node ends. `is_told`: its machine is still there, and closes its connections.
     pub(super) fn end_node(&mut self, at: usize, is_told: bool) {
         if !self.nodes[at].runs() {
             return;

@@ -1,4 +1,4 @@
-//! What is decided before a run: how large a cluster is, what its drivers do, and what goes wrong.
+//! What is decided before a run: the size of the cluster, the script of its drivers, and the faults.
 
 use sooner_wire::limits::HEALTH_TIMEOUT_NANOS;
 
@@ -7,7 +7,7 @@ use crate::random::Random;
 /// A second (nanoseconds).
 pub const SECOND: u64 = 1_000_000_000;
 
-/// What may go wrong: the word on the command line, and what it is.
+/// The kinds of faults: the word on the command line, and a description.
 pub const FAULTS: &[(&str, &str)] = &[
     ("kill", "a daemon is killed; its machine refuses connections"),
     ("lose", "a machine is gone without a word, and comes back"),
@@ -17,55 +17,55 @@ pub const FAULTS: &[(&str, &str)] = &[
     ("head", "the head is killed, and started again on its disk"),
 ];
 
-/// What drivers do.
+/// The work of drivers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Load {
     /// Pause between two rounds of a driver, on average (nanoseconds).
     pub think: u64,
-    /// For how long a lease is held, at most (nanoseconds).
+    /// How long a lease is held, at most (nanoseconds).
     pub hold: u64,
-    /// Leases that a round asks for, at most.
+    /// Leases that a round requests, at most.
     pub leases: u32,
-    /// Nodes have four processors, leases are for one, and each round asks for as many as it may. Where it
-    /// asks for leases, only drivers of every second node do, so that half of what they use is elsewhere.
+    /// Nodes have four processors, leases are for one, and each round requests as many as it may. Only
+    /// drivers of every second node request leases, so half of their workers are on other nodes.
     pub is_even: bool,
-    /// A round creates an actor and ends it, instead of asking for leases, so often in a hundred.
+    /// How many of a hundred rounds create an actor and end it, instead of requesting leases.
     pub actors: u64,
 }
 
 /// See the module.
 #[derive(Debug, Clone)]
 pub struct ScalePlan {
-    /// Decides everything.
+    /// Decides everything that the plan leaves open.
     pub seed: u64,
     /// Machines, the head's included.
     pub nodes: usize,
-    /// For so long drivers work, and things go wrong (seconds of virtual time).
+    /// How long drivers work and faults happen (seconds of virtual time).
     pub seconds: u64,
-    /// How many things go wrong.
+    /// How many faults happen.
     pub blows: u64,
-    /// What may go wrong: of [`FAULTS`].
+    /// The kinds of faults that may happen, of [`FAULTS`].
     pub faults: Vec<&'static str>,
-    /// What drivers do. There is one at each node.
+    /// The work of drivers. Each node has one driver.
     pub load: Load,
-    /// Values that somebody owns and others pull.
+    /// How many values are made and pulled.
     pub values: usize,
-    /// How many nodes want each value, at most.
+    /// How many nodes pull each value, at most.
     pub receivers: usize,
     /// Bytes of a value, at most.
     pub bytes: u64,
-    /// Of each node's uplink (bits per second).
+    /// Bandwidth of each node's uplink (bits per second).
     pub bandwidth: u64,
-    /// One way, of what is light (nanoseconds).
+    /// Latency of a small message, one way (nanoseconds).
     pub latency: u64,
-    /// Silence after which a node is gone (nanoseconds).
+    /// Silence after which a node counts as dead (nanoseconds).
     pub health_timeout: u64,
-    /// Receivers ask for a value at once, not when it occurs to them.
+    /// Receivers pull a value at once, instead of at random times.
     pub at_once: bool,
 }
 
 impl ScalePlan {
-    /// What a seed says, with so many nodes, or as many as the seed likes.
+    /// The plan of a seed, with this number of nodes, or the number that the seed decides.
     #[must_use]
     pub fn new(seed: u64, nodes: Option<usize>) -> Self {
         let mut random = Random::new(seed ^ 0x5ca1_e000_0000);
@@ -102,7 +102,7 @@ impl ScalePlan {
         }
     }
 
-    /// Nothing goes wrong, and drivers do this.
+    /// A plan without faults, in which drivers work like this.
     #[must_use]
     pub fn calm(nodes: usize, seconds: u64, load: Load) -> Self {
         let health_timeout = HEALTH_TIMEOUT_NANOS;
@@ -125,7 +125,7 @@ impl ScalePlan {
         }
     }
 
-    /// One value of so many bytes goes to so many nodes at once, and nothing else happens.
+    /// A plan in which one value of this size goes to many nodes at once, and nothing else happens.
     #[must_use]
     pub fn broadcast(receivers: usize, bytes: u64, bandwidth: u64) -> Self {
         let load = Load { think: 0, hold: 1, leases: 0, is_even: false, actors: 0 };
@@ -133,13 +133,13 @@ impl ScalePlan {
         Self { values: 1, receivers, bytes, bandwidth, at_once: true, ..quiet }
     }
 
-    /// Without a kind of fault. False when there is none of that name.
+    /// Removes a kind of fault. False if there is none with this word.
     pub fn leave_out(&mut self, word: &str) -> bool {
         self.faults.retain(|fault| *fault != word);
         FAULTS.iter().any(|(name, _)| *name == word)
     }
 
-    /// How long it takes until all have joined (nanoseconds).
+    /// The time until all nodes have joined (nanoseconds).
     #[must_use]
     pub fn joining(&self) -> u64 {
         SECOND + self.nodes as u64 * SECOND / 200

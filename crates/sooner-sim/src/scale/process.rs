@@ -1,5 +1,5 @@
-//! The processes of nodes: production cores that hear what nodes tell all processes, and answer it. What
-//! drivers want, and what workers do, is scripted ([`super::script`]).
+//! The processes of nodes: production cores that answer the messages that nodes send to all processes. The
+//! work of drivers and workers is scripted ([`super::script`]).
 
 use sooner_protocol::worker::WorkerCore;
 use sooner_protocol::worker::action::{Action, Actions, Peer};
@@ -12,12 +12,12 @@ use super::world::{Event, World};
 
 /// See the module.
 pub struct Process {
-    /// The node that it is on, by its place among all that there ever were.
+    /// The index of its node among all nodes there ever were.
     pub(super) node: usize,
     pub(super) core: WorkerCore,
-    /// A driver's part.
+    /// The script, if the process is a driver.
     pub(super) script: Option<Box<Script>>,
-    /// What it began last that is an actor's.
+    /// The last actor task that it began.
     begun: Option<Started>,
 }
 
@@ -35,7 +35,7 @@ fn job_config() -> JobConfig {
 }
 
 impl World {
-    /// The driver of a node begins.
+    /// The driver of a node starts.
     pub(super) fn start_driver(&mut self, at: usize) {
         let now = self.now;
         let node = &mut self.nodes[at];
@@ -68,7 +68,7 @@ impl World {
         self.list_node(at);
     }
 
-    /// A process ends, in whatever way.
+    /// A process ends, in order or not.
     pub(super) fn end_process(&mut self, worker: WorkerId) {
         let Some(process) = self.processes.swap_remove(&worker) else { return };
         self.truth.forget(worker);
@@ -77,13 +77,13 @@ impl World {
         let Some(core) = &mut node.core else { return };
         core.on_gone(worker, "was killed by signal 9", process.begun, &mut node.out);
         if process.script.is_some() {
-            // Its node cares for its machine only; the user starts the program again.
+            // The node does not start drivers; the user starts the program again.
             self.start_driver(at);
         }
         self.list_node(at);
     }
 
-    /// A process hears something from its node.
+    /// A process receives a message from its node.
     pub(super) fn client_receives(&mut self, client: WorkerId, message: Message) {
         let Some(process) = self.processes.get_mut(&client) else { return };
         let message = match process.script {
@@ -111,7 +111,7 @@ impl World {
                     self.send_to_node(client, ActorReady { actor: push.spec.task, failure: None }.into());
                 }
             }
-            // There are no large values here that a shell could keep the blocks of.
+            // No shell keeps blocks of large values here.
             Message::ReadersOf(question) => {
                 self.with_client(client, |core, out| core.on_readers_of(question, |_| false, out));
             }
@@ -128,7 +128,7 @@ impl World {
         }
     }
 
-    /// Has the core of a process do something; what it says to its node gets there.
+    /// Runs `act` on the core of a process; its messages to the node are sent.
     pub(super) fn with_client(&mut self, client: WorkerId, act: impl FnOnce(&mut WorkerCore, &mut Actions)) {
         let Some(process) = self.processes.get_mut(&client) else { return };
         self.events += 1;

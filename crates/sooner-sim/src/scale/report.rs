@@ -1,5 +1,4 @@
-//! What clusters of different sizes cost and carry: counts and measures of runs without faults, for
-//! `docs/scale.md`.
+//! The costs of clusters of different sizes: counts and measures of runs without faults, for `docs/scale.md`.
 
 use std::collections::BTreeMap;
 
@@ -11,34 +10,34 @@ use super::plan::{Load, SECOND, ScalePlan};
 use super::world::World;
 use crate::trace::Trace;
 
-/// What drivers do while messages are counted.
+/// The loads of drivers for which messages are counted.
 pub const LOADS: &[(&str, Load)] = &[
     ("idle", Load { think: 0, hold: 1, leases: 0, is_even: true, actors: 0 }),
     ("leases", Load { think: SECOND / 1000, hold: SECOND / 10, leases: 8, is_even: true, actors: 0 }),
     ("actors", Load { think: SECOND / 20, hold: 1, leases: 1, is_even: true, actors: 100 }),
 ];
 
-/// What one size and load came to. Messages and bytes are of all that time; so is what it took.
+/// The result for one size and load. Messages, bytes and times cover the whole measured time.
 #[derive(Debug, Clone)]
 pub struct Row {
     /// Nodes.
     pub nodes: usize,
-    /// For so long (seconds of virtual time).
+    /// The measured time (seconds of virtual time).
     pub seconds: u64,
-    /// Leases that were used, or actors that lived.
+    /// Leases that were used, or actors that ended after use.
     pub served: u64,
-    /// By way and kind.
+    /// By direction and kind.
     pub kinds: BTreeMap<(Way, String), Count>,
-    /// From and to other nodes, of all nodes: each message is counted at both.
+    /// Messages from and to other nodes, over all nodes: each message counts at both ends.
     pub between: Count,
-    /// ... of the busiest node.
+    /// The same for the busiest node.
     pub busiest: Count,
-    /// The time that it took here.
+    /// The processor time on this machine.
     pub meter: Meter,
 }
 
 impl Row {
-    /// All that went one way.
+    /// The sum over all kinds of one direction.
     #[must_use]
     pub fn sum(&self, way: Way) -> Count {
         let mut sum = Count::default();
@@ -49,7 +48,7 @@ impl Row {
         sum
     }
 
-    /// Messages that the head reads and writes.
+    /// Messages that the head receives and sends.
     #[must_use]
     pub fn at_head(&self) -> Count {
         let (to, from) = (self.sum(Way::ToHead), self.sum(Way::FromHead));
@@ -57,7 +56,7 @@ impl Row {
     }
 }
 
-/// Counts what so many nodes say in so many seconds, after all have joined.
+/// Counts the messages of `nodes` nodes during `seconds` seconds, after all have joined.
 #[must_use]
 pub fn count(nodes: usize, seconds: u64, load: Load) -> Row {
     let plan = ScalePlan::calm(nodes, seconds + 3, load);
@@ -92,11 +91,11 @@ pub fn count(nodes: usize, seconds: u64, load: Load) -> Row {
     }
 }
 
-/// How long one value of so many bytes takes to get to so many nodes (nanoseconds): by the simulation, and at
-/// best by any one link.
+/// The time until a value of `bytes` bytes has got to all receivers (nanoseconds): in the simulation, and the
+/// lower bound of any one link.
 ///
 /// # Panics
-/// If it does not get to all.
+/// If some receiver does not get it.
 #[must_use]
 pub fn broadcast(receivers: usize, bytes: u64, bandwidth: u64) -> (u64, u64) {
     let plan = ScalePlan::broadcast(receivers, bytes, bandwidth);

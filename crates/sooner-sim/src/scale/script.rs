@@ -1,5 +1,5 @@
-//! What drivers do: they ask for leases, hold them and give them back, create actors and end them, make
-//! values and pull those of others.
+//! The script of drivers: they ask for leases, hold them and give them back, create actors and end them, make
+//! values and pull those of other drivers.
 
 use std::sync::Arc;
 
@@ -20,58 +20,58 @@ use super::plan::SECOND;
 use super::uplinks::Block;
 use super::world::{Event, World};
 
-/// What a driver does next.
+/// The next thing that a driver does.
 #[derive(Debug, Clone, Copy)]
 pub enum Cue {
-    /// It begins a round.
+    /// Begin a round.
     Round,
-    /// It has used a lease for long enough.
+    /// Return a lease that was used for long enough.
     Return(LeaseId),
-    /// It has used an actor for long enough.
+    /// End an actor that was used for long enough.
     EndActor(ActorId),
-    /// It asks for a value.
+    /// Pull a value.
     Pull(usize),
-    /// It has used a value for long enough.
+    /// Drop a value that was used for long enough.
     Drop(usize),
 }
 
-/// What a driver has and waits for.
+/// The state of a driver's script.
 #[derive(Debug, Default)]
 pub struct Script {
     pub(super) shape: u32,
-    /// Leases that were asked for and have not come.
+    /// Leases that were requested and not granted yet.
     pub(super) wanted: u32,
     pub(super) held: Map<LeaseId, WorkerId>,
-    /// Actors that are wanted, until they are dead.
+    /// Actors that were created and have not died yet.
     pub(super) actors: Set<ActorId>,
-    /// Values that were asked for and have not come.
+    /// Values that were requested and have not arrived yet.
     pub(super) pulls: Map<ObjectId, usize>,
-    /// Where those lie that came.
+    /// The blocks of values that have arrived.
     copies: Map<usize, u64>,
     made: u64,
     lines: Set<WorkerId>,
-    /// Rounds that began, and that were served.
+    /// Rounds that began, and rounds that ended with everything served.
     pub(super) rounds: (u64, u64),
-    /// When the last one began.
+    /// When the last round began.
     pub(super) since: Instant,
 }
 
-/// A value that somebody made.
+/// A value, and the receivers that want it.
 #[derive(Debug)]
 pub struct Value {
     pub(super) object: ObjectId,
     pub(super) place: Remote,
-    /// Keeps it.
+    /// The handle that keeps the value alive.
     _handle: Arc<Slot>,
-    /// Receivers that have not got it.
+    /// How many receivers have not got it.
     pub(super) waiting: usize,
     /// No copy of it is left.
     pub(super) is_lost: bool,
-    /// When it was first asked for, and when the last one had it.
+    /// When the value was first pulled, and when the latest receiver got it.
     pub(super) took: (Option<Instant>, Instant),
 }
 
-/// What a shape asks for.
+/// The resources of a shape.
 #[must_use]
 pub fn resources_of(shape: u32) -> ResourceSet {
     cpus(1 << shape)
@@ -153,7 +153,7 @@ impl World {
         self.send_to_node(driver, request.into());
     }
 
-    /// A driver hears something from its node; what is not about its script comes back.
+    /// A driver receives a message from its node; a message that does not concern the script is returned.
     pub(super) fn script_receives(&mut self, driver: WorkerId, message: Message) -> Option<Message> {
         match message {
             Message::LeaseGranted(granted) => self.on_granted(driver, granted),
@@ -239,7 +239,7 @@ impl World {
         }
     }
 
-    /// Workers are gone: what ran there is to run elsewhere.
+    /// Workers have died: their leases are requested again.
     fn lose_leases(&mut self, driver: WorkerId, which: impl Fn(WorkerId) -> bool) {
         let Some(script) = self.script(driver) else { return };
         script.lines.retain(|worker| !which(*worker));
@@ -265,7 +265,7 @@ impl World {
         }
     }
 
-    /// Nothing goes wrong any more: everybody who has nothing to do asks once more.
+    /// Faults are over: every idle driver begins one more round.
     pub(super) fn begin_last_rounds(&mut self) {
         let has_load = self.plan.load.leases > 0 || self.plan.load.actors > 0;
         let idle = |script: &Script| script.wanted == 0 && script.held.is_empty() && script.actors.is_empty();
@@ -278,7 +278,7 @@ impl World {
         }
     }
 
-    /// Some driver makes a value, and others will want it.
+    /// A driver makes a value, and other drivers will pull it.
     pub(super) fn make_value(&mut self, number: usize) {
         let drivers: Vec<WorkerId> = self
             .processes
@@ -338,7 +338,7 @@ impl World {
         let object = self.values[value].object;
         let now = self.now;
         if !self.processes.contains_key(&object.owner()) {
-            // Its owner is gone, and it with that one: who asked is told so.
+            // The owner is dead, and the value with it: the driver gives up.
             return self.give_up(driver, value);
         }
         let Some(script) = self.script(driver) else { return };

@@ -1,4 +1,4 @@
-//! What is so, and what the nodes and the head may not say then.
+//! The true state of the cluster, and what the nodes and the head must never say against it.
 //!
 //! - FL1: when nothing goes wrong any more, the head and all nodes know the nodes that run, and no others.
 //! - FL2: every lease and every actor that somebody asks for, and that a node could have, comes; and all is
@@ -24,21 +24,21 @@ use super::script::resources_of;
 use super::world::World;
 use crate::violation::fail;
 
-/// What the tables of the head may have per node, written out (bytes), and for all: the latest actors that
-/// ended stay for a while.
+/// Bounds for the head's tables, written out (bytes): per node, and for all. The latest actors that ended
+/// stay for a while.
 const HEAD_BYTES: (usize, usize) = (6_000, 600_000);
-/// What those of a node may have per other node.
+/// Bounds for a node's tables: per other node, and for all.
 const NODE_BYTES: (usize, usize) = (2_500, 200_000);
 
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Truth {
-    /// Who has leased each worker, and how many processors go with that.
+    /// The driver that has leased each worker, and the processors of the lease.
     leased: Map<WorkerId, (WorkerId, u64)>,
-    /// Leases that came to an end after their use, and actors that died.
+    /// Leases that were given back after use, and actors that died.
     pub(super) used: u64,
-    /// How long drivers waited for the last lease of a round (nanoseconds): all together, how often, and the
-    /// longest.
+    /// How long drivers waited for the last lease of a round (nanoseconds): the sum, the count, and the
+    /// longest time.
     pub(super) waited: (u64, u64, u64),
 }
 
@@ -60,7 +60,7 @@ impl Truth {
 }
 
 impl World {
-    /// A driver hears that it has a lease.
+    /// Checks a lease that a driver was granted.
     pub(super) fn judge_lease(&mut self, driver: WorkerId, worker: WorkerId, shape: ShapeId) {
         let cpus = resources_of(shape.0).amount("CPU") / 10_000;
         if let Some((other, _)) = self.truth.leased.insert(worker, (driver, cpus)) {
@@ -75,7 +75,7 @@ impl World {
         }
     }
 
-    /// A driver hears that a value is there.
+    /// Checks a value that a driver was told has arrived.
     pub(super) fn judge_copy(&self, driver: WorkerId, object: ObjectId, location: Location) {
         let at = self.processes[&driver].node;
         let block = self.nodes[at].blocks.get(&location.offset);
@@ -85,12 +85,12 @@ impl World {
         }
     }
 
-    /// A sender has got a receiver.
+    /// Checks a sender that has got another receiver.
     pub(super) fn judge_chain(&self, sender: usize, object: ObjectId, length: u64) {
         let limits = ChainLimits::default();
         let most = if length <= limits.small_bytes { limits.small_receivers as usize } else { 1 };
-        // Whom the owner takes for gone it does not count any more; whoever takes the owner for gone does not
-        // ask it.
+        // The owner no longer counts a receiver that it believes dead, and a receiver that believes the owner
+        // dead does not ask it.
         let home = object.owner().node();
         let owner = self.index_of(home);
         let counts = |receiver: usize| {
@@ -123,7 +123,7 @@ impl World {
         fail("FL5", format!("{object:?} comes to {:?} from itself", self.nodes[sender].id));
     }
 
-    /// Nothing has gone wrong for a while.
+    /// Checks the final state: no fault has happened for a while.
     pub(super) fn judge_end(&mut self) {
         let Some(head) = &self.head else { fail("FL1", "there is no head") };
         let running: Vec<usize> = (0..self.nodes.len()).filter(|at| self.nodes[*at].runs()).collect();

@@ -1,5 +1,5 @@
-//! Values on their way: every node has one uplink of an exact bandwidth, which the streams that it sends
-//! share in turn. A node sends on what it has of a value that is still arriving.
+//! Values on their way: every node has one uplink of an exact bandwidth, which its streams share in turn. A
+//! node sends on the part that it has of a value that is still arriving.
 
 use std::collections::VecDeque;
 
@@ -11,13 +11,13 @@ use sooner_wire::{BlockId, FetchAttempt, ObjectId};
 use super::plan::SECOND;
 use super::world::{Event, World};
 
-/// Bytes that are sent at a time: what a node that has only a part sends on, at least.
+/// Bytes that are sent at a time; a node sends a part of a value on in chunks of this size.
 pub const CHUNK_BYTES: u64 = 64 << 10;
-/// How soon a node asks again for what is not there yet, and a sender tries a network again that carries
-/// nothing (nanoseconds).
+/// Pause before a node asks again for bytes that are not there yet, and before a sender tries the network
+/// again (nanoseconds).
 const AGAIN_NANOS: u64 = SECOND / 1000;
 
-/// A block of a node's memory, and how much of what is in it has come.
+/// A block of a node's memory, and how much of its value has arrived.
 #[derive(Debug)]
 pub struct Block {
     pub(super) object: ObjectId,
@@ -26,10 +26,10 @@ pub struct Block {
     pub(super) whole: Option<Instant>,
 }
 
-/// What a node sends from.
+/// A node's uplink.
 #[derive(Debug, Default)]
 pub struct Uplink {
-    /// Transfers whose turn comes.
+    /// Transfers that wait for their turn.
     queue: VecDeque<u64>,
     is_busy: bool,
 }
@@ -40,17 +40,17 @@ pub struct Transfer {
     pub(super) fetching: Fetching,
     pub(super) receiver: usize,
     pub(super) sender: usize,
-    /// The receiver waits for it.
+    /// Whether the receiver still waits for it.
     pub(super) is_open: bool,
-    /// The sender's block, once that has been found.
+    /// The sender's block, once it was found.
     served: Option<BlockId>,
-    /// How far it was sent, and received.
+    /// How many bytes were sent, and received.
     sent: u64,
     received: u64,
 }
 
 impl World {
-    /// Memory for a value that comes.
+    /// Allocates a block for a value that arrives.
     pub(super) fn allocate(&mut self, at: usize, object: ObjectId, _bytes: u64) {
         let node = &mut self.nodes[at];
         node.blocks_made += 1;
@@ -65,7 +65,7 @@ impl World {
         self.nodes[at].blocks.swap_remove(&block);
     }
 
-    /// A node wants bytes of another one.
+    /// A node requests bytes from another node.
     pub(super) fn fetch(&mut self, at: usize, fetching: Fetching) {
         if let Some(before) = fetching.after {
             self.saw("a receiver went on with another sender");
@@ -100,7 +100,7 @@ impl World {
         numbers.into_iter().for_each(|number| self.close(number));
     }
 
-    /// Nothing more comes by a transfer.
+    /// Ends a transfer.
     fn close(&mut self, number: u64) {
         let Some(transfer) = self.transfers.swap_remove(&number) else { return };
         let sender = &mut self.nodes[transfer.sender];
@@ -110,7 +110,7 @@ impl World {
         }
     }
 
-    /// A question for bytes has come to their sender.
+    /// A request for bytes has arrived at their sender.
     pub(super) fn serve(&mut self, number: u64) {
         let Some(transfer) = self.transfers.get(&number) else { return };
         let (sender, fetching) = (transfer.sender, transfer.fetching);
@@ -165,7 +165,7 @@ impl World {
         self.send_next(at);
     }
 
-    /// Sends a chunk of the first stream that has something to send.
+    /// Sends a chunk of the first stream that can send one.
     fn send_next(&mut self, at: usize) {
         if self.nodes[at].uplink.is_busy || !self.nodes[at].runs() {
             return;
@@ -192,7 +192,7 @@ impl World {
         self.after(takes + latency, Event::Chunk(number, chunk));
     }
 
-    /// Whether a whole chunk is there, or the rest.
+    /// Whether the sender has a whole chunk to send, or the rest.
     fn can_send(&self, number: u64) -> bool {
         let transfer = &self.transfers[&number];
         let length = transfer.fetching.remote.location.length;
@@ -201,7 +201,7 @@ impl World {
         transfer.sent < length && here >= (transfer.sent + CHUNK_BYTES).min(length)
     }
 
-    /// Bytes are at their receiver.
+    /// A chunk arrives at its receiver.
     pub(super) fn take_chunk(&mut self, number: u64, bytes: u64) {
         let Some(transfer) = self.transfers.get_mut(&number) else { return };
         transfer.received += bytes;
@@ -223,7 +223,7 @@ impl World {
         self.send_next(at);
     }
 
-    /// A receiver sees that no more comes.
+    /// A receiver learns that no more bytes come.
     pub(super) fn no_more(&mut self, number: u64, is_cut: bool) {
         let Some(transfer) = self.transfers.get(&number) else { return };
         let (at, fetching) = (transfer.receiver, transfer.fetching);
@@ -235,8 +235,8 @@ impl World {
         self.list_node(at);
     }
 
-    /// A node has ended: what it received is gone with it, and what it sent breaks off where its machine can
-    /// still say so.
+    /// A node has ended: its received bytes are lost, and its streams break off if its machine can still
+    /// report it.
     pub(super) fn end_transfers_of(&mut self, at: usize, is_told: bool) {
         self.nodes[at].blocks.clear();
         let of_it = |transfer: &Transfer| transfer.receiver == at || transfer.sender == at;

@@ -1,4 +1,4 @@
-//! The world of a whole cluster: what there is, and the queue of what happens when.
+//! The world of a whole cluster: its parts, and the agenda of events.
 
 use std::collections::BTreeMap;
 
@@ -24,80 +24,80 @@ use crate::seeds::{Agenda, Ran};
 use crate::trace::Trace;
 use crate::violation::caught;
 
-/// Faults are over for so long when all must be well (nanoseconds): a head waits for 10 s for nodes, and what
-/// is asked of one that is gone for its health timeout.
+/// Time between the end of faults and the moment when all must be well (nanoseconds): a head waits 10 s for
+/// nodes, and requests to a dead node wait for its health timeout.
 const CALM_NANOS: u64 = 40 * SECOND;
 
 /// A machine.
 #[derive(Debug, Clone, Default)]
 pub struct Place {
-    /// The latest node that began there.
+    /// The latest node that started on it.
     pub(super) node: Option<usize>,
-    /// Another one will.
+    /// Another node will start on it.
     pub(super) will_start: bool,
 }
 
-/// What happens. A `usize` is a node, by its place among all that there ever were.
+/// Scheduled events. A `usize` is a node: its index among all nodes there ever were.
 #[derive(Debug, Clone)]
 pub enum Event {
-    /// Something is due between two ends.
+    /// A message between two ends is due.
     Carry(usize, usize),
-    /// A node says something to a process of its own.
+    /// A process receives a message from its node.
     ToClient(WorkerId, Box<Message>),
-    /// ... and the other way round.
+    /// A node receives a message from one of its processes.
     FromClient(WorkerId, Box<Message>),
     /// A node starts on a machine.
     Start(usize),
-    /// A node looks for the head.
+    /// A node dials the head.
     Dial(usize),
     /// A heartbeat is due.
     Beat(usize),
     /// A node takes a turn.
     Turn(usize),
-    /// ... because time has come that it waited for.
+    /// A node takes a turn because its deadline has come.
     Wake(usize, u64),
     /// A process is forked.
     Fork(usize, WorkerId),
-    /// ... or ends.
+    /// A process ends.
     End(WorkerId),
-    /// A node that has said that it leaves ends.
+    /// A node that has announced that it leaves ends.
     Left(usize),
-    /// A driver does something.
+    /// A driver acts on its script.
     Script(WorkerId, Cue),
-    /// Somebody makes a value that others will want.
+    /// A driver makes a value that others will pull.
     Make(usize),
-    /// The head sees that a node's connection ended.
+    /// The head notices that a node's connection has ended.
     HeadLoses(u32, usize),
-    /// A node sees that another one's did.
+    /// A node notices that the connection of another one has ended.
     Suspect(usize, NodeId),
-    /// A probe of that head ends.
+    /// A probe by that head ends.
     Probed(u32, NodeId, u32, Probed),
-    /// The disk of that head has written something.
+    /// The disk has written something for that head.
     Written(u32),
     /// The head takes a turn.
     HeadTurn(u32),
-    /// ... because time has come that it waited for.
+    /// The head takes a turn because its deadline has come.
     HeadWake(u32, u64),
     /// A head starts.
     Head,
-    /// Something goes wrong.
+    /// A fault strikes.
     Blow,
-    /// A question for bytes has come to their sender.
+    /// A request for bytes has arrived at their sender.
     Ask(u64),
     /// An uplink has sent a chunk.
     Sent(usize),
     /// A chunk is at its receiver.
     Chunk(u64, u64),
-    /// A receiver sees that its sender is gone or has nothing.
+    /// A receiver learns that its sender is dead or has no bytes.
     NoMore(u64, bool),
 }
 
 /// See the module.
 pub struct World {
-    /// What was decided before.
+    /// Decided before the run.
     pub plan: ScalePlan,
     pub(super) random: Random,
-    /// What time it is.
+    /// The virtual time.
     pub now: Instant,
     agenda: Agenda<Event>,
     pub(super) places: Vec<Place>,
@@ -107,21 +107,21 @@ pub struct World {
     pub(super) splits: Vec<Split>,
     pub(super) head: Option<Head>,
     pub(super) head_life: u32,
-    /// Under all heads, one after the other.
+    /// The disk under all heads, one after the other.
     pub(super) disk: Disk,
     pub(super) transfers: Map<u64, Transfer>,
     pub(super) transfers_made: u64,
     pub(super) values: Vec<Value>,
     pub(super) truth: Truth,
-    /// What was sent.
+    /// Counts of the messages sent.
     pub counts: Counts,
-    /// What it took, if somebody wants to know.
+    /// The processor time of the run, if it is measured.
     pub meter: Option<Meter>,
     /// What happened.
     pub trace: Trace,
     /// Turns and calls of cores.
     pub events: u64,
-    /// What went wrong so far.
+    /// How many faults have struck.
     pub blows: u64,
     /// States worth reaching, and how often they were.
     pub seen: BTreeMap<&'static str, u64>,
@@ -188,23 +188,23 @@ impl World {
         }
     }
 
-    /// When all have joined, and things begin to go wrong (nanoseconds).
+    /// When all nodes have joined, and faults begin (nanoseconds).
     fn begins(&self) -> u64 {
         self.plan.joining() + SECOND
     }
 
-    /// When nothing goes wrong any more, and drivers do their last round.
+    /// When faults end, and drivers do their last round.
     #[must_use]
     pub fn ends(&self) -> Instant {
         Instant(self.begins() + self.plan.seconds * SECOND)
     }
 
-    /// Whether things go wrong, and drivers go on.
+    /// Whether faults happen, and drivers begin new rounds.
     pub(super) fn is_on(&self) -> bool {
         self.now < self.ends()
     }
 
-    /// Everything, to the end.
+    /// Runs the cluster to its end.
     pub fn run(&mut self) {
         self.run_until(self.ends());
         self.mend_all();
@@ -214,7 +214,7 @@ impl World {
         self.judge_end();
     }
 
-    /// As much as happens until then.
+    /// Runs all events up to `until`.
     pub fn run_until(&mut self, until: Instant) {
         while let Some((time, event)) = self.agenda.next(until) {
             self.now = self.now.max(time);
@@ -267,27 +267,27 @@ impl World {
         }
     }
 
-    /// A state that runs should reach.
+    /// Counts a state that runs should reach.
     pub(super) fn saw(&mut self, state: &'static str) {
         *self.seen.entry(state).or_default() += 1;
     }
 
-    /// Something will happen.
+    /// Schedules an event.
     pub(super) fn at(&mut self, when: Instant, event: Event) {
         self.agenda.enter(when.max(self.now), event);
     }
 
-    /// ... in so many nanoseconds.
+    /// Schedules an event in `nanos` nanoseconds.
     pub(super) fn after(&mut self, nanos: u64, event: Event) {
         self.at(self.now.plus(nanos), event);
     }
 
-    /// About so long: between nothing and twice that (nanoseconds).
+    /// A random time between zero and twice `nanos`.
     pub(super) fn about(&mut self, nanos: u64) -> u64 {
         self.random.below(1 + 2 * usize::try_from(nanos).expect("some seconds")) as u64
     }
 
-    /// The node with an id, by its place among all that there ever were.
+    /// The index of the node with an id, among all nodes there ever were.
     pub(super) fn index_of(&self, node: NodeId) -> Option<usize> {
         let at = usize::try_from((node.0 >> 24).checked_sub(1)?).ok()?;
         (at < self.nodes.len()).then_some(at)

@@ -3,15 +3,15 @@
 use sooner_sim::scale::counts::{Count, Way};
 use sooner_sim::scale::report::{LOADS, Row, broadcast, count as count_load};
 
-/// Sizes that are run, and those that follow from them.
+/// The sizes that are run, and the size for which costs are derived from them.
 const NODES: [usize; 4] = [1, 10, 100, 1_000];
 const FOLLOWS: usize = 10_000;
-/// Of a link (bits per second).
+/// Bandwidth of a link (bits per second).
 const LINK: f64 = 10e9;
-/// An encrypted record around what is sent at once.
+/// Bytes that an encrypted record adds to a message.
 const RECORD_BYTES: f64 = 22.0;
 
-/// Prints all kinds of messages of one size.
+/// Prints the counts of messages of all kinds, for one size.
 pub fn count(nodes: usize, seconds: u64) {
     for (name, load) in LOADS {
         let row = count_load(nodes, seconds, *load);
@@ -50,7 +50,7 @@ fn per_served(row: &Row, all: u64) -> f64 {
     all as f64 / row.served.max(1) as f64
 }
 
-/// How long values take to get to many nodes.
+/// Prints how long values take to get to many nodes.
 pub fn broadcasts() {
     println!("| bytes | link | receivers | S/B | took | of S/B | beyond S/B, for each receiver |");
     println!("|---|---|--:|--:|--:|--:|--:|");
@@ -73,15 +73,14 @@ pub fn broadcasts() {
     }
 }
 
-/// What a load costs one part of a cluster, for each lease or actor.
+/// The cost of each lease or actor under a load.
 struct Cost {
     nodes: usize,
     /// At the head: messages, bytes, and nanoseconds of one processor.
     head: (f64, f64, f64),
-    /// The same at the nodes that have to do with it, together, and on their links with each other and the
-    /// head.
+    /// The same at the nodes that take part in it, together, and on their links with each other and the head.
     node: (f64, f64, f64),
-    /// Of the head, whatever is done (nanoseconds a second).
+    /// The head's work at rest (nanoseconds a second).
     rest: f64,
 }
 
@@ -101,7 +100,7 @@ fn cost(row: &Row, idle: &Row, wire: f64) -> Cost {
     let messages = (messages - idle_messages * seconds / served).max(0.0);
     let core = ((nanos(row.meter.head) as f64 - idle_head * seconds) / served).max(0.0);
     let head = (messages, bytes, core + messages * wire);
-    // A node reads and writes what the head does, and what goes between nodes.
+    // A node handles its messages with the head and with other nodes.
     let (between, bytes_between) = each(row.between, served);
     let at_node = messages + between;
     let core = nanos(row.meter.nodes) as f64 / served;
@@ -109,8 +108,8 @@ fn cost(row: &Row, idle: &Row, wire: f64) -> Cost {
     Cost { nodes: row.nodes, head, node, rest }
 }
 
-/// What follows for ten times the nodes, from how the last two sizes differ: what a node and the head do for
-/// all others grows in proportion.
+/// Derives the cost for ten times the nodes from the difference of the last two sizes: work of a node or the
+/// head for all others grows in proportion.
 fn follow(small: &Cost, large: &Cost) -> Cost {
     let by = (FOLLOWS - large.nodes) as f64 / (large.nodes - small.nodes) as f64;
     let on = |small: f64, large: f64| (large + (large - small) * by).max(large);
@@ -136,7 +135,7 @@ fn print_row(name: &str, cost: &Cost) {
     let Cost { nodes, head, node, rest } = cost;
     let left = (1e9 - rest).max(0.0);
     let of_head = if head.2 > 0.0 { left / head.2 } else { f64::INFINITY };
-    // Two nodes have to do with each, at most.
+    // At most two nodes take part in each.
     let of_node = 1e9 / node.2;
     let of_link = LINK / 8.0 / node.1;
     let of_head_link = LINK / 8.0 / head.1;
@@ -157,7 +156,7 @@ fn print_row(name: &str, cost: &Cost) {
     );
 }
 
-/// Prints what saturates first.
+/// Prints which part saturates first.
 pub fn report(seconds: u64, wire: u64) {
     println!("a message takes {wire} ns to send or to read, beside cores and codec");
     println!(
