@@ -1,8 +1,7 @@
-//! Broadcast chains by themselves: an owner that directs copies of one object, and nodes that ask, pull,
-//! forward what they have while they still receive it, die, lose sight of each other, drop what they have,
-//! and come again.
+//! Broadcast chains by themselves. An owner directs the copies of one object; nodes ask for it, pull it,
+//! forward the part that they have, drop it, and ask again. Nodes die, and pairs of nodes lose touch.
 //!
-//! Bytes move one unit at a time. News between the owner and a node arrives in order, and as late as can be.
+//! Bytes move one unit at a time. Messages between the owner and a node arrive in order, with any delay.
 
 use std::collections::VecDeque;
 
@@ -13,35 +12,35 @@ use super::plain::{self, Model};
 use super::search::Found;
 use super::world::Violation;
 
-/// Steps of a walk; it ends earlier.
+/// Steps of a walk at most.
 const WALK_STEPS: u64 = 4000;
-/// It was made at this node at first.
+/// The node at which the value is made first.
 const SOURCE: usize = 0;
 
-/// Who takes part, and what may go wrong.
+/// The nodes of a broadcast, and the faults that may happen.
 #[derive(Debug, Clone)]
 pub struct Broadcasts {
     /// For the command line.
     pub name: &'static str,
     /// What it covers.
     pub about: &'static str,
-    /// The node where the value is made, and those that want it.
+    /// The number of nodes: the one at which the value is made, and those that may want it.
     pub nodes: usize,
-    /// Units of its bytes.
+    /// Length of the value in units.
     pub length: u8,
-    /// Whether a complete copy takes several receivers.
+    /// Whether a complete copy serves several receivers at once.
     pub is_small: bool,
-    /// Nodes that die.
+    /// How many nodes die.
     pub kills: u8,
-    /// Pairs of nodes that cannot reach each other any more.
+    /// How many pairs of nodes lose their connection for good.
     pub cuts: u8,
-    /// Copies, complete or not, that a node drops by itself.
+    /// How many copies, complete or not, are dropped by their nodes without asking.
     pub drops: u8,
-    /// Copies, complete or not, that a node does not need any more: it asks before it drops them.
+    /// How many copies, complete or not, are not needed any more: their nodes ask before they drop them.
     pub leaves: u8,
 }
 
-/// What a node says to the owner.
+/// A message from a node to the owner.
 #[derive(Debug, Clone, Copy, Hash)]
 enum News {
     Wants,
@@ -51,7 +50,7 @@ enum News {
     Leaves,
 }
 
-/// What the owner says to a node.
+/// A message from the owner to a node.
 #[derive(Debug, Clone, Copy, Hash)]
 enum Told {
     Pull(Assigned),
@@ -70,14 +69,14 @@ enum Phase {
 #[derive(Debug, Clone, Hash)]
 struct Node {
     is_gone: bool,
-    /// The owner has heard that it is gone.
+    /// The owner has learned that the node is dead.
     is_known_gone: bool,
     wants: bool,
-    /// It has asked whether its copy may go.
+    /// The node has asked whether it may drop its copy.
     is_leaving: bool,
     phase: Phase,
     generation: u64,
-    /// Units that it has.
+    /// How many units the node has.
     at: u8,
     said: VecDeque<News>,
     told: VecDeque<Told>,
@@ -87,7 +86,7 @@ struct Node {
 #[derive(Debug, Clone, Hash)]
 pub struct State {
     chains: Chains,
-    /// The last one is where the value is made again.
+    /// The last node is the one at which the value is made again.
     nodes: Vec<Node>,
     is_lost: bool,
     cut: Vec<(usize, usize)>,
@@ -97,30 +96,30 @@ pub struct State {
     leaves: u8,
 }
 
-/// What may happen. Numbers name nodes.
+/// Moves; the numbers are those of nodes.
 #[derive(Debug, Clone, Copy)]
 pub enum Move {
     /// A node wants the value.
     Join(usize),
-    /// The owner reads what a node said.
+    /// The owner reads a node's message.
     OwnerReads(usize),
-    /// A node reads what the owner said.
+    /// A node reads the owner's message.
     NodeReads(usize),
     /// A unit arrives from the node's sender.
     Bytes(usize),
-    /// A node finds that its sender has nothing, or cannot be reached.
+    /// A node notices that its sender has nothing, or cannot be reached.
     Fails(usize),
-    /// The owner hears that a node is gone.
+    /// The owner learns that a node is dead.
     HearsGone(usize),
     /// The value is made again.
     Remade,
     /// A node dies.
     Kill(usize),
-    /// Two nodes lose sight of each other.
+    /// Two nodes lose their connection.
     Cut(usize, usize),
-    /// A node drops what it has.
+    /// A node drops its copy.
     Drops(usize),
-    /// A node asks whether what it has may go.
+    /// A node asks whether it may drop its copy.
     Leaves(usize),
 }
 
@@ -379,7 +378,7 @@ impl State {
         }
     }
 
-    /// The value is made at a node.
+    /// The value is made at node `at`.
     fn make(&mut self, model: &Broadcasts, at: usize) {
         let mut out = Vec::new();
         let bytes = if model.is_small { 1 } else { u64::MAX };
@@ -416,7 +415,7 @@ impl State {
     }
 }
 
-/// Those that take seconds.
+/// The broadcasts that are searched within seconds.
 #[must_use]
 pub fn small() -> Vec<Broadcasts> {
     vec![
@@ -432,12 +431,12 @@ pub fn small() -> Vec<Broadcasts> {
     ]
 }
 
-/// All of them.
+/// All broadcasts.
 #[must_use]
 pub fn all() -> Vec<Broadcasts> {
     let mut all = small();
     all.push(broadcasts("chains-two", "4 nodes; two die", (4, 2, false), (2, 0, 0)));
-    // With 4 nodes it takes more memory than the machines have that search it.
+    // With 4 nodes the search needs more memory than the machines have that run it.
     all.push(broadcasts("chains-all", "3 nodes; one of each", (3, 1, false), (1, 1, 1)));
     all
 }
@@ -451,13 +450,13 @@ fn broadcasts(
     Broadcasts { name, about, nodes, length, is_small, kills, cuts, drops, leaves: 0 }
 }
 
-/// Searches one of them.
+/// Searches a broadcast.
 #[must_use]
 pub fn search(broadcasts: &Broadcasts, states_max: u64) -> Found {
     plain::search(broadcasts, states_max)
 }
 
-/// More nodes and more faults, on a way that a seed decides. Returns the steps taken.
+/// Walks through a broadcast with more nodes and faults; the seed picks the moves. Returns the steps taken.
 ///
 /// # Errors
 /// What is wrong.

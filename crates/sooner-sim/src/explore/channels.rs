@@ -1,12 +1,12 @@
-//! Channels: messages from one machine to another, in order. A content has a number; equal contents have
-//! equal ones.
+//! Channels: ordered messages from one machine to another. Each content of a channel has a number; equal
+//! contents have equal numbers.
 
 use rustc_hash::FxHashMap;
 
 /// The number of the empty content.
 pub const EMPTY: u32 = 0;
 
-/// Every content met.
+/// All contents met so far.
 #[derive(Debug)]
 pub struct Contents {
     /// The first message of each content, and the content behind it.

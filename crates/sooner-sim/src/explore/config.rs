@@ -1,4 +1,4 @@
-//! A configuration: a small world, the faults in it, and what its program may meet.
+//! A configuration: a small world, its faults, and the failures that its program may meet.
 
 use sooner_wire::message::FailureCode;
 
@@ -11,41 +11,41 @@ use super::program::{Body, Program};
 pub struct Config {
     /// For the command line.
     pub name: &'static str,
-    /// What it covers.
+    /// A description of its scope.
     pub about: &'static str,
-    /// The machines.
+    /// The program and the machines.
     pub setup: Setup,
-    /// Processes that may exist, the driver and those that take over from killed ones included.
+    /// How many processes may exist, including the driver and those that replace killed ones.
     pub processes: usize,
-    /// Processes that are killed.
+    /// How many processes are killed.
     pub kills: u8,
-    /// Processes that may be killed, by number.
+    /// The processes that may be killed, by number.
     pub victims: Vec<u8>,
-    /// Blocks whose contents are lost, at any time and whichever they are.
+    /// How many blocks lose their contents: any block, at any time.
     pub losses: u8,
-    /// Failures that a body may meet without any fault.
+    /// Failures that a body may meet without a fault.
     pub expected: Vec<FailureCode>,
-    /// Failures that it may meet after a fault.
+    /// Failures that a body may meet after a fault.
     pub tolerated: Vec<FailureCode>,
-    /// What is known to be wrong, and only to be told: see `docs/explored.md`.
+    /// A known defect that the search must find: see `docs/explored.md`.
     pub finding: Finding,
 }
 
-/// A defect that was found and is not mended yet.
+/// A defect that was found and is not fixed yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Finding {
     /// Every property must hold.
     #[default]
     None,
-    /// The search must end in a violation whose words begin like this.
+    /// The search must end in a violation whose text begins like this.
     Violation(&'static str),
 }
 
-/// How long a task seems to run if nothing else is said (nanoseconds): long enough that none is pushed ahead.
+/// How long a task seems to run by default (nanoseconds): so long that none is pushed ahead.
 const TASK_NANOS: u64 = 5_000_000;
 
 impl Config {
-    /// A world with these programs, in which no fault happens: what most configurations begin with.
+    /// A world without faults that runs these bodies: the base of most configurations.
     #[must_use]
     pub fn new(
         name: &'static str,
@@ -69,7 +69,7 @@ impl Config {
         }
     }
 
-    /// The same, with a control service that is not in the node.
+    /// The same, with a control service apart from the node.
     #[must_use]
     pub fn linked(self, name: &'static str, about: &'static str) -> Self {
         Self { name, about, setup: Setup { is_linked: true, ..self.setup }, ..self }
@@ -81,7 +81,7 @@ impl Config {
         self.victims.contains(&index)
     }
 
-    /// Failures that are explained after so many faults, as bits.
+    /// The failures that this number of faults explains, as bits.
     #[must_use]
     pub fn allowed(&self, faults: u8) -> u32 {
         let tolerated = if faults > 0 { &self.tolerated[..] } else { &[] };

@@ -1,5 +1,4 @@
-//! Fingerprints: fast, the same on every run, and wide enough that two states share one by accident hardly
-//! ever.
+//! Fingerprints: fast, the same on every run, and so wide that different states hardly ever share one.
 
 use std::hash::{Hash, Hasher};
 

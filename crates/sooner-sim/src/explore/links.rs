@@ -1,7 +1,7 @@
-//! A session by itself: two ends, connections that are cut anywhere and lose what is on its way, dials that
-//! fail or are repeated, and ends at any time.
+//! A session by itself: two ends, connections that are cut anywhere and lose messages on their way, dials
+//! that fail or are repeated, and ends at any time.
 //!
-//! Time passes only as timers that fire, so that a late hello meets every state.
+//! Time passes only when a timer fires, so that a late hello meets every state.
 
 use sooner_protocol::probes::{Bug, switch};
 use sooner_protocol::time::Instant;
@@ -12,27 +12,27 @@ use super::search::Found;
 use super::world::Violation;
 use crate::lines::Line;
 
-/// All events but timers come at this time.
+/// The time of all events but timers.
 const NOW: Instant = Instant(0);
-/// Steps of a walk; it ends earlier.
+/// Steps of a walk at most.
 const WALK_STEPS: u64 = 8000;
 /// Reasons for an end that are no sign of a defect.
 const GOOD_REASONS: &[&str] = &["was ended", "there was no connection to it for 25 s"];
 
-/// What the two ends say, and what may go wrong meanwhile.
+/// The frames that the two ends send, and the faults that may happen.
 #[derive(Debug, Clone)]
 pub struct Links {
     /// For the command line.
     pub name: &'static str,
     /// What it covers.
     pub about: &'static str,
-    /// Bytes of the frames of each end.
+    /// The bytes of each frame of each end.
     pub frames: [Vec<u64>; 2],
-    /// Connections that are cut.
+    /// How many connections are cut.
     pub cuts: u8,
-    /// Dials that fail, and hellos that are repeated before they are answered.
+    /// How many dials fail, or hellos are repeated before they are answered.
     pub repeats: u8,
-    /// An end may end the session, also because there was no connection for too long.
+    /// Whether an end may end the session, or give it up after too long without a connection.
     pub may_end: bool,
 }
 
@@ -40,18 +40,18 @@ pub struct Links {
 #[derive(Debug, Clone, Hash)]
 pub struct State {
     line: Line<u8>,
-    /// Frames that each end has said.
+    /// How many frames each end has sent.
     said: [u8; 2],
-    /// Frames that were handed up at each end.
+    /// How many frames each end's machine has handed up.
     handed_up: [u8; 2],
     cuts: u8,
     repeats: u8,
 }
 
-/// What may happen. Numbers name ends, and before them connections.
+/// Moves. The numbers are those of ends and, before them, those of connections.
 #[derive(Debug, Clone, Copy)]
 pub enum Move {
-    /// An end says its next frame.
+    /// An end sends its next frame.
     Say(usize),
     /// The first item on a connection arrives.
     Deliver(usize, usize),
@@ -61,13 +61,13 @@ pub enum Move {
     DialFails(usize),
     /// A timer fires.
     Timer(usize),
-    /// ... the one of a hello without an answer.
+    /// The timer of an unanswered hello fires.
     Repeat(usize),
-    /// ... the one of a session without a connection.
+    /// The timer of a session without a connection fires.
     Patience(usize),
     /// An end ends the session.
     End(usize),
-    /// A connection is cut; what is on its way to these ends is lost.
+    /// A connection is cut; each flag says whether items on their way to that end are lost.
     Cut(usize, [bool; 2]),
 }
 
@@ -104,13 +104,13 @@ impl Model for Links {
             ends if ends.iter().any(|end| end.link.connection().is_some()) => {
                 Err("I1: one end has ended the session and the other one never hears of it".to_owned())
             }
-            // It will not wait longer than its patience.
+            // The other end gives up when its patience ends.
             _ => Ok(()),
         }
     }
 
     fn is_late(&self, state: &State, taken: Move) -> bool {
-        // What came over a connection before the latest one.
+        // Items of connections before the latest one.
         matches!(taken, Move::Deliver(wire, _) if wire + 1 < state.line.wires())
     }
 
@@ -205,7 +205,7 @@ impl State {
         Ok(())
     }
 
-    /// What holds in every state.
+    /// Checks the properties of every state.
     fn check(&self, links: &Links) -> Result<(), Violation> {
         for (index, end) in self.line.ends.iter().enumerate() {
             if let Some(reason) = end.ended.as_ref().filter(|reason| !GOOD_REASONS.contains(&reason.as_str()))
@@ -213,7 +213,7 @@ impl State {
                 return Err(format!("I1: the session ends without a fault, because {reason}"));
             }
             let largest = links.frames[index].iter().max().copied().unwrap_or(0);
-            // Acknowledgements are retained whatever room there is.
+            // Acknowledgements are retained even without room for them.
             if end.link.retained() >= LINK_BUFFER_BYTES_MAX as u64 + largest + 1000 {
                 return Err(format!("SE2: {} bytes are retained", end.link.retained()));
             }
@@ -225,7 +225,7 @@ impl State {
         Ok(())
     }
 
-    /// Nothing has to happen any more, and the session goes on.
+    /// Checks an end state in which the session goes on.
     fn check_complete(&self, links: &Links) -> Result<(), Violation> {
         for (index, end) in self.line.ends.iter().enumerate() {
             let wanted = links.frames[index].len();
@@ -243,7 +243,7 @@ impl State {
     }
 }
 
-/// The configurations that are searched whole on every change.
+/// The sessions that are searched completely on every change.
 #[must_use]
 pub fn small() -> Vec<Links> {
     vec![
@@ -280,7 +280,7 @@ pub fn small() -> Vec<Links> {
     ]
 }
 
-/// All of them.
+/// All sessions.
 #[must_use]
 pub fn all() -> Vec<Links> {
     let mut all = small();
@@ -307,13 +307,13 @@ fn links(
     Links { name, about, frames: [one.to_vec(), other.to_vec()], cuts, repeats, may_end }
 }
 
-/// Searches one of them.
+/// Searches a session.
 #[must_use]
 pub fn search(links: &Links, states_max: u64) -> Found {
     plain::search(links, states_max)
 }
 
-/// A longer session with more faults, on a way that a seed decides.
+/// Walks through a longer session with more faults; the seed picks the moves.
 ///
 /// # Errors
 /// What is wrong.

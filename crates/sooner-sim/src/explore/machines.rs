@@ -1,11 +1,10 @@
-//! Every state that a single machine of a world has been met in, and what each event makes of it.
+//! All states in which each machine of a world was met, and the transition of each event.
 //!
-//! A world is a product of machines that only share messages, so one machine is in far fewer states than the
-//! world: a transition of a machine is worked out once by the production core and looked up from then on. A
-//! local state is not kept as a core but as the path of events that leads to it, from which the core is built
-//! again when a new event is tried: the cores need to be neither cloned nor compared. Two local states are
-//! the same if everything that the machine's `Debug` form shows is, told by a fingerprint of 128 bits; it
-//! shows every field.
+//! A world is a product of machines that only share messages, so one machine has far fewer states than the
+//! world. The production core computes each transition once; afterwards it is looked up. A local state is
+//! stored as the path of events that leads to it. To try a new event, the core is built again from that path,
+//! so cores need to be neither cloned nor compared. Two local states are the same if the `Debug` forms of the
+//! machine, which show every field, have the same fingerprint of 128 bits.
 
 use std::fmt::Write as _;
 
@@ -21,17 +20,17 @@ use super::program::Program;
 use super::renaming::{Form, Forms, Names, Renamed};
 use crate::violation::caught;
 
-/// Cores kept alive, so that a path is not walked again for the next event.
+/// How many cores are kept alive, so that their paths need not be walked again for the next event.
 const ALIVE_MAX: usize = 4096;
 
-/// What happens to a machine.
+/// An event at a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Event {
     /// A message comes from the node (0) or a process.
     Deliver { from: u8, message: u32 },
     /// A body takes its next step, or a task begins.
     Run,
-    /// The time has come that the machine waits for.
+    /// The deadline comes for which the machine waits.
     Timer,
     /// The running task takes long.
     ReturnQueued,
@@ -39,39 +38,39 @@ pub enum Event {
     Block,
     /// To the node: a process is connected.
     Connected { index: u8 },
-    /// To the node: the end of a process is noticed. `dead` is the state it ended in.
+    /// To the node: it notices the end of a process. `dead` is the state in which the process ended.
     Gone { index: u8, dead: u32 },
     /// To the node: a block is given to a process.
     Allocated { index: u8, block: u64 },
-    /// To the node: what lies in a block is lost.
+    /// To the node: a block loses its content.
     Lost { block: u64 },
-    /// The control service, where it is not in the node, hears the first word of the node.
+    /// The control service, apart from the node, receives the node's first message.
     HeadHears,
-    /// ... and the node hears its first word.
+    /// The node receives the control service's first message.
     NodeHears,
 }
 
-/// What follows for the world, in order.
+/// The outputs of a transition, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Output {
-    /// A message on its way.
+    /// A message is sent.
     Send { to: u8, message: u32 },
-    /// A block given to the process that acts.
+    /// A block is given to the process that takes the step.
     Allocate { block: u64 },
-    /// A process to be forked.
+    /// A process is forked.
     Start { index: u8 },
-    /// A process to be killed.
+    /// A process is killed.
     Kill { index: u8 },
 }
 
-/// What a machine does on an event.
+/// The transition of a machine on an event.
 #[derive(Debug)]
 pub struct Transition {
-    /// The state after it.
+    /// The state after the event.
     pub to: u32,
     /// See [`Output`].
     pub outputs: Box<[Output]>,
-    /// The machines that are sent something, as bits, if nothing else follows.
+    /// The receivers of its messages, as bits; `None` if it has other outputs, too.
     pub sends_only: Option<u16>,
 }
 
@@ -79,13 +78,13 @@ pub struct Transition {
 #[derive(Debug)]
 pub struct Local {
     machine: u8,
-    /// How it was first reached; a state of its own for the first one of each machine.
+    /// The first way to it: the state before and the event. `None` for the first state of each machine.
     reached: Option<(u32, Event)>,
     /// The process has ended and the node has not noticed yet.
     pub is_dead: bool,
     /// See [`Facts`].
     pub facts: Facts,
-    /// The state without the names in it; worked out only if names are changed.
+    /// The state with its names replaced by ranks; computed only if names may be changed.
     pub form: Form,
 }
 
@@ -94,7 +93,7 @@ enum Machine {
     Process(Box<Process>),
 }
 
-/// What a world is made of.
+/// The parts of a world.
 #[derive(Debug, Clone)]
 pub struct Setup {
     /// What the processes do.
@@ -103,7 +102,7 @@ pub struct Setup {
     pub cpus: u32,
     /// Idle workers that the node keeps.
     pub pool_size: usize,
-    /// The control service is not in the node, but linked with it.
+    /// The control service is apart from the node, and linked with it.
     pub is_linked: bool,
 }
 
@@ -124,7 +123,7 @@ pub struct Machines {
 }
 
 impl Machines {
-    /// The machines of a setup, none met yet. Numbers of local states begin at `first`.
+    /// The machines of a setup, without states. The numbers of local states begin at `first`.
     #[must_use]
     pub fn new(setup: Setup, first: u32, names: Names) -> Self {
         let placeholder = || Local {
@@ -174,13 +173,13 @@ impl Machines {
         &self.transitions[number as usize]
     }
 
-    /// Local states met, transitions worked out.
+    /// The number of local states met, and of transitions computed.
     #[must_use]
     pub fn counts(&self) -> (usize, usize) {
         (self.locals.len(), self.transitions.len())
     }
 
-    /// The number of a message. It goes through the wire, so that what is sent can be read.
+    /// The number of a message. It is encoded and decoded, to check that messages can be read.
     pub fn number_of(&mut self, message: &Message) -> u32 {
         let mut bytes = Vec::new();
         message.append(&mut bytes, 0);
@@ -216,10 +215,10 @@ impl Machines {
         number
     }
 
-    /// What an event makes of a local state: the number of the transition.
+    /// The number of the transition of an event in a local state.
     ///
     /// # Errors
-    /// What the machine had to say when an assertion in it failed.
+    /// The text of an assertion that failed in the machine.
     #[inline]
     pub fn step(&mut self, local: u32, event: Event) -> Result<u32, String> {
         match self.known.get(&(local, event)) {
@@ -228,8 +227,8 @@ impl Machines {
         }
     }
 
-    /// Compares the transitions worked out so far: the same event in states that differ in names alone must
-    /// lead to states, and to outputs, that differ in names alone. Gives the number of transitions that were
+    /// Compares the transitions computed so far: the same event, in states that differ only in names, must
+    /// lead to states and outputs that differ only in names. Returns the number of transitions that were
     /// compared with an earlier one.
     ///
     /// # Errors
@@ -255,7 +254,7 @@ impl Machines {
         Ok(compared)
     }
 
-    /// A state, an event in it and what follows, with the names that they have together.
+    /// Adds a state, an event and the transition that follows, with common names.
     fn add_to(&self, renamed: &mut Renamed, local: u32, event: Event, follows: Option<&Transition>) {
         let (from, form) = match event {
             Event::Deliver { from, message } => (from, Some(self.message_form(message))),
@@ -330,7 +329,7 @@ impl Machines {
         }
     }
 
-    /// Walks the path to a local state again.
+    /// Builds the machine of a local state from its path.
     fn build(&mut self, local: u32) -> Machine {
         let mut path = Vec::new();
         let mut at = local;
@@ -404,7 +403,7 @@ impl Machines {
         }
     }
 
-    /// The number of the state a machine is in.
+    /// The number of the state of `core`, which is new or known.
     fn meet(&mut self, machine: u8, reached: Option<(u32, Event)>, core: &Machine) -> u32 {
         self.text.clear();
         let (written, facts) = match core {

@@ -1,8 +1,8 @@
 //! Exhaustive exploration: every state that a small world can be in, over the cores that run in production.
 //!
 //! A [`Config`] is a world with a few processes, a program for them and a number of faults. [`search()`]
-//! visits every state it can reach and checks the properties of each ([`world::World`] says what may happen
-//! and what must hold). `docs/adr/0012-exhaustive-exploration.md` says why this is not done with a library,
+//! visits every state that the world can reach, and checks its properties ([`world::World`] says what may
+//! happen and what must hold). `docs/adr/0012-exhaustive-exploration.md` says why no library does this,
 //! `docs/adr/0097-reductions-of-the-search.md` how a search leaves out what is like something else.
 
 pub mod chains;

@@ -1,6 +1,5 @@
-//! The node of an explored world: the production core, and which blocks of shared memory are in use. The
-//! control service is in it, or linked with it by two queues, whose words arrive in any order with everything
-//! else.
+//! The node of an explored world: the production core, and the blocks of shared memory in use. The control
+//! service is part of it, or linked with it by two queues, whose messages may have any delay.
 
 use std::collections::VecDeque;
 
@@ -20,7 +19,7 @@ use super::machines::Setup;
 use super::process::{LATER, NOW};
 use super::program::{FIRST, index_of, worker};
 
-/// What the node asks of its surroundings, in order.
+/// The effects of a node's actions, in order.
 #[derive(Debug)]
 pub enum NodeEffect {
     /// A message to a process.
@@ -38,7 +37,7 @@ enum Core {
     Linked(Box<Linked>),
 }
 
-/// A node, the control service, and what is on its way between them.
+/// A node, the control service, and the messages between them.
 #[derive(Debug)]
 struct Linked {
     node: Member,
@@ -67,7 +66,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// The node of a setup; the driver is connected.
+    /// The node of a setup; the driver is already connected.
     #[must_use]
     pub fn new(setup: &Setup) -> Self {
         let total = ResourceSet::from_amounts([("CPU".to_owned(), f64::from(setup.cpus))]);
@@ -137,14 +136,14 @@ impl Node {
         }
     }
 
-    /// The control service hears the first word that is on its way there.
+    /// The control service receives the first message on its way there.
     pub fn head_receives(&mut self) {
         if let Core::Linked(linked) = &mut self.core {
             linked.head_receives();
         }
     }
 
-    /// ... and the node hears its first.
+    /// The node receives the first message of the control service.
     pub fn receives_head(&mut self, effects: &mut Vec<NodeEffect>) {
         self.act(NOW, effects, |core, out| {
             let Core::Linked(linked) = core else { return };
@@ -154,21 +153,21 @@ impl Node {
         });
     }
 
-    /// A message came.
+    /// The node receives a message.
     pub fn deliver(&mut self, from: u8, message: Message, effects: &mut Vec<NodeEffect>) {
         self.act(NOW, effects, |core, out| {
             either!(core, core => core.on_message(worker(from), message, NOW, out));
         });
     }
 
-    /// A process that was forked is there.
+    /// A forked process connects.
     pub fn connect(&mut self, index: u8, effects: &mut Vec<NodeEffect>) {
         self.act(NOW, effects, |core, _| {
             either!(core, core => core.on_connected(worker(index), 2, NOW));
         });
     }
 
-    /// The end of a process is noticed.
+    /// The node notices the end of a process.
     pub fn gone(&mut self, index: u8, last_started: Option<Started>, effects: &mut Vec<NodeEffect>) {
         self.act(NOW, effects, |core, out| {
             either!(core, core => core.on_gone(worker(index), "was killed", last_started, out));
@@ -183,14 +182,14 @@ impl Node {
         });
     }
 
-    /// What lies in a block is lost.
+    /// A block loses its content.
     pub fn lose(&mut self, block: u64, effects: &mut Vec<NodeEffect>) {
         self.act(NOW, effects, |core, out| {
             either!(core, core => core.lose_blocks(&[block * BLOCK_BYTES], out));
         });
     }
 
-    /// The time has come that the core waits for.
+    /// The deadline comes for which the core waits.
     pub fn fire_timer(&mut self, effects: &mut Vec<NodeEffect>) {
         self.act(LATER, effects, |core, _| {
             if let Core::Linked(linked) = core {
@@ -199,7 +198,7 @@ impl Node {
         });
     }
 
-    /// What the rest of the world needs to know.
+    /// The facts that the rest of the world needs.
     #[must_use]
     pub fn facts(&self) -> Facts {
         let (is_quiet, holders, deadline, words) = match &self.core {

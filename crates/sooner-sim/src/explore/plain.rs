@@ -1,7 +1,6 @@
-//! Search of a world whose states are plain data: machines without shared parts, which can be cloned and
-//! hashed.
+//! Search of a world whose states are plain data: machines without shared parts, cloned and hashed.
 //!
-//! The large worlds are products of machines ([`super::world`]); this is for one protocol by itself.
+//! Large worlds are products of machines ([`super::world`]); this is for models of one protocol.
 
 use std::hash::Hash;
 use std::time::Instant;
@@ -12,29 +11,29 @@ use super::visited::Visited;
 use super::world::Violation;
 use crate::random::Random;
 
-/// A world.
+/// A model of one protocol.
 pub trait Model {
     /// Everything that its future depends on.
     type State: Clone + Hash;
-    /// Something that may happen.
+    /// A move.
     type Move: Copy;
 
-    /// How it begins.
+    /// The first state.
     fn first(&self) -> Self::State;
-    /// What may happen in a state. The ones marked are faults, or need not happen: a state that has no others
-    /// is an end.
+    /// The moves that are possible in a state. Marked moves are faults, or need not happen: a state without
+    /// other moves is an end.
     fn moves(&self, state: &Self::State, moves: &mut Vec<(Self::Move, bool)>);
     /// The state after a move.
     ///
     /// # Errors
     /// What is wrong with it.
     fn take(&self, state: &Self::State, taken: Self::Move) -> Result<Self::State, Violation>;
-    /// What must hold when nothing more has to happen.
+    /// Checks the properties that hold when no move has to happen any more.
     ///
     /// # Errors
     /// What is wrong.
     fn check_end(&self, state: &Self::State) -> Result<(), Violation>;
-    /// Whether a move is one that a walk puts off, so that it is met late.
+    /// Whether a walk delays this move, so that it comes late.
     fn is_late(&self, state: &Self::State, taken: Self::Move) -> bool;
     /// A move in words.
     fn describe(&self, state: &Self::State, taken: Self::Move) -> String;
@@ -56,7 +55,7 @@ struct Search<'m, M: Model> {
     found: Found,
 }
 
-/// The state before, the move out of it if that is what went wrong, and what is wrong.
+/// The fingerprint of the state, the move out of it if that failed, and the violation.
 type Stop<M> = (u64, Option<<M as Model>::Move>, Violation);
 
 impl<M: Model> Search<'_, M> {
@@ -104,7 +103,7 @@ impl<M: Model> Search<'_, M> {
         Ok(())
     }
 
-    /// The steps to a state, in words, and the one that went wrong.
+    /// The steps to a state, in words, and the move that failed.
     fn trace(&self, last: u64, taken: Option<M::Move>) -> Vec<String> {
         let mut path = vec![last];
         while let Some(before) = path.last().map(|at| self.visited.came_from(*at)).filter(|at| *at != 0) {
@@ -128,8 +127,8 @@ impl<M: Model> Search<'_, M> {
     }
 }
 
-/// One way through a world that is too large to be searched: a seed picks the moves, a fault one time in
-/// eight, and what may be late mostly when there is nothing else. Returns the steps taken.
+/// Walks through a world that is too large to be searched: a seed picks the moves, a fault one time in eight,
+/// and late moves mostly when no other is left. Returns the steps taken.
 ///
 /// # Errors
 /// What is wrong with a state on the way.

@@ -1,9 +1,9 @@
 //! A process of an explored world: the production core and the program that uses it, as one deterministic
 //! machine.
 //!
-//! It plays the part of the shell and of the front end: it carries out what the core asks for, runs the
-//! bodies of tasks step by step, and counts the handles of their variables in and out. What it can do next,
-//! and what may be read through it, is told by [`Process::facts`].
+//! It stands for the shell and the front end: it performs the core's actions, runs the bodies of tasks step
+//! by step, and counts the handles of their variables. [`Process::facts`] tells what it can do next, and
+//! which blocks it can read.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use sooner_wire::{ActorId, Blob, FunctionId, Name, ObjectId, ResourceSet, Starte
 use super::facts::{BLOCK_BYTES, Facts, block_of, code_bit};
 use super::program::{Body, Program, Step, index_of, payload_of, worker};
 
-/// When everything happens; a timer that fires does so at [`LATER`].
+/// The time of all events; a timer that fires does so at [`LATER`].
 pub const NOW: Instant = Instant(1);
 /// Later than any time a core waits for.
 pub const LATER: Instant = Instant(1_000_000_000_000);
@@ -29,17 +29,17 @@ pub const LATER: Instant = Instant(1_000_000_000_000);
 /// The class of every actor.
 const CLASS: FunctionId = FunctionId(1);
 
-/// What a process asks of its surroundings, in order.
+/// The effects of a process's actions, in order.
 #[derive(Debug)]
 pub enum Effect {
     /// A message to the node (0) or a process.
     Send(u8, Box<Message>),
-    /// A block of shared memory was given to this process; the answer is not waited for.
+    /// A block of shared memory was given to this process, which does not wait for an answer.
     Allocate(u64),
 }
 
-/// How many names were made. What comes of it is a name that was not there before, so it tells two states
-/// apart only by the names in use ([`super::renaming`]).
+/// How many names were made. The count only makes the next name a new one, so it tells two states apart only
+/// by the names in use ([`super::renaming`]).
 #[derive(Debug)]
 struct Made(u64);
 
@@ -49,7 +49,7 @@ struct Handle {
     slot: Arc<Slot>,
 }
 
-/// A body that runs.
+/// A running body.
 #[derive(Debug)]
 struct Frame {
     body: usize,
@@ -74,22 +74,22 @@ pub struct Process {
     is_blocked: bool,
     has_timer: bool,
     last_started: Option<Started>,
-    /// The actor that lives here.
+    /// The actor that lives in this process.
     actor: Option<ActorId>,
-    /// The last call begun, per caller.
+    /// The last call of each caller that has begun.
     calls: Vec<TaskId>,
-    /// The actor's state, if it has checkpoints: the calls that were executed in it, in order.
+    /// The actor's state, if it has checkpoints: the executed calls, in order.
     executed: Vec<TaskId>,
-    /// Before the next call a checkpoint is taken.
+    /// A checkpoint is taken before the next call.
     is_due: bool,
     /// Failures that bodies have seen.
     failures: u32,
-    /// Blocks that the core gave up: the shell may use them again.
+    /// Blocks that the core has given up: the shell may reuse them.
     freed: u64,
 }
 
 impl Process {
-    /// Process `index`; the driver has its program to run.
+    /// Process `index`; the driver begins with its program.
     #[must_use]
     pub fn new(index: u8, program: &Program) -> Self {
         let mut core = WorkerCore::new(worker(index));
@@ -141,7 +141,7 @@ impl Process {
         result
     }
 
-    /// Gives back the messages that this process sends to itself.
+    /// Performs actions. Returns the messages that this process sends to itself.
     fn perform(&mut self, out: Actions, effects: &mut Vec<Effect>) -> Vec<Message> {
         let mut to_self = Vec::new();
         for action in out {
@@ -176,7 +176,7 @@ impl Process {
         to_self
     }
 
-    /// A message came; the shell looks at the timer after each.
+    /// The process receives a message; the shell looks at the timer after each.
     pub fn deliver(&mut self, from: u8, message: Message, program: &Program, effects: &mut Vec<Effect>) {
         let is_loss = matches!(message, Message::BlocksLost(_));
         let peer = if from == 0 { Peer::Node } else { Peer::Worker(worker(from)) };
@@ -190,7 +190,7 @@ impl Process {
                 let answer = UnknownBlocks { giver, offsets };
                 effects.push(Effect::Send(0, Box::new(answer.into())));
             }
-            // This shell keeps no blocks.
+            // This shell keeps no blocks for reuse.
             Some(Message::ReadersOf(question)) => {
                 self.act(effects, |core, out| core.on_readers_of(question, |_| false, out));
             }
@@ -202,12 +202,12 @@ impl Process {
         }
     }
 
-    /// The time has come that the core waits for.
+    /// The deadline comes for which the core waits.
     pub fn fire_timer(&mut self, effects: &mut Vec<Effect>) {
         self.act(effects, |core, out| core.on_timer(LATER, out));
     }
 
-    /// The running task takes long: what is queued behind it goes back.
+    /// The running task takes long: the tasks queued behind it go back.
     pub fn return_queued(&mut self, effects: &mut Vec<Effect>) {
         self.act(effects, WorkerCore::return_queued);
     }
@@ -218,7 +218,7 @@ impl Process {
         self.act(effects, |core, out| core.set_blocked(true, out));
     }
 
-    /// Runs the next step of the body that runs, or begins the next task.
+    /// Runs the next step of the running body, or begins the next task.
     pub fn run(&mut self, program: &Program, effects: &mut Vec<Effect>) {
         if self.is_due {
             return self.take_checkpoint(effects);
@@ -249,7 +249,7 @@ impl Process {
             self.step(&mut frame, step, effects);
             frame.next += 1;
         }
-        // The driver's frame goes with its last step; a task's end is a step of its own.
+        // The driver's frame ends with its last step; the end of a task is a step of its own.
         if frame.task.is_none() && frame.next == body.steps.len() {
             return self.end(frame, body, None, program, effects);
         }
@@ -264,7 +264,7 @@ impl Process {
     }
 
     fn look(&mut self, frame: &Frame, variable: usize) -> Look {
-        // A reference that an earlier failure kept from coming is none to wait for.
+        // An earlier failure kept this reference from coming: there is nothing to wait for.
         let Some(handle) = &frame.variables[variable] else { return Look::Value };
         let length = match handle.slot.outcome().as_deref() {
             None => return Look::Nothing,
@@ -303,7 +303,7 @@ impl Process {
         frame.views = stored_arguments(&incoming);
     }
 
-    /// Goes on from the last checkpoint, if this process takes an actor over that has one.
+    /// Restores an actor from its last checkpoint, if this process takes over one that has a checkpoint.
     fn restore(&mut self, effects: &mut Vec<Effect>) {
         let Some(restored) = self.act(effects, |core, _| core.take_restored()) else { return };
         let Outcome::Inline(bytes) = &restored.outcome else {
@@ -379,7 +379,7 @@ impl Process {
                 frame.variables[*into] = Some(handle);
             }
             Step::Call { actor, body, references, retries, is_kept, into } => {
-                // The handle of an actor did not come: there is nothing to call.
+                // The handle of the actor did not come: there is no actor to call.
                 let Some(actor) = frame.variables[*actor].as_ref().map(|handle| handle.id.task) else {
                     return;
                 };
@@ -507,7 +507,7 @@ impl Process {
             }
             None => {}
         }
-        // References inside the value stay alive until the caller is registered for them.
+        // References inside the returned value stay alive until the caller is registered for them.
         let Frame { variables, views, .. } = frame;
         self.let_go(variables.into_iter().flatten().chain(views), effects);
     }
@@ -532,7 +532,7 @@ impl Process {
         Return { outcome, contained }
     }
 
-    /// What the rest of the world needs to know.
+    /// The facts that the rest of the world needs.
     #[must_use]
     pub fn facts(&self) -> Facts {
         let frame = self.frame.as_ref();
@@ -561,7 +561,7 @@ impl Process {
         }
     }
 
-    /// What is left although nothing is going on, in words.
+    /// The first table that is not empty although nothing is going on.
     fn leftover(&self) -> Option<&'static str> {
         let core = &self.core;
         let tables = [
@@ -612,18 +612,18 @@ impl Frame {
         self.variables.iter().flatten().chain(&self.views)
     }
 
-    /// What it waits for.
+    /// The handle whose value the frame waits for.
     fn awaited(&self) -> Option<&Handle> {
         self.waits_for.and_then(|variable| self.variables[variable].as_ref())
     }
 
-    /// Whether it can only wait.
+    /// Whether the frame can only wait.
     fn waits(&self) -> bool {
         !self.was_interrupted && self.awaited().is_some_and(|handle| !handle.slot.has_outcome())
     }
 }
 
-/// The state of an actor as it is written in a checkpoint: told by its length, as every value is.
+/// An actor's state, as a checkpoint saves it: encoded in the length, as every value is.
 fn bytes_of(calls: &[TaskId]) -> Vec<u8> {
     let digit = |call: &TaskId| {
         assert!(call.number < 8, "a configuration of few calls");

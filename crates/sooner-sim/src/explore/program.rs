@@ -1,8 +1,8 @@
-//! What the processes of a configuration do: a small language of task bodies.
+//! The programs of a configuration's processes: a small language of task bodies.
 //!
-//! Body 0 is the driver's. A variable of a body holds a reference; the first ones are the references that the
-//! task was given, in order, then those inside the values of its dependencies. Each object has a value of its
-//! own, told by its length ([`payload_of`]), so that whoever reads it knows whether it is the right one.
+//! Body 0 is the driver's. A variable of a body holds a reference. The first variables are the task's
+//! references, in order, then those inside the values of its dependencies. Each object has a value of its own
+//! length ([`payload_of`]), so that readers can check whether they got the right one.
 
 use sooner_wire::{ObjectId, WorkerId};
 
@@ -21,7 +21,7 @@ pub fn worker(index: u8) -> WorkerId {
     WorkerId(FIRST + u64::from(index))
 }
 
-/// How long the value of an object is: unlike that of any other object of the world.
+/// The length of an object's value: no other object of the world has it.
 #[must_use]
 pub fn payload_of(object: ObjectId) -> usize {
     let owner = usize::from(index_of(object.owner()));
@@ -34,85 +34,85 @@ pub fn payload_of(object: ObjectId) -> usize {
 pub enum Step {
     /// Submits a task.
     Submit {
-        /// What it does.
+        /// The body that it runs.
         body: usize,
-        /// Objects whose values it gets.
+        /// Objects that are passed by value.
         dependencies: Vec<usize>,
-        /// References it gets.
+        /// References that are passed.
         references: Vec<usize>,
-        /// Executions after a failure.
+        /// Retries after a failure.
         retries: i32,
         /// The variable for its result.
         into: usize,
     },
     /// Puts a value, with references inside.
     Put {
-        /// In shared memory.
+        /// Whether the value lies in shared memory.
         is_stored: bool,
         /// References inside.
         contains: Vec<usize>,
         /// The variable for the reference.
         into: usize,
     },
-    /// Waits for a value and looks at it. In a task a failure is raised, and the task fails with it.
+    /// Waits for a value and checks it. In a task, a failure is raised, and the task fails with it.
     Get(usize),
-    /// Takes a reference out of a value that was got; after a failure of a driver's `Get` there is none.
+    /// Takes a reference out of a value that was got; none comes after a driver's failed `Get`.
     Open {
         /// The value.
         of: usize,
-        /// Which of its references.
+        /// The position of the reference in the value.
         at: usize,
-        /// The variable for it.
+        /// The variable for the reference.
         into: usize,
     },
-    /// Lets a reference go.
+    /// Drops a reference.
     Drop(usize),
-    /// Keeps a reference in the process beyond the task: state of an actor, a global variable.
+    /// Keeps a reference in the process beyond the task: as state of an actor, or as a global variable.
     Keep(usize),
-    /// Lets go of everything that was kept.
+    /// Drops all kept references.
     Forget,
     /// Creates an actor.
     Create {
-        /// Its constructor.
+        /// The body of its constructor.
         body: usize,
-        /// Objects whose values the constructor gets.
+        /// Objects that are passed to the constructor by value.
         dependencies: Vec<usize>,
         /// Restarts after a failure.
         restarts: i32,
-        /// A checkpoint is taken after every so many calls.
+        /// Calls between two checkpoints.
         checkpoint_every: Option<u32>,
         /// The variable for its handle.
         into: usize,
     },
     /// Calls an actor.
     Call {
-        /// The handle.
+        /// The handle of the actor.
         actor: usize,
-        /// What the call does.
+        /// The body that the call runs.
         body: usize,
-        /// References it gets.
+        /// References that are passed.
         references: Vec<usize>,
-        /// Executions after a failure.
+        /// Retries after a failure.
         retries: i32,
-        /// The caller keeps it until a checkpoint covers it: what calls of an actor with checkpoints are.
+        /// Whether the caller keeps the call until a checkpoint covers it: in actors with checkpoints.
         is_kept: bool,
         /// The variable for its result.
         into: usize,
     },
-    /// Says that so many calls were executed in the state of this process's actor.
+    /// Checks that this many calls were executed in the state of this process's actor.
     Executed(usize),
     /// Cancels the task that makes an object.
     Cancel(usize),
 }
 
-/// What a task or a call does.
+/// A body: the code of a task or a call.
 #[derive(Debug, Clone, Default)]
 pub struct Body {
     /// For traces.
     pub name: &'static str,
-    /// In order.
+    /// The steps, in order.
     pub steps: Vec<Step>,
-    /// The returned value lies in shared memory.
+    /// Whether the returned value lies in shared memory.
     pub returns_stored: bool,
     /// References inside the returned value.
     pub returns: Vec<usize>,
@@ -125,7 +125,7 @@ pub struct Program {
     pub bodies: Vec<Body>,
     /// How long every task seems to run (nanoseconds): short ones are pushed ahead.
     pub task_nanos: u64,
-    /// Whoever waits for a value asks for it again after a loss. The shell does not, see the findings.
+    /// A process that waits for a value asks for it again after a loss. The shell does not, see the findings.
     pub asks_again: bool,
 }
 
@@ -142,7 +142,7 @@ pub fn body(name: &'static str, steps: Vec<Step>) -> Body {
 }
 
 impl Body {
-    /// How many variables it names.
+    /// The number of variables that the body names.
     #[must_use]
     pub fn variables(&self) -> usize {
         let named = self.steps.iter().flat_map(Step::variables).chain(self.returns.iter().copied());

@@ -1,34 +1,34 @@
-//! Reduction by symmetry: what a state is, whichever names processes, leases and tasks have in it.
+//! Reduction by symmetry: what a state is apart from the names that processes, leases and tasks have in it.
 //!
-//! Names are made by counters: a node numbers processes and leases, a process its tasks. A name is compared
-//! with others, and its number says nothing else. So two states that differ only in the numbers, *in the same
-//! order*, go on in the same way up to the numbers, and one of them is enough: the one met first, whose
-//! future is then searched with the names that it has. That is what makes processes interchangeable that a
-//! kill, an idle end or a retry has put into each other's place, and tasks and leases that came after others
-//! which have left no trace. The counters count only as far as their last name is in use.
+//! Counters make the names: a node numbers processes and leases, a process its tasks. Code only compares a
+//! name with other names; its number has no other meaning. So two states that differ only in the numbers, *in
+//! the same order*, have the same future up to the numbers. One of them is enough: the state met first, whose
+//! future is searched under its own names. This makes processes interchangeable that a kill, an idle end or a
+//! retry has put into each other's place, and tasks and leases whose predecessors have left no trace.
+//! Counters count only as far as their last name in use.
 //!
 //! A [`Form`] is a text (the `Debug` form of a machine or a message) with each name replaced by its rank
-//! among those of the text, and the names. A world's fingerprint is made of the shapes and of the ranks of
-//! the names in the whole world.
+//! among the names of the text, and the list of names. The fingerprint of a world is made of the shapes of
+//! its forms, and of the ranks that their names have in the whole world.
 //!
 //! Why this merges nothing else:
 //!
 //! - Names keep their order. Code that sorts by name, or walks through tables in the order of names, does the
-//!   same in both states. The order of entries in tables of insertion is part of the text.
-//! - A name that is made later is larger than all there are, in both.
-//! - What only adds up, for the metrics, is left out.
-//! - The driver, the node and what has a meaning of its own (`LeaseId(0)`) keep their names. The length of a
-//!   value is the name of its object ([`payload_of`](super::program::payload_of)), and is renamed with it.
-//! - Processes are renamed only where faults may hit all workers alike and no value is stored: the number of
-//!   a block says who allocated it. Nothing is renamed where the length of an actor's checkpoint encodes the
-//!   names of calls ([`Names::of`]).
+//!   same in both states. In tables ordered by insertion, the order of the entries is part of the text.
+//! - In both states, a name that is made later is larger than all existing ones.
+//! - Numbers that are only added up for the metrics are left out.
+//! - The driver, the node, and `LeaseId(0)`, which has a meaning of its own, are not renamed. The length of a
+//!   value is its object's name ([`payload_of`](super::program::payload_of)), and is renamed with it.
+//! - Processes are renamed only if faults may hit all workers alike and no value is stored: the number of a
+//!   block shows which process allocated it. Nothing is renamed if the length of an actor's checkpoint
+//!   encodes the names of calls ([`Names::of`]).
 //!
-//! That machines keep to this is tested: [`check_names`](super::search::check_names) compares what equal
-//! events do in all states of equal form that a machine of a configuration is in.
+//! A test checks that machines keep to this: [`check_names`](super::search::check_names) compares the effects
+//! of equal events in all states of equal form that a configuration's machines have.
 //!
-//! It is no minimum: states that differ in the order of names, or of entries in a table, are told apart even
-//! if nothing depends on it. Siblings of a level are not interchangeable here: they are submitted and waited
-//! for in an order.
+//! The reduction is not minimal: states that differ in the order of names or of table entries count as
+//! different even if nothing depends on the order. Siblings of a level are not interchangeable here, because
+//! they are submitted and waited for in an order.
 
 use std::fmt::Write as _;
 
@@ -38,22 +38,22 @@ use super::config::Config;
 use super::hash;
 use super::program::{FIRST, Step};
 
-/// Names above are left as they are.
+/// Names from these numbers on are not renamed.
 const LEASES: u64 = 128;
 const TASKS: u64 = 64;
 const WORKERS: usize = 16;
 
-/// Which names may be changed.
+/// The names that may be changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Names {
-    /// Of leases and tasks.
+    /// Names of leases and tasks.
     pub any: bool,
-    /// Of workers, too.
+    /// Names of workers, too.
     pub workers: bool,
 }
 
 impl Names {
-    /// Those that a configuration does not tell apart.
+    /// The names that a configuration does not tell apart.
     #[must_use]
     pub fn of(config: &Config) -> Self {
         let bodies = &config.setup.program.bodies;
@@ -68,7 +68,7 @@ impl Names {
     }
 }
 
-/// Names in use.
+/// The names in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Used {
     workers: u32,
@@ -105,7 +105,7 @@ enum Token {
     Counter,
 }
 
-/// Numbers of shapes.
+/// The numbers of shapes.
 #[derive(Debug, Default)]
 pub struct Forms {
     names: Names,
@@ -114,7 +114,7 @@ pub struct Forms {
 }
 
 impl Forms {
-    /// Forms in which these names are changed.
+    /// Makes forms in which these names are replaced.
     #[must_use]
     pub fn new(names: Names) -> Self {
         Self { names, ..Self::default() }
@@ -158,7 +158,7 @@ impl Forms {
     }
 }
 
-/// A number at the beginning of a text, and what is behind it.
+/// The number at the beginning of a text, and the rest of the text.
 fn number(text: &str) -> Option<(u64, &str)> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     Some((text[..digits].parse().ok()?, &text[digits..]))
@@ -176,7 +176,7 @@ fn of_length(length: u64) -> Option<Token> {
     Some(Token::Task(owner, u8::try_from(number).expect("a rest")))
 }
 
-/// The name at the beginning of a text, and what is behind it.
+/// The name at the beginning of a text, and the rest of the text.
 fn token(text: &str, names: Names) -> Option<(Token, &str)> {
     if let Some(rest) = text.strip_prefix("TaskId { owner: WorkerId(") {
         let (owner, rest) = number(rest)?;
@@ -202,7 +202,7 @@ fn token(text: &str, names: Names) -> Option<(Token, &str)> {
         let (length, rest) = number(rest)?;
         return Some((of_length(length)?, rest));
     }
-    // How many tasks were submitted, finished and so on is added up for the metrics, and decides nothing.
+    // The counts of submitted tasks, finished tasks and so on are metrics, and decide nothing.
     if let Some(rest) = text.strip_prefix("Counts { submitted: ") {
         return Some((Token::Counter, &rest[rest.find('}')?..]));
     }
@@ -243,19 +243,19 @@ pub struct Renamed {
 }
 
 impl Renamed {
-    /// Nothing yet.
+    /// No forms yet.
     #[must_use]
     pub fn new(names: Names) -> Self {
         Self { names, used: Used::default(), words: Vec::new() }
     }
 
-    /// For another state.
+    /// Starts again, for another state.
     pub fn clear(&mut self) {
         self.used = Used::default();
         self.words.clear();
     }
 
-    /// Notes the names of a form.
+    /// Records the names of a form.
     pub fn meet(&mut self, form: &Form) {
         self.used.workers |= form.used.workers;
         self.used.leases |= form.used.leases;
@@ -264,7 +264,7 @@ impl Renamed {
         }
     }
 
-    /// Notes the name of a process.
+    /// Records the name of a process.
     pub fn meet_worker(&mut self, index: u8) {
         self.used.workers |= 1 << index;
     }
@@ -275,7 +275,7 @@ impl Renamed {
         self.used.workers & (1 << index) != 0
     }
 
-    /// The name of a process among those met.
+    /// The rank of a process among those met.
     #[must_use]
     pub fn worker(&self, index: u8) -> u32 {
         if self.names.workers {
@@ -285,7 +285,7 @@ impl Renamed {
         }
     }
 
-    /// Adds a form with the names that it has among all those met before.
+    /// Adds a form, with the ranks of its names among all names met before.
     pub fn add(&mut self, form: &Form) {
         self.words.push(form.shape);
         for at in &form.workers {
@@ -305,7 +305,7 @@ impl Renamed {
         self.words.push(word);
     }
 
-    /// The fingerprint of what was added.
+    /// The fingerprint of everything added.
     #[must_use]
     pub fn fingerprint(&self) -> u64 {
         hash::of_words(&self.words)

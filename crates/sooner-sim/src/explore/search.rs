@@ -1,5 +1,4 @@
-//! Breadth-first search through the states of a world, so that the first violation found has a shortest
-//! trace.
+//! Breadth-first search through the states of a world: the first violation found has a shortest trace.
 
 use std::time::{Duration, Instant};
 
@@ -9,12 +8,12 @@ use super::sleep::{Layer, Sleep};
 use super::visited::Visited;
 use super::world::{Move, Taken, Violation, WORDS, Words, World};
 
-/// What a search found.
+/// The result of a search.
 #[derive(Debug, Clone, Default)]
 pub struct Found {
     /// Distinct states.
     pub states: u64,
-    /// Steps between them.
+    /// Steps between states.
     pub transitions: u64,
     /// States after which nothing happens any more.
     pub ends: u64,
@@ -24,14 +23,14 @@ pub struct Found {
     pub locals: usize,
     /// How long it took.
     pub took: Duration,
-    /// Every state was met; otherwise the search was cut.
+    /// Whether all states were met; otherwise the search was cut.
     pub is_complete: bool,
-    /// What is wrong, and the steps to it.
+    /// The violation, and the steps to it.
     pub violation: Option<(Violation, Vec<String>)>,
 }
 
 impl Found {
-    /// Whether it is what the configuration says: no violation, or the one that is known.
+    /// Whether the result is the one that the configuration expects: no violation, or the known one.
     #[must_use]
     pub fn is_as_expected(&self, config: &Config) -> bool {
         match (&self.violation, config.finding) {
@@ -43,32 +42,32 @@ impl Found {
     }
 }
 
-/// What is left out because it is like something that is visited.
+/// What a search leaves out because it is like something that it visits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Reductions {
-    /// States that differ from one that was met only in the names of things ([`super::renaming`]).
+    /// States that differ from a visited state only in names ([`super::renaming`]).
     pub symmetry: bool,
-    /// Steps to states that other orders of the same steps lead to ([`super::sleep`]). The states are the
-    /// same ones.
+    /// Steps to states that other orders of the same steps reach ([`super::sleep`]). All states are still
+    /// visited.
     pub order: bool,
 }
 
 impl Reductions {
-    /// All there are.
+    /// All reductions.
     pub const ALL: Self = Self { symmetry: true, order: true };
 }
 
-/// How far a search goes, if it is not over before.
+/// Limits at which a search is cut.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// Distinct states, at most about so many.
+    /// About this many distinct states.
     pub states: u64,
-    /// Time, at most about so much.
+    /// About this much time.
     pub time: Duration,
 }
 
 impl Bounds {
-    /// A number of states, however long it takes.
+    /// A limit of states, without a limit of time.
     #[must_use]
     pub fn states(states: u64) -> Self {
         Self { states, time: Duration::MAX }
@@ -117,8 +116,8 @@ pub fn search(config: &Config, states_max: u64) -> Found {
     search_with(config, Reductions::default(), Bounds::states(states_max))
 }
 
-/// Searches a configuration with reductions: every property that does not hold is found, too, but fewer
-/// states are visited.
+/// Searches a configuration with reductions: violations are found as without them, but fewer states are
+/// visited.
 #[must_use]
 pub fn search_with(config: &Config, reductions: Reductions, bounds: Bounds) -> Found {
     let began = Instant::now();
@@ -140,8 +139,8 @@ pub fn search_with(config: &Config, reductions: Reductions, bounds: Bounds) -> F
     }
 }
 
-/// Searches a configuration without reductions, and compares what its machines do in states that are the same
-/// but for names. Gives the number of transitions compared.
+/// Searches a configuration without reductions, and compares the transitions of its machines in states that
+/// differ only in names. Returns the number of transitions compared.
 ///
 /// # Errors
 /// Two transitions that depend on names.
@@ -164,7 +163,7 @@ struct Search<'c> {
     is_complete: bool,
 }
 
-/// The state before, the move out of it if that is what went wrong, and what is wrong.
+/// The fingerprint of the state, the move out of it if that failed, and the violation.
 type Stop = (u64, Option<Taken>, Violation);
 
 impl<'c> Search<'c> {
@@ -255,8 +254,8 @@ impl<'c> Search<'c> {
         Ok(())
     }
 
-    /// The steps to a state, in words, and the one that went wrong, if it is one. Names may be other ones
-    /// than those which the state had when it was met.
+    /// The steps to a state, in words, and the move that failed, if there is one. States may have other names
+    /// here than when they were met.
     fn trace(&mut self, last: u64, goes_wrong: bool) -> Vec<String> {
         let mut path = vec![last];
         while let Some(before) = path.last().map(|at| self.visited.came_from(*at)).filter(|at| *at != 0) {

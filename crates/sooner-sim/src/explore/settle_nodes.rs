@@ -1,11 +1,11 @@
-//! Settling deaths over nodes by itself: an owner, three processes that hand its object on from one to the
-//! next, the nodes that they are on, and the control service (`docs/adr/0029-settling-over-nodes.md`).
+//! Settling deaths over nodes, by itself (`docs/adr/0029-settling-over-nodes.md`): an owner, three processes
+//! that pass its object on from one to the next, their nodes, and the control service.
 //!
-//! What nodes and the control service do, and how the owner counts, is what runs in production; processes and
-//! nodes around it are reduced to what has to do with one object. A process that is killed takes with it the
-//! end of everything that it has said and nobody has read: so its registrations may be lost, or what it
-//! handed on, or neither. A process and its node hear each other at once, unless something has to be read
-//! before; between processes, and between nodes and the control service, words take their time.
+//! The logic of the nodes and of the control service, and the owner's count, are the production code;
+//! processes and nodes around them are reduced to the handling of one object. When a process is killed, the
+//! last messages in each of its channels may be lost: its registrations, the references that it passed on,
+//! both or neither. A process and its node receive each other's messages at once, unless the process has to
+//! read others first; between processes, and between nodes and the control service, messages may be delayed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,10 +29,10 @@ const LENDER: u8 = 2;
 const PROCESSES: usize = 4;
 const NAMES: [&str; PROCESSES] = ["the owner", "X", "Q", "W"];
 const NODES: usize = 3;
-/// Ends of channels: processes, then nodes, then the control service.
+/// The ends of channels are numbered: processes, then nodes, then the control service.
 const CONTROL: u8 = (PROCESSES + NODES) as u8;
 
-/// Where everybody is, and who is killed.
+/// Where the processes run, and which of them are killed.
 #[derive(Debug, Clone)]
 pub struct SettleNodes {
     /// For the command line.
@@ -41,54 +41,53 @@ pub struct SettleNodes {
     pub about: &'static str,
     /// The node of each process.
     pub nodes: [u8; PROCESSES],
-    /// Processes that are killed, if it comes to it.
+    /// Processes that may be killed.
     pub victims: Vec<u8>,
     /// Processes that never drop their reference.
     pub keepers: Vec<u8>,
-    /// Nodes that end with all their processes.
+    /// Nodes that may end, with all their processes.
     pub dying_nodes: Vec<u8>,
-    /// How often the control service may end, and another one begin.
+    /// How often the control service may end and start again.
     pub restarts: u8,
-    /// Q borrows the object at the start and has lent it to X, which gives it back with its reply. When Q has
-    /// dropped both, the owner hands it to Q again.
+    /// Q begins as a borrower and has lent the object to X, which gives it back with its reply. When Q has
+    /// dropped both references, the owner passes it one again.
     pub gives_back: bool,
-    /// The defect that a process answers while what it said before is still on its way.
+    /// The defect that a process answers a death while its earlier messages are still on their way.
     pub answers_early: bool,
-    /// The defect that a node does not remember what it answered when a death is settled.
+    /// The defect that a node forgets its answer about a death that is being settled.
     pub forgets: bool,
-    /// The defect that what is returned before a death is settled is set off against what was handed on
-    /// since.
+    /// The defect that references returned before a death is settled are set off against later ones.
     pub sets_off: bool,
 }
 
-/// Of which dead process, by whom, and how often the object is held.
+/// The dead process, the process that holds references from it, and their number.
 type Holding = (u8, u8, u32);
 
-/// What one end says to another.
+/// A message between two ends.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Word {
     /// Process to process: a reference to the object.
     Reference,
-    /// To the owner: that process borrows it, too.
+    /// To the owner: that process borrows the object, too.
     AddBorrow(u8),
-    /// To the owner: so many references are given back that this one had handed on, and whether that was said
-    /// to be held of it.
+    /// To the owner: the sender returns this many references that it got from that process, and whether it
+    /// had reported them as held of the dead.
     RemoveBorrow(u32, Option<u8>, bool),
-    /// To its node, or from node to node: tell me of the end of that process.
+    /// To a node, from its process or another node: report the end of that process.
     Watch(u8),
-    /// To its node: what is held of a dead one.
+    /// To a node: how many references its process holds from a dead one.
     HeldFrom(u8, u32),
-    /// To its node: the end of the process.
+    /// To a node: the end of its process. To the control service: the end of the node.
     End,
-    /// A process is gone, or a node (numbered as an end).
+    /// A process is dead, or a node (numbered as an end).
     Gone(u8),
-    /// Everybody has been heard on these: what is held of the object.
+    /// These deaths are settled: the references that are held from them.
     Settled(Vec<u8>, Vec<Holding>),
-    /// Node to control: a process is gone that these nodes have to do with.
+    /// Node to control: a process is dead that these nodes have to do with.
     ProcessGone(u8, Vec<u8>),
-    /// Node to control: what is held here.
+    /// Node to control: the references that processes of this node hold from the dead one.
     Collected(u8, Vec<Holding>),
-    /// Node to control: with these nodes processes here have to do.
+    /// Node to control: the nodes that processes of this node have to do with.
     Here(Vec<u8>),
     /// Node to control: that node cannot be reached.
     Suspect(u8),
@@ -97,17 +96,17 @@ enum Word {
 #[derive(Debug, Clone, Default, Hash)]
 struct Process {
     is_dead: bool,
-    /// It has the reference, or had it and dropped it.
+    /// Whether the process has the reference, and whether it ever had it.
     has: bool,
     had: bool,
     has_handed_on: bool,
-    /// References that certainly count, and those that somebody else registered.
+    /// References from the owner, which certainly count, and by giver those that other processes registered.
     received: u32,
     handed: BTreeMap<u8, u32>,
-    /// Those that were said to be held of dead ones.
+    /// References that were reported as held of dead processes.
     said: BTreeMap<u8, u32>,
     gone: Vec<u8>,
-    /// What it holds of dead ones: said when what it said before to other processes has been received.
+    /// Its answers to deaths, sent when its earlier messages to other processes have been received.
     answers: Vec<(u8, u32)>,
 }
 
@@ -117,13 +116,13 @@ struct Node {
     clients: Vec<u8>,
     settling: Settling,
     watches: Watches,
-    /// Processes that were here, and who had to do with them, until their deaths are settled.
+    /// Processes that ended on this node, with the nodes that watched them, until their deaths are settled.
     ended: BTreeMap<u8, Vec<u8>>,
-    /// Those that other nodes asked to hear of after that.
+    /// Processes that other nodes asked to watch after their end.
     asked_late: BTreeSet<(u8, u8)>,
 }
 
-/// What a control service has heard that waits for all nodes to speak.
+/// What a restarted control service has received before all nodes have reported.
 #[derive(Debug, Clone, Default, Hash)]
 struct Learning {
     silent: Vec<u8>,
@@ -140,10 +139,10 @@ pub struct State {
     control: Control,
     restarts: u8,
     learning: Option<Learning>,
-    /// Nodes that the control service knows to be gone.
+    /// Nodes that the control service knows to be dead.
     known_gone: Vec<u8>,
     channels: BTreeMap<(u8, u8), Vec<Word>>,
-    /// The owner's count, and which of the dead it has not heard the last of.
+    /// The owner's count, and the dead processes whose deaths it has not learned to be settled.
     borrowers: Borrowers,
     unsettled: Vec<u8>,
     watched: Vec<u8>,
@@ -155,19 +154,19 @@ pub struct State {
 #[derive(Debug, Clone, Copy)]
 pub enum Move {
     HandOn(u8),
-    /// The owner, to Q.
+    /// The owner passes the object to Q again.
     HandAgain,
     Drop(u8),
     Read(u8, u8),
-    /// A process is killed. So many words in each of its channels to the others and to its node have left it.
+    /// A process is killed. How many messages have left it in each channel, to processes and to its node.
     Kill(u8, [u8; PROCESSES + 1]),
     KillNode(u8),
-    /// Another control service begins: with no record of the nodes that are gone, or with all of them.
+    /// The control service starts again: without records of dead nodes, or with all of them (`true`).
     RestartControl(bool),
 }
 
 impl Process {
-    /// Whether the one that it has lent the object to has given it back.
+    /// Whether X has given the object back.
     fn has_back(&self) -> bool {
         self.handed.contains_key(&LENT) || self.said.contains_key(&LENT)
     }
@@ -202,7 +201,7 @@ impl SettleNodes {
         }
     }
 
-    /// A process, or a node as an end.
+    /// The channel end that stands for a process or a node.
     fn end(&self, id: WorkerId) -> u8 {
         let count = (id.0 & 0xff_ffff) as u8;
         if count == 0 { as_end(node_of(id.node())) } else { count - 1 }
@@ -240,7 +239,7 @@ impl Model for SettleNodes {
             let [owner, lent, lender, _] = &mut processes;
             (lent.has, lent.had) = (true, true);
             (lender.has, lender.had, lender.received) = (true, true, 1);
-            // Nobody hands it to anybody else.
+            // The owner and the lender pass the object to nobody else.
             (owner.has_handed_on, lender.has_handed_on) = (true, true);
             borrowers.change(self.id(LENDER), None, 1);
         }
@@ -272,7 +271,7 @@ impl Model for SettleNodes {
             if process.has && !process.has_handed_on && usize::from(index) + 1 < PROCESSES {
                 moves.push((Move::HandOn(index), false));
             }
-            // One that hands it on does so first: the others are the cases without the next process.
+            // A process passes the object on before it drops it: without that, the next process has no part.
             let is_done = process.has_handed_on || usize::from(index) + 1 == PROCESSES;
             let is_lent = self.gives_back && index == LENDER && !process.has_back();
             if process.has && is_done && !is_lent && !self.keepers.contains(&index) {
@@ -350,7 +349,7 @@ impl Model for SettleNodes {
     }
 
     fn is_late(&self, _: &State, taken: Move) -> bool {
-        // What goes by way of the control service.
+        // Messages to and from the control service.
         matches!(taken, Move::Read(from, to) if from == CONTROL || to == CONTROL)
     }
 
@@ -385,7 +384,7 @@ impl Model for SettleNodes {
 }
 
 impl SettleNodes {
-    /// Every way in which a process may be killed: the ends of its channels may be lost with it.
+    /// All ways to kill a process: its channels may lose their last messages with it.
     fn kills(&self, state: &State, process: u8, moves: &mut Vec<(Move, bool)>) {
         let node = as_end(self.nodes[usize::from(process)]);
         let mut ways = vec![[0; PROCESSES + 1]];
@@ -403,7 +402,7 @@ impl SettleNodes {
     }
 }
 
-/// The configurations that are searched whole on every change.
+/// The configurations that are searched completely on every change.
 #[must_use]
 pub fn small() -> Vec<SettleNodes> {
     vec![
@@ -440,7 +439,7 @@ pub fn control_restarts() -> SettleNodes {
     SettleNodes { restarts: 1, ..config("settle-restart", about, [0, 0, 1, 2], &[1]) }
 }
 
-/// The control service starts again while the death of a process is settled, and of its node.
+/// The control service starts again while the deaths of a process and of its node are settled.
 #[must_use]
 pub fn control_restarts_and_a_node_ends() -> SettleNodes {
     let about = "one hands on and dies, its node ends, and the control service starts again; 3 nodes";
@@ -451,7 +450,7 @@ pub fn control_restarts_and_a_node_ends() -> SettleNodes {
     }
 }
 
-/// What a process held of a dead one it has dropped, and it has the object again from its owner.
+/// A process has dropped the references that it held of a dead one, and gets the object again from its owner.
 #[must_use]
 pub fn given_back() -> SettleNodes {
     let about =
@@ -459,15 +458,15 @@ pub fn given_back() -> SettleNodes {
     SettleNodes { gives_back: true, ..config("settle-given-back", about, [0, 0, 1, 2], &[1]) }
 }
 
-/// Two processes that hand an object on die at once, and the third one keeps it: the case in which no death
-/// can be settled alone.
+/// Two processes that pass an object on die at once, and the third one keeps it: neither death can be settled
+/// alone.
 #[must_use]
 pub fn two_deaths() -> SettleNodes {
     let about = "two that hand an object on die, the third one keeps it; 3 nodes";
     SettleNodes { keepers: vec![1, 2, 3], ..config("settle-kept", about, [0, 0, 1, 2], &[1, 2]) }
 }
 
-/// All of them.
+/// All configurations.
 #[must_use]
 pub fn all() -> Vec<SettleNodes> {
     let mut all = small();
@@ -502,7 +501,7 @@ fn config(name: &'static str, about: &'static str, nodes: [u8; PROCESSES], victi
     }
 }
 
-/// Searches one of them.
+/// Searches a configuration.
 #[must_use]
 pub fn search(model: &SettleNodes, bug: Option<Bug>, states_max: u64) -> Found {
     switch(bug);

@@ -1,18 +1,18 @@
 //! Reduction by partial order: sleep sets.
 //!
-//! Two moves are independent in a state if both may be made there and both orders lead to the same state.
-//! Moves of two different machines are, if each changes only the state of its machine, takes the first
-//! message of one channel to it, and appends to channels that begin at it
-//! ([`World::sole_actor`](super::world::World::sole_actor)): a message that is appended behind another one
-//! leaves that one the first. All other moves count as dependent on everything: faults, starts and ends of
-//! processes and what the node notices of them; allocations, which change the node; and messages to processes
-//! whose end was noticed, which become questions to the node.
+//! Two moves are independent in a state if both are possible there and both orders lead to the same state.
+//! Moves of two different machines are independent if each changes only the state of its machine, takes the
+//! first message of one channel to it, and appends to channels that begin at it
+//! ([`World::sole_actor`](super::world::World::sole_actor)): appending behind a message leaves that message
+//! the first. All other moves count as dependent on everything: faults; starts and ends of processes, and the
+//! node's notices of them; allocations, which change the node; and messages to processes whose end was
+//! noticed, which become requests to the node.
 //!
-//! A move is asleep in a state if the state was reached by a move that is independent of it, from one where
-//! it was made before, or slept. It is not made: where it leads, the other order leads, too. A state that
-//! several moves reach has asleep what is asleep by all of them.
+//! A move is asleep in a state if a move that is independent of it led to the state, from a state where the
+//! sleeping move was made before, or slept. A sleeping move is not made: the other order leads to the same
+//! state. If several moves reach a state, only those moves sleep in it that sleep by all of them.
 //!
-//! The search is breadth first, layer by layer, and needs to know what is asleep only in the layer that comes
+//! The search is breadth first, layer by layer, and keeps the sleeping moves only for the layer that comes
 //! next:
 //!
 //! **Every state is visited, in the layer in which it is visited without sleep sets.** Take a state `y` and,
@@ -25,29 +25,29 @@
 //! could be moved to that of `w`: but what was asleep cannot, and what was made before `t` cannot, because
 //! `t` is the first. So the same holds of `s t` and `w'`, which is shorter.
 //!
-//! So all states are there with everything that is checked in them, and a move that is not made has been made
-//! before, by the same machine in the same state. What becomes less are the steps between states. Less states
-//! are possible with persistent sets only where nobody can send something to a machine before it acts. Here
-//! every process may hear from the node at any time, of every death, so the only such sets are those with all
-//! moves.
+//! So all states are visited, and all their checks are made; and a move that is not made has been made
+//! before, by the same machine in the same state. Only the steps between states become fewer. Fewer states
+//! would need persistent sets, which exist only where no message can reach a machine before it acts. Here
+//! every process may receive a message of the node at any time, about every death, so the only such sets are
+//! those with all moves.
 //!
-//! With names that are changed ([`super::renaming`]) the states are classes, and moves are told by the names
-//! that machines have in the state in which they are asleep.
+//! With renaming ([`super::renaming`]) the states are classes, and moves are identified by the names that
+//! machines have in the state in which they are asleep.
 
 use rustc_hash::FxHashMap;
 
 use super::machines::Event;
 use super::world::Move;
 
-/// Machines of a world.
+/// The largest number of machines in a world.
 const MACHINES: u8 = 9;
 
-/// Moves that are asleep in a state.
+/// The moves that are asleep in a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sleep(u128);
 
 impl Sleep {
-    /// Adds a move, by the names of machines.
+    /// Adds a move, under the names of its machines.
     pub fn add(&mut self, what: Move, name: impl Fn(u8) -> u8) {
         self.0 |= bit(what, name);
     }
@@ -78,7 +78,7 @@ fn bit(what: Move, name: impl Fn(u8) -> u8) -> u128 {
     1 << at
 }
 
-/// What is asleep in the states of a layer, in the order in which they were met.
+/// The sleeping moves of the states of a layer, in the order in which the states were met.
 #[derive(Debug, Default)]
 pub struct Layer {
     sleeps: Vec<Sleep>,
@@ -86,9 +86,9 @@ pub struct Layer {
 }
 
 impl Layer {
-    /// Adds a state that is met for the first time.
+    /// Adds a new state.
     pub fn add(&mut self, fingerprint: u64, sleep: Sleep) {
-        // Nothing can be taken away from nothing.
+        // Nothing can be taken away from an empty set.
         if sleep != Sleep::default() {
             let place = u32::try_from(self.sleeps.len()).expect("fewer states in a layer");
             self.places.insert(fingerprint, place);
@@ -96,7 +96,7 @@ impl Layer {
         self.sleeps.push(sleep);
     }
 
-    /// A state that was met before is reached again: if it is of this layer, what is not asleep now is awake.
+    /// A known state is reached again: if it is of this layer, moves that do not sleep on this way wake up.
     pub fn meet_again(&mut self, fingerprint: u64, sleep: Sleep) {
         if let Some(place) = self.places.get(&fingerprint) {
             let Sleep(known) = &mut self.sleeps[*place as usize];
@@ -104,7 +104,7 @@ impl Layer {
         }
     }
 
-    /// What is asleep, state by state.
+    /// The sleeping moves, state by state.
     pub fn into_sleeps(self) -> Vec<Sleep> {
         self.sleeps
     }

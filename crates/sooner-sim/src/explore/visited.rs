@@ -1,4 +1,4 @@
-//! The states met so far: 64-bit fingerprints, each with that of the state it was first reached from.
+//! The states met so far: 64-bit fingerprints, each with that of the state from which it was first met.
 //!
 //! Open addressing in shards that grow one at a time, so that growing needs little memory beside the table
 //! itself.
@@ -26,7 +26,7 @@ impl Default for Visited {
 }
 
 impl Visited {
-    /// Notes a state; false if it was met before. A fingerprint is never zero.
+    /// Adds a state; false if it was met before. A fingerprint is never zero.
     pub fn insert(&mut self, fingerprint: u64, from: u64) -> bool {
         let shard = &mut self.shards[(fingerprint >> 56) as usize];
         if shard.insert(fingerprint, from) {

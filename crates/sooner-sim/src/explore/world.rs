@@ -1,15 +1,15 @@
-//! A state of a whole world as a few numbers, and every state that can follow it.
+//! A state of a whole world as a few numbers, and all states that can follow it.
 //!
-//! A world is a node, a driver and workers (as [`Machines`]) and an ordered, reliable channel per ordered
-//! pair of them ([`Contents`]): what one sends to another arrives in order and once, what different ones send
-//! arrives in any order. A step is atomic: one machine takes one event and its outputs go on their way. What
-//! may happen: a first message of any channel is delivered; a body takes a step or a task begins; a timer
-//! that waits fires; a process that was asked for connects; the end of a process is noticed, after all it had
-//! sent to the node; a process that was signalled ends; and, while there are kills left, a process ends at
-//! any point: between two steps, or after any number of the outputs of one.
+//! A world is a node, a driver and workers (as [`Machines`]), with an ordered, reliable channel per ordered
+//! pair of them ([`Contents`]); messages of different senders arrive in any order. A step is atomic: one
+//! machine takes one event, and its outputs are sent. The possible events: the first message of a channel is
+//! delivered; a body takes a step or a task begins; a timer fires; a requested process connects; the node
+//! notices the end of a process, after it has read all messages of the process; a signalled process ends;
+//! and, while there are kills left, a process is killed between two steps, or after any number of the outputs
+//! of one.
 //!
-//! As in the shell, what a process sent before its end is read before its end is believed, and a message to a
-//! process whose end the node has noticed becomes a question to the node, which answers that it is gone.
+//! As in the shell, a process's messages are read before its end is believed. A message to a process whose
+//! end the node has noticed becomes a request to the node, which answers that the process is dead.
 
 use sooner_wire::WorkerId;
 use sooner_wire::message::{Connect, Message};
@@ -27,16 +27,16 @@ pub const WORDS: usize = 92;
 /// A state of a world: `[node, flags, process 1.., channels]`, with zeros behind.
 pub type Words = [u32; WORDS];
 
-/// A process that was not forked.
+/// The state of a process that was not forked.
 const ABSENT: u32 = 0;
-/// A process whose end was noticed.
+/// The state of a process whose end was noticed.
 const GONE: u32 = 1;
 const NODE: usize = 0;
-/// Kills (8 bits), signalled processes and forked ones that are not connected (8 bits each), losses.
+/// Kills (8 bits), signalled processes and forked unconnected ones (8 bits each), losses.
 const FLAGS: usize = 1;
 const LOSSES_SHIFT: u32 = 26;
 
-/// Something that may happen.
+/// A move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Move {
     /// The first message of a channel arrives.
@@ -51,11 +51,11 @@ pub enum Move {
     End(u8),
     /// A fault: a process ends between two steps.
     Kill(u8),
-    /// A fault: what lies in a block is lost.
+    /// A fault: a block loses its content.
     Lose(u8),
 }
 
-/// A move, and after how many of its outputs the process that acts is killed, if it is.
+/// A move, and for a process killed amid it, the number of its outputs that are sent before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Taken {
     /// See [`Move`].
@@ -64,7 +64,7 @@ pub struct Taken {
     pub killed_after: Option<u8>,
 }
 
-/// Why a state must not be.
+/// Why a state is wrong.
 pub type Violation = String;
 
 /// See the module.
@@ -79,7 +79,7 @@ pub struct World<'c> {
 }
 
 impl<'c> World<'c> {
-    /// A world of a configuration, in which these names are none of the state.
+    /// The world of a configuration; `names` are no part of its states.
     #[must_use]
     pub fn new(config: &'c Config, names: Names) -> Self {
         let processes = config.processes;
@@ -89,7 +89,7 @@ impl<'c> World<'c> {
         Self { config, machines, contents, processes, names, renamed, busy: Vec::new() }
     }
 
-    /// How many numbers of [`Words`] count.
+    /// How many of the [`Words`] are used.
     #[must_use]
     pub fn words(&self) -> usize {
         2 + self.processes + (self.processes + 1).pow(2)
@@ -101,7 +101,7 @@ impl<'c> World<'c> {
         &self.machines
     }
 
-    /// Where it begins.
+    /// The first state.
     pub fn first(&mut self) -> Words {
         let mut words = [0; WORDS];
         words[NODE] = self.machines.first(0);
@@ -109,13 +109,12 @@ impl<'c> World<'c> {
         words
     }
 
-    /// Takes names for a part of the state after all; what the machines know of their states without them
-    /// stays.
+    /// Makes names a part of the state again; the machines keep their states' forms without names.
     pub fn tell_names_apart(&mut self) {
         self.names = Names::default();
     }
 
-    /// What tells a state from others; never zero.
+    /// The fingerprint of a state; never zero.
     pub fn fingerprint(&mut self, words: &Words) -> u64 {
         if !self.names.any {
             return hash::of_words(&words[..self.words()]);
@@ -158,8 +157,8 @@ impl<'c> World<'c> {
         renamed.fingerprint()
     }
 
-    /// The machine that makes a move, if all that the move changes is the state of this machine, the channel
-    /// from which it takes its message, and the ends of channels that begin at it: see [`super::sleep`].
+    /// The machine that makes a move, if the move changes only the state of this machine, the channel from
+    /// which it takes its message, and the ends of channels that begin at it: see [`super::sleep`].
     pub fn sole_actor(&mut self, words: &Words, taken: Taken) -> Option<u8> {
         if taken.killed_after.is_some() || !matches!(taken.what, Move::Deliver { .. } | Move::Local { .. }) {
             return None;
@@ -172,7 +171,7 @@ impl<'c> World<'c> {
         self.everyone().all(hears).then_some(index)
     }
 
-    /// The name of a machine in the state whose fingerprint was asked for last.
+    /// The name of a machine in the state that was fingerprinted last.
     #[must_use]
     pub fn name(&self, index: u8) -> u8 {
         match index {
@@ -194,18 +193,18 @@ impl<'c> World<'c> {
         1..=u8::try_from(self.processes).expect("few processes")
     }
 
-    /// Facts of a process that lives.
+    /// The facts of a process, if it lives.
     fn living(&self, words: &Words, index: u8) -> Option<&Facts> {
         let number = words[Self::at(index)];
         let local = (number > GONE).then(|| self.machines.local(number))?;
         (!local.is_dead).then_some(&local.facts)
     }
 
-    /// Everything that may follow a state, faults last, but for the moves that are asleep. Gives the number
-    /// of moves that are no faults.
+    /// All states that may follow a state by moves that are not asleep, faults last. Returns the number of
+    /// moves that are no faults, sleeping ones included.
     ///
     /// # Errors
-    /// What went wrong in a machine.
+    /// A violation in a machine or in a state.
     pub fn successors(
         &mut self,
         words: &Words,
@@ -261,8 +260,8 @@ impl<'c> World<'c> {
                 .step(words[Self::at(index)], event)
                 .map_err(|text| (Taken { what, killed_after: None }, text))?;
             let outputs = self.machines.transition(number).outputs.len();
-            // Killed before the first output is another way to be killed: the event is lost with the process,
-            // but a task may count as begun. After the last one it is a kill between two steps.
+            // Killed before its first output, the process loses the event, but a task may count as begun.
+            // Killed after its last output, it is killed between two steps.
             for cut in 0..outputs {
                 let killed_after = Some(u8::try_from(cut).expect("few outputs"));
                 taken_moves.push(Taken { what, killed_after });
@@ -276,7 +275,7 @@ impl<'c> World<'c> {
         Ok(())
     }
 
-    /// What may happen without a fault.
+    /// The possible moves that are no faults.
     pub fn possible(&self, words: &Words) -> Vec<Move> {
         let mut moves = Vec::with_capacity(16);
         for from in 0..=*self.everyone().end() {
@@ -325,7 +324,7 @@ impl<'c> World<'c> {
         moves
     }
 
-    /// What a dead process sent is read before its end is believed.
+    /// A dead process's messages are read before its end is believed.
     fn may_arrive(&self, words: &Words, from: u8, to: u8) -> bool {
         if from != 0 || to == 0 {
             return true;
@@ -337,7 +336,7 @@ impl<'c> World<'c> {
         }
     }
 
-    /// The machine that acts, and the event it takes.
+    /// The machine that takes the step, and its event.
     fn event_of(&self, words: &Words, what: Move) -> Option<(u8, Event)> {
         match what {
             Move::Deliver { from, to } => {
@@ -439,8 +438,8 @@ impl<'c> World<'c> {
         next[channel] = self.contents.append(next[channel], message);
     }
 
-    /// There is no connection to a process that is gone: the node is asked for one, unless its answer is on
-    /// its way.
+    /// A message to a dead process: instead, the sender asks the node for a connection, unless its request or
+    /// the node's answer is on its way.
     fn ask_for(&mut self, next: &mut Words, from: u8, gone: u8) {
         if from == 0 {
             return;
@@ -468,14 +467,14 @@ impl<'c> World<'c> {
         }
     }
 
-    /// What holds in every state.
+    /// Checks the properties of every state.
     fn check(&self, words: &Words) -> Result<(), Violation> {
         let (mut reads, mut freed, mut failures) = (0, 0, 0);
         let mut actors = [0; 9];
         for index in self.everyone() {
             let Some(facts) = self.living(words, index) else { continue };
             freed |= facts.freed;
-            // A process that was signalled is killed any moment: what it works on is nobody's any more.
+            // A signalled process is killed any moment: its results reach no one any more.
             if !is_signalled(words, index) {
                 reads |= facts.reads;
                 failures |= facts.failures;
@@ -505,7 +504,7 @@ impl<'c> World<'c> {
         Ok(())
     }
 
-    /// What holds in a state after which nothing happens any more.
+    /// Checks the properties of a state after which nothing happens any more.
     ///
     /// # Errors
     /// What is left.
@@ -548,12 +547,12 @@ impl<'c> World<'c> {
     }
 }
 
-/// Kills so far.
+/// How many kills have happened.
 fn kills_of(words: &Words) -> u8 {
     (words[FLAGS] & 0xff) as u8
 }
 
-/// Losses so far.
+/// How many losses have happened.
 fn losses_of(words: &Words) -> u8 {
     (words[FLAGS] >> LOSSES_SHIFT) as u8
 }
@@ -586,7 +585,7 @@ fn event_in_words(event: Event) -> String {
     }
 }
 
-/// A message, with processes by their number and without what is empty.
+/// A message in words: processes by number, empty fields left out.
 fn in_words(message: &Message) -> String {
     let mut text = match message {
         Message::Push(push) => {

@@ -1,14 +1,14 @@
 //! Actors: a restart, two callers, retried calls, and references in an actor's state.
 //!
-//! Checked on the way: calls of one caller begin in order in each process of the actor, none before the
-//! constructor, and there is one process of an actor at a time.
+//! Checked in every state: an actor lives in one process at a time; there, its constructor runs first, and
+//! the calls of each caller begin in order.
 
 use sooner_wire::message::FailureCode;
 
 use crate::explore::Config;
 use crate::explore::program::{Body, Step, body, submit};
 
-/// One caller and one restart, small enough for every change.
+/// One caller and one restart: small enough to be searched on every change.
 pub fn restart() -> Config {
     let driver =
         vec![create(1, &[], 1, 0), call(0, 2, &[], 1, 1), call(0, 2, &[], 1, 2), Step::Get(1), Step::Get(2)];
@@ -30,7 +30,7 @@ pub fn callers() -> Config {
     config("actor-callers", about, caller_bodies(task), 2, 1, 5)
 }
 
-/// Two callers with two calls each: more states than are searched.
+/// Two callers with two calls each: too many states to be searched completely.
 pub fn busy() -> Config {
     let task = vec![call(0, 2, &[], 1, 1), call(0, 2, &[], 1, 2), Step::Get(1), Step::Get(2)];
     let about = "an actor with 1 restart, 2 callers with 2 calls each; one process fails anywhere";
@@ -72,7 +72,7 @@ pub fn state(kills: u8) -> Config {
     config(name, about, bodies, 1, kills, 3)
 }
 
-/// An actor that is dropped while its calls are on their way, and one whose owner fails.
+/// An actor whose handle is dropped while calls are on their way, and an actor whose owner fails.
 pub fn owned() -> Config {
     let driver = vec![
         Step::Submit { body: 1, dependencies: vec![], references: vec![], retries: 0, into: 0 },
@@ -95,8 +95,8 @@ pub fn owned() -> Config {
     )
 }
 
-/// A driver that lends a task a reference of its own and an actor, drops the reference and waits for the
-/// task.
+/// A driver passes a task a reference that it owns and an actor's handle, drops the reference, and waits for
+/// the task.
 fn lends_to(body: usize) -> Vec<Step> {
     vec![
         Step::Put { is_stored: true, contains: vec![], into: 0 },
@@ -107,7 +107,7 @@ fn lends_to(body: usize) -> Vec<Step> {
     ]
 }
 
-/// A task passes a reference that it borrows to an actor, which reads it while the task may be gone.
+/// A task passes a borrowed reference to an actor, which reads the object while the task may be dead.
 pub fn lent() -> Config {
     let driver = lends_to(3);
     let task = vec![call(1, 2, &[0], 0, 2), Step::Get(2)];
@@ -117,8 +117,8 @@ pub fn lent() -> Config {
     config("actor-lent", about, bodies, 2, 1, 4)
 }
 
-/// A task passes a reference that it borrows to two calls of an actor, one of which keeps it, and is done
-/// with it.
+/// A task passes a borrowed reference to two calls of an actor, one of which keeps it, and then drops the
+/// reference.
 pub fn shared(kills: u8) -> Config {
     let driver = lends_to(4);
     let task = vec![call(1, 2, &[0], 0, 2), call(1, 3, &[0], 0, 3), Step::Drop(0), Step::Get(2)];
@@ -138,8 +138,8 @@ pub fn shared(kills: u8) -> Config {
     Config { victims: vec![2, 3], ..config(name, about, bodies, 2, kills, 4) }
 }
 
-/// Who was lent a reference lends it to an actor, which keeps it and returns it: the end of the loans may
-/// reach the owner before the registrations.
+/// A borrower lends a reference to an actor, which keeps it and returns it. The end of the loans may reach
+/// the owner before the registrations.
 pub fn returned() -> Config {
     let driver = lends_to(3);
     let lend = Step::Submit { body: 4, dependencies: vec![], references: vec![0, 1], retries: 0, into: 2 };
@@ -156,7 +156,7 @@ pub fn returned() -> Config {
     config("actor-returned", about, bodies, 3, 0, 4)
 }
 
-/// An actor whose constructor waits for an argument is called by another process.
+/// An actor whose constructor waits for an argument is called by a process that does not own it.
 pub fn unborn() -> Config {
     let driver = vec![
         submit(4, 1, 0),

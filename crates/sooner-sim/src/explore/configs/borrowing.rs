@@ -1,15 +1,15 @@
 //! First-class futures: references inside arguments, returned values and values that are put, over two levels
 //! of borrowers, and one failure anywhere: of a borrower or of the owner.
 //!
-//! What the model of Ownership left for later (section 4.3). Messages of different senders overtake each
-//! other freely: a registration, the return of the borrower and the value itself come over three channels.
+//! The model of the Ownership paper left this for later (section 4.3). Messages of different senders overtake
+//! each other freely: a registration, a borrower's return and the value itself come over three channels.
 
 use sooner_wire::message::FailureCode;
 
 use crate::explore::Config;
 use crate::explore::program::{Body, Step, body, submit};
 
-/// A reference to a value in shared memory goes down two levels inside arguments, while its owner lets it go.
+/// A reference to a value in shared memory passes down two levels in arguments; its owner drops it.
 pub fn arguments(kills: u8) -> Config {
     let driver = vec![put(&[], 0), pass(1, &[0], 1), Step::Drop(0), Step::Get(1)];
     let middle = vec![pass(2, &[0], 1), Step::Drop(0), Step::Get(1)];
@@ -22,7 +22,7 @@ pub fn arguments(kills: u8) -> Config {
     config(name, about, bodies, 1, kills, 5)
 }
 
-/// A borrower passes its reference to two short tasks, which are pushed to one worker, and is done with it.
+/// A borrower passes its reference to two short tasks, which are pushed to one worker, and drops it.
 pub fn series(kills: u8) -> Config {
     let once =
         |body, into| Step::Submit { body, dependencies: Vec::new(), references: vec![0], retries: 0, into };
@@ -39,7 +39,7 @@ pub fn series(kills: u8) -> Config {
     config
 }
 
-/// A task returns a reference to what it put; the caller passes it on to another task.
+/// A task returns a reference to a value that it put; the caller passes the reference to another task.
 pub fn returns() -> Config {
     let driver = vec![
         submit(1, 1, 0),
@@ -64,7 +64,7 @@ pub fn returns() -> Config {
     )
 }
 
-/// A reference to a task's result leaves the task before the result is there.
+/// A task returns the reference of a result that is not there yet.
 pub fn futures() -> Config {
     let driver = vec![
         submit(1, 1, 0),
@@ -109,7 +109,7 @@ pub fn puts(kills: u8) -> Config {
     config(name, about, vec![body("driver", driver), opener], 1, kills, 4)
 }
 
-/// A nested reference is borrowed on by a borrower that did not get it from the owner.
+/// A borrower lends a nested reference that it did not get from the owner.
 pub fn chain() -> Config {
     let driver = vec![submit(1, 1, 0), pass(2, &[0], 1), Step::Drop(0), Step::Get(1)];
     let maker = Body { returns: vec![0], returns_stored: true, ..body("maker", vec![put(&[], 0)]) };
@@ -152,7 +152,7 @@ pub fn orphans() -> Config {
     )
 }
 
-/// A borrower hands a reference on to its caller, which neither of them owns.
+/// A borrower passes a reference to its caller, and neither of them owns the object.
 pub fn handed() -> Config {
     let driver = vec![
         submit(1, 1, 0),

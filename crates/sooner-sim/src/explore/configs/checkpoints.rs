@@ -1,9 +1,9 @@
-//! Actors with checkpoints: after a failure the actor goes on from the last one, and its callers make the
-//! calls again that it does not cover.
+//! Actors with checkpoints: after a failure the actor is restored from its last checkpoint, and its callers
+//! repeat the calls that the checkpoint does not cover.
 //!
-//! Checked on the way (I8): each call is executed once in the state that the next one meets, and none is
-//! missing there. With as many restarts as failures no caller sees an error, so none is tolerated unless a
-//! caller may fail.
+//! Checked in every state (I8): an actor's state contains each call once, and no call finds an earlier one
+//! missing. With as many restarts as failures no caller sees an error, so none is tolerated unless a caller
+//! may fail.
 
 use sooner_wire::message::FailureCode;
 
@@ -11,25 +11,25 @@ use crate::explore::Config;
 use crate::explore::machines::Setup;
 use crate::explore::program::{Body, Step, body};
 
-/// Every call is covered before the next one begins.
+/// A checkpoint covers every call before the next one begins.
 pub fn each_call() -> Config {
     let about = "an actor with 1 restart and a checkpoint after each of 2 calls; it fails anywhere";
     config("checkpoint-each", about, one_caller(2, 1, 1), 1, 4)
 }
 
-/// A failure finds calls that no checkpoint covers.
+/// The actor fails with calls that no checkpoint covers.
 pub fn replayed() -> Config {
     let about = "an actor with 1 restart and a checkpoint after 2 of 3 calls; it fails anywhere";
     config("checkpoint-replay", about, one_caller(3, 2, 1), 1, 4)
 }
 
-/// The process that takes over fails, too: in the middle of the calls that are made again.
+/// The process that takes over fails, too, amid the repeated calls.
 pub fn twice() -> Config {
     let about = "an actor with 2 restarts and a checkpoint after 2 of 2 calls; it fails twice";
     config("checkpoint-twice", about, one_caller(2, 2, 2), 2, 5)
 }
 
-/// A checkpoint contains a reference that nothing else keeps.
+/// Only the checkpoint keeps the reference that it contains.
 pub fn state() -> Config {
     let driver = vec![
         Step::Put { is_stored: true, contains: vec![], into: 0 },
@@ -47,7 +47,7 @@ pub fn state() -> Config {
     config("checkpoint-state", about, bodies, 1, 4)
 }
 
-/// Two callers, one of which is a task that may fail as well: then its calls are not made again by it.
+/// Two callers. One is a task that may fail as well: then it does not repeat its calls.
 pub fn callers() -> Config {
     let driver = vec![
         create(1, 2, 0),
@@ -70,7 +70,7 @@ pub fn callers() -> Config {
     Config { tolerated, setup: Setup { cpus: 2, ..whole.setup }, ..whole }
 }
 
-/// The driver makes so many calls; each looks at what was executed before it.
+/// The driver makes `calls` calls; each checks the calls that were executed before it.
 fn one_caller(calls: usize, checkpoint_every: u32, restarts: i32) -> Vec<Body> {
     let mut driver = vec![create(restarts, checkpoint_every, 0)];
     driver.extend((0..calls).map(|number| call(0, 2 + number, &[], 1 + number)));

@@ -1,8 +1,8 @@
 //! The lease protocol: two clients ask for two workers, push ahead, give leases back, and one process fails.
 //!
-//! The second client is a task that submits tasks of its own. With short tasks several are pushed ahead to
-//! one lease, and a worker whose task takes long sends them back; with long ones the node reclaims leases for
-//! the client that has fewer.
+//! The second client is a task that submits tasks. Several short tasks are pushed ahead to one lease, and a
+//! worker whose task takes long sends the others back. With long tasks, the node reclaims leases for the
+//! client that has fewer.
 
 use sooner_wire::message::FailureCode;
 

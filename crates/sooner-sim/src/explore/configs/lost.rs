@@ -1,8 +1,7 @@
-//! Lost values and lineage: what lies in a block is lost at any time, whichever block it is, and a process
-//! may fail.
+//! Lost values and lineage: any block loses its content, at any time, and a process may fail.
 //!
-//! Lineage in scope is checked by what readers meet: as long as a task has retries left, each get of its
-//! result, and of what is computed from it, ends in the value.
+//! What readers meet shows whether lineage in scope is kept: as long as a task has retries left, each get of
+//! its result, or of a value computed from the result, returns the value.
 
 use sooner_wire::message::FailureCode;
 
@@ -42,7 +41,7 @@ fn chain_bodies() -> Vec<Body> {
     vec![body("driver", driver), stored("first"), stored("second"), body("reader", vec![])]
 }
 
-/// A borrower reads a value that is lost before, while or after it asks for it.
+/// A borrower reads a value that is lost before, during or after its request.
 pub fn borrowed() -> Config {
     let driver = vec![take(1, None, 0), pass(2, 0, 1), Step::Get(0), Step::Drop(0), Step::Get(1)];
     let maker = Body { returns_stored: true, ..body("maker", vec![]) };
@@ -50,7 +49,7 @@ pub fn borrowed() -> Config {
     config("lost-borrowed", "a value is read by its owner and a borrower, and lost", bodies, 2, 0, 1)
 }
 
-/// A thread that waits looks only once, after the value has come and was lost: its core has asked again.
+/// A waiting thread looks only once, after the value has come and was lost: its core has asked again.
 pub fn waited_for() -> Config {
     let about = "a borrower waits while its value comes and is lost at once";
     let mut config = Config { name: "lost-waiting", about, ..put() };
@@ -58,7 +57,7 @@ pub fn waited_for() -> Config {
     config
 }
 
-/// A value that was put cannot be computed again: readers are told so.
+/// A value that was put cannot be computed again: readers get a failure.
 pub fn put() -> Config {
     let driver = vec![
         Step::Put { is_stored: true, contains: vec![], into: 0 },

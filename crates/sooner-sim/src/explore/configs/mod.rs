@@ -9,7 +9,7 @@ mod nested;
 
 use super::Config;
 
-/// Those that are searched whole within seconds: they run on every change.
+/// The configurations that are searched completely within seconds: they run on every change.
 #[must_use]
 pub fn small() -> Vec<Config> {
     vec![
@@ -36,7 +36,7 @@ pub fn small() -> Vec<Config> {
     ]
 }
 
-/// All of them.
+/// All configurations.
 #[must_use]
 pub fn all() -> Vec<Config> {
     let mut all = small();

@@ -1,15 +1,14 @@
-//! Nested tasks and one worker failure: the scope of the model that Ownership checked (section 4.3).
+//! Nested tasks and one worker failure: the scope of the model checked in the Ownership paper (section 4.3).
 //!
-//! Each task of a level submits the tasks of the next one and waits for all of them. Checked on the way:
-//! ownership of results, leases that are lent while a task waits, retries, and the fate of children whose
-//! parent is gone.
+//! Each task of a level submits the tasks of the next level and waits for all of them. Checked on the way:
+//! ownership of results, leases that are lent while a task waits, retries, and tasks whose parent is dead.
 
 use sooner_wire::message::FailureCode;
 
 use crate::explore::Config;
 use crate::explore::program::{Body, Step, body, submit};
 
-/// One chain of calls, small enough for every change.
+/// One chain of calls: small enough to be searched on every change.
 pub fn chain() -> Config {
     config("nested-chain", "2 levels of 1 future each; a worker fails anywhere", &[1, 1], 1, 5)
 }
@@ -34,7 +33,7 @@ pub fn parallel() -> Config {
     config("nested-parallel", "1 level of 3 futures, 2 workers at a time; one fails anywhere", &[3], 2, 5)
 }
 
-/// The scope of the paper in full: its states are too many here, so the search is cut.
+/// The full scope of the paper: it has too many states here, so the search is cut.
 pub fn full() -> Config {
     config("nested-full", "3 levels of 3 futures each; a worker fails anywhere", &[3, 3, 3], 1, 8)
 }

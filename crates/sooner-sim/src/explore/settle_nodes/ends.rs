@@ -1,4 +1,4 @@
-//! What each end does with what it hears. The rest is above.
+//! How each end handles its messages. The model itself is in the parent module.
 
 use sooner_protocol::control::deaths::Saying;
 use sooner_protocol::node::peers::deaths::Step;
@@ -31,7 +31,7 @@ impl State {
         &mut self.processes[usize::from(process)]
     }
 
-    /// A process says something to another one. Both nodes note it before a line between them is there.
+    /// A process sends a message to another one. Both nodes record the line between them first.
     pub(super) fn tell(&mut self, model: &SettleNodes, from: u8, to: u8, word: Word) {
         if from == to {
             return;
@@ -214,8 +214,8 @@ impl State {
         self.free_if_unused();
     }
 
-    /// Whether nothing that a process has said to others is on its way. What has left it on its own node
-    /// counts as received: it is read before anything that the node says after that.
+    /// Whether none of a process's messages to other processes is on its way. A message between processes of
+    /// one node counts as received: it is read before later messages of the node.
     pub(super) fn is_received(&self, from: u8) -> bool {
         !self.channels.iter().any(|((one, to), words)| *one == from && is_process(*to) && !words.is_empty())
     }
@@ -270,7 +270,7 @@ impl State {
         }
     }
 
-    /// A process hears its node at once, unless it has to read something else before.
+    /// A process receives its node's message at once, unless it has to read other messages first.
     fn notify_client(&mut self, model: &SettleNodes, node: u8, client: u8, word: Word) {
         if self.processes[usize::from(client)].is_dead {
             return;
@@ -283,14 +283,14 @@ impl State {
         }
     }
 
-    /// Only the owner has to hear it.
+    /// Only the owner needs to learn that deaths are settled.
     pub(super) fn notify_settled(&mut self, model: &SettleNodes, node: u8, gone: &[u8], held: &[Holding]) {
         if self.nodes[usize::from(node)].clients.contains(&OWNER) {
             self.notify_client(model, node, OWNER, Word::Settled(gone.to_vec(), held.to_vec()));
         }
     }
 
-    /// A node hears that another one wants to be told of the end of a process here.
+    /// A node is asked by another one to report the end of a process.
     pub(super) fn on_watch(&mut self, model: &SettleNodes, node: u8, worker: u8, other: u8) {
         let this = self.node(node);
         if this.clients.contains(&worker) {
@@ -412,7 +412,7 @@ impl State {
         }
     }
 
-    /// What was heard while some nodes were silent: of those that are gone first.
+    /// Handles the messages received before all nodes had reported: those of dead nodes first.
     fn all_are_here(&mut self, model: &SettleNodes) {
         let Some(Learning { words, gone, watched, .. }) = self.learning.take() else { return };
         let is_gone = |(from, _): &(u8, Word)| gone.contains(&(from - PROCESSES as u8));
@@ -427,13 +427,13 @@ impl State {
         words.into_iter().for_each(|(from, word)| self.receive_at_control(model, from, word));
     }
 
-    /// Whether a control service that ends now takes with it anything that counts.
+    /// Whether the control service, if it ends now, loses anything that counts.
     pub(super) fn has_begun_to_settle(&self) -> bool {
         !self.control.is_empty() || self.channels.keys().any(|(from, _)| *from == CONTROL)
     }
 
-    /// The control service ends with what was on its way to it and from it. The next one has heard of those
-    /// nodes that it has records of, and waits for all of them to speak or to be gone.
+    /// The control service ends; messages to it and from it are lost, but for ends of nodes. The next one
+    /// waits until each node of which it has a record has reported or is dead.
     pub(super) fn restart_control(&mut self, model: &SettleNodes, remembers: bool) {
         self.restarts -= 1;
         self.control = Control::default();
@@ -459,7 +459,7 @@ impl State {
         }
     }
 
-    /// A node says to a control service that has started again what the one before it knew.
+    /// A node reports to a restarted control service what the previous one knew.
     fn send_again(&mut self, model: &SettleNodes, node: u8) {
         let watched = self.nodes[usize::from(node)].watches.nodes().into_iter().map(node_of).collect();
         self.say(as_end(node), CONTROL, Word::Here(watched));
@@ -530,19 +530,19 @@ impl State {
         }
     }
 
-    /// As far as the control service knows.
+    /// Whether the control service takes a node to be alive.
     pub(super) fn is_there(&self, node: u8) -> bool {
         !self.known_gone.contains(&node)
     }
 
     // --- faults ---
 
-    /// Whatever was said to an end that is gone is lost.
+    /// Drops all messages to an end that is dead.
     pub(super) fn lose_words_to(&mut self, end: u8) {
         self.channels.retain(|(_, to), _| *to != end);
     }
 
-    /// Those whose lines ended need not wait for them.
+    /// Sends the answers that waited only for lines that have ended.
     pub(super) fn answer_all(&mut self, model: &SettleNodes) {
         for process in 0..PROCESSES as u8 {
             if !self.processes[usize::from(process)].answers.is_empty() && self.is_received(process) {
@@ -566,7 +566,7 @@ impl State {
         self.answer_all(model);
     }
 
-    /// A node ends with all its processes. Who has not read what they said may not get to it.
+    /// A node ends with all its processes. Messages of theirs that were not read yet are lost.
     pub(super) fn kill_node(&mut self, model: &SettleNodes, node: u8) {
         self.node(node).is_dead = true;
         self.node(node).clients.clear();
@@ -578,7 +578,7 @@ impl State {
         }
         self.lose_words_to(as_end(node));
         self.channels.retain(|(from, _), _| *from != as_end(node));
-        // What the node had said to the control service comes to nothing, or came before this.
+        // The node's earlier messages to the control service are lost, or were read before this one.
         self.say(as_end(node), CONTROL, Word::End);
         self.answer_all(model);
     }
@@ -594,8 +594,8 @@ impl State {
 }
 
 impl State {
-    /// A process hears of an end only after it has read what the dead one had said to it. What a process of
-    /// the same node says is there as soon as it is said, and is read before what the node says.
+    /// A process learns of a death only after it has read the dead process's messages. Messages between
+    /// processes of one node arrive at once, and are read before those of the node.
     pub(super) fn is_held(&self, model: &SettleNodes, from: u8, to: u8, word: &Word) -> bool {
         if !is_process(to) || is_process(from) {
             return false;
