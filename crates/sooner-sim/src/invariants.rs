@@ -32,7 +32,7 @@ mod w03_executions;
 use crate::world::World;
 
 impl World {
-    /// Runs the cheap checks now and then.
+    /// Called after every step: once in 251 steps, checks resources and bounds.
     pub fn check_step(&mut self) {
         if self.steps.is_multiple_of(251) {
             self.check_resources();

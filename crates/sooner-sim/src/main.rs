@@ -173,7 +173,7 @@ fn print_totals(totals: &Totals, took: Duration) {
     );
 }
 
-/// Prints the rare states, and says how many were not reached.
+/// Prints the rare states, and how many were not reached.
 fn print_states(totals: &Totals, without: &[String]) -> usize {
     println!("rare states (seeds that reached each, the first of them):");
     let expected: Vec<&str> = rare::reachable(without).collect();

@@ -180,7 +180,7 @@ impl Plan {
         if plan.faults != 0 && random.chance(1, 4) {
             plan.faults |= 1 << Fault::Cuts as u32;
         }
-        // So do seeds on one node.
+        // From a generator of its own: seeds on one node keep their meaning.
         let mut random = Random::new(seed ^ 0x5eed_0000_0000_0002);
         plan.spread(if random.chance(1, 6) { 2 + random.below(2) } else { 1 });
         // On several nodes, actors that hold CPUs decide where tasks go.
@@ -203,7 +203,7 @@ impl Plan {
         if nodes > 1 && self.faults != 0 && random.chance(1, 4) {
             self.faults |= 1 << Fault::Head as u32;
         }
-        // The fault on one node was added later, from a seed of its own: most seeds keep their meaning.
+        // The fault on one node was added later, from a generator of its own: most seeds keep their meaning.
         let mut alone = Random::new(self.seed ^ 0x5eed_0000_0000_0003);
         let is_full = if nodes > 1 { random.chance(1, 2) } else { alone.chance(1, 4) };
         if self.faults != 0 && is_full {

@@ -1,5 +1,5 @@
 //! Shared by [`crate::cluster`] and [`crate::scale`]: worlds in virtual time that a seed decides, and the
-//! commands that run many of them.
+//! programs that run many of them.
 //!
 //! Knows nothing of a world's events, and never decides the order of events at different times.
 
@@ -80,7 +80,7 @@ impl Ran {
     }
 }
 
-/// The options that all such commands share.
+/// The options that all such programs share.
 #[derive(Debug, Clone, Default)]
 pub struct Command {
     /// The first seed.
@@ -101,7 +101,7 @@ pub struct Command {
     pub seconds: u64,
 }
 
-/// The parts in which the commands differ.
+/// The parts in which the programs differ.
 pub struct Program<'a, P> {
     /// Its name, for the line that shows how to run a seed again.
     pub name: &'a str,
@@ -128,7 +128,7 @@ pub fn number(option: &str, text: &str) -> Result<u64, String> {
 }
 
 impl<P: std::fmt::Debug> Program<'_, P> {
-    /// Reads the command line of this process over the defaults. `own` takes the command's own options: it
+    /// Reads the command line of this process over the defaults. `own` takes the program's own options: it
     /// gets the word and a reader for its value, and returns whether the word was an option.
     ///
     /// # Errors

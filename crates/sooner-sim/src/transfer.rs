@@ -53,7 +53,7 @@ enum Event {
     Wants(usize),
     Complete(usize, TransferAttempt),
     Failed(usize, TransferAttempt),
-    /// A node reads its sender's name from the owner.
+    /// A node learns from the owner from which sender to pull.
     Told(usize, usize, TransferAttempt),
     /// A sender reads that a node wants the chunks from this one on.
     Fetch {

@@ -131,7 +131,7 @@ pub struct World {
     pub kills: u64,
     /// By process number.
     pub processes: Processes,
-    /// Between processes, and between each process and its node.
+    /// Between processes, nodes and the control service.
     pub channels: Channels,
     /// Sessions between processes whose connections may be cut.
     pub sessions: Sessions,

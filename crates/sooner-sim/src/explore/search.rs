@@ -47,8 +47,8 @@ impl Found {
 pub struct Reductions {
     /// States that differ from a visited state only in names ([`super::renaming`]).
     pub symmetry: bool,
-    /// Steps to states that other orders of the same steps reach ([`super::sleep`]). All states are still
-    /// visited.
+    /// Steps to states that other orders of the same steps reach ([`super::sleep`]). Every state is still
+    /// visited by one of them.
     pub order: bool,
 }
 
@@ -116,8 +116,8 @@ pub fn search(config: &Config, states_max: u64) -> Found {
     search_with(config, Reductions::default(), Bounds::states(states_max))
 }
 
-/// Searches a configuration with reductions: violations are found as without them, but fewer states are
-/// visited.
+/// Searches a configuration with reductions: fewer states are visited, and all properties that do not hold
+/// are still found.
 #[must_use]
 pub fn search_with(config: &Config, reductions: Reductions, bounds: Bounds) -> Found {
     let began = Instant::now();

@@ -18,8 +18,8 @@ impl World {
             hit("several values were lost at once");
             lost.extend(used.iter().take(3));
         }
-        // Nodes do not lose the states of actors that they keep, so a state on its way to its node is not
-        // lost either.
+        // Nodes do not lose the states of actors that they keep, nor a state that is still on its way to its
+        // node.
         lost.retain(|block| !self.nodes[at].blocks.has_state(*block));
         if lost.is_empty() {
             return;

@@ -33,7 +33,7 @@ pub(super) struct Fetch {
 }
 
 impl World {
-    /// A node routes a message of a process to another node.
+    /// A node routes a message to another node, or to a process on it.
     pub(super) fn route(&mut self, at: usize, from: WorkerId, to: WorkerId, mut message: Box<Message>) {
         message.globalise(self.nodes[at].id());
         let (here, there) = (self.nodes[at].number, number_of_node(to.node()));

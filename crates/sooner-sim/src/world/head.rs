@@ -1,7 +1,7 @@
 //! The control service of several nodes: the production core, with a channel from and to each node.
 //!
-//! Its links behave like sessions: messages arrive in order, and none is lost while both ends live. They are
-//! encoded as in production ([`sooner_protocol::uplink::wire`]).
+//! Its links behave like sessions: messages arrive in order, and none is lost while both ends live. Messages
+//! are encoded as in production ([`sooner_protocol::uplink::wire`]).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -255,8 +255,8 @@ impl World {
         self.settle_head();
     }
 
-    /// Counts a heartbeat of every node since the last check: nodes send heartbeats from a thread of their
-    /// own, over connections that are never cut here.
+    /// Hands the core a heartbeat of every node: nodes send heartbeats from a thread of their own, over
+    /// connections that are never cut here.
     pub(super) fn tick_head(&mut self) {
         let now = self.now();
         let Head { core, out, admitted, ticks_at, .. } = self.head();

@@ -13,19 +13,19 @@ use crate::oracle::Oracle;
 use crate::plan::{Fault, Plan};
 use crate::random::Random;
 
-/// Whether tasks and calls wait at their submitter while others have large arguments. A seed of its own
+/// Whether tasks and calls wait at their submitter while others have large arguments. A generator of its own
 /// decides it, so that the rest of the run stays the same.
 fn holds_back(plan: &Plan) -> bool {
     plan.breaks(Fault::Full) && Random::new(plan.seed ^ 0x5eed_0000_0000_0006).chance(1, 2)
 }
 
 /// Whether copies of objects out of reference stay until there is no room: in every other run of several
-/// nodes. A seed of its own decides it, too.
+/// nodes. A generator of its own decides it, too.
 pub(super) fn unpins(plan: &Plan) -> bool {
     plan.nodes > 1 && Random::new(plan.seed ^ 0x5eed_0000_0000_0007).chance(1, 2)
 }
 
-/// Whether nodes sometimes lack a resource for new processes, for long. Decided by a seed of its own, too.
+/// Whether nodes now and then lack a resource for processes, for long. Such a generator decides it, too.
 fn lacks(plan: &Plan) -> bool {
     plan.breaks(Fault::FailedStart) && Random::new(plan.seed ^ 0x5eed_0000_0000_00f1).chance(1, 8)
 }

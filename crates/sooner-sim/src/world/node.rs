@@ -45,15 +45,15 @@ pub struct SimNode {
     wakes_at: u64,
 }
 
-/// Whether a node has a disk: a single node always, one of several in three of four cases. A seed of its own
-/// decides it, so that the rest of the run stays the same.
+/// Whether a node has a disk: a single node always, one of several in three of four cases. A generator of its
+/// own decides it, so that the rest of the run stays the same.
 fn spills(at: usize, plan: &Plan) -> bool {
     let mut random = Random::new(plan.seed ^ 0x5eed_0000_0000_0004 ^ at as u64);
     plan.nodes == 1 || random.chance(3, 4)
 }
 
 /// Whether a node without room drops values that tasks can make again: one node in three, with a disk or
-/// without. A seed of its own decides it, too.
+/// without. A generator of its own decides it, too.
 pub(super) fn recomputes(at: usize, plan: &Plan) -> bool {
     plan.breaks(Fault::Full) && Random::new(plan.seed ^ 0x5eed_0000_0000_0005 ^ at as u64).chance(1, 3)
 }

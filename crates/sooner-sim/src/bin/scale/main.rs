@@ -9,8 +9,8 @@ use sooner_sim::seeds::{Command, Program, number};
 
 mod tables;
 
-/// What a message takes beside cores and codec (nanoseconds), by the test `what_a_message_takes` of
-/// sooner-runtime: about 5,000, and something for finding out that it is there.
+/// The time of a message beside cores and codec (nanoseconds): about 5,000 by the test `what_a_message_takes`
+/// of sooner-runtime, and some for noticing that the message has arrived.
 const WIRE_NANOS: u64 = 6_000;
 
 const HELP: &str = "\
