@@ -1,9 +1,9 @@
-//! Hashes of strings in a job's workers: those of its driver, on all nodes.
+//! Hashes of strings in a job's workers: the same as in its driver, on all nodes.
 //!
-//! An interpreter draws the secret behind them before it runs any code. A template is started so that it gets
-//! the driver's: a library that is loaded before the C library answers the question. Where there is none that
-//! could be loaded, the workers of a job have at least hashes in common: a seed that all nodes know
-//! (`docs/adr/0100-hashes-of-the-program.md`).
+//! An interpreter draws the secret of its hashes before it runs any code. To give a template the driver's
+//! secret, a library is loaded before the C library, and answers the interpreter's request for it. Where no
+//! such library can be loaded, the workers of a job at least share hashes with each other, by a seed that all
+//! nodes know (`docs/adr/0100-hashes-of-the-program.md`).
 
 use std::ffi::{CStr, OsString};
 use std::process::Command;
@@ -15,14 +15,14 @@ use sooner_wire::message::HashSecret;
 pub const SECRET_BYTES: usize = 24;
 /// Where the library finds the secret, in hexadecimal digits.
 pub const SECRET_VARIABLE: &CStr = c"SOONER_HASH_SECRET";
-/// What tells the template to set the environment back (`sooner/_engine/template.py`).
+/// Has the template restore the environment (`sooner/_engine/template.py`).
 const CHANGED: &str = "SOONER_HASHES_SET";
-/// Variables of the environment that are changed for the start of an interpreter. What they were comes with
-/// the prefix.
+/// Environment variables that are changed for the start of an interpreter. Their former values are passed
+/// with the prefix.
 const VARIABLES: [&str; 2] = ["LD_PRELOAD", "PYTHONHASHSEED"];
 const FORMER: &str = "SOONER_FORMER_";
 
-/// What the hashes of a template begin with.
+/// What determines the hashes of a template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hashes {
     /// The driver's secret, in hexadecimal digits, and the library that hands it on.
@@ -32,7 +32,7 @@ pub enum Hashes {
 }
 
 impl Hashes {
-    /// Those of a job: `library` is loaded into interpreters here.
+    /// The hashes of a job. `library` is what interpreters of this node can load.
     #[must_use]
     pub fn of(job: WorkerId, secret: Option<&HashSecret>, library: Option<&str>) -> Self {
         let secret =
@@ -42,19 +42,19 @@ impl Hashes {
                 let secret = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
                 Self::OfDriver { secret, library: library.to_owned() }
             }
-            // All nodes know the job by this id. It is mixed, and never the zero that makes hashes those of
-            // every program.
+            // All nodes know the job by this id. The seed is mixed from it, and never zero: with zero, hashes
+            // are the same in every program.
             _ => Self::Seed((job.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32 | 1),
         }
     }
 
-    /// Whether they do not depend on what the interpreter is told by its environment.
+    /// Whether the hashes are right even if the interpreter ignores its environment.
     #[must_use]
     pub fn need_no_environment(&self) -> bool {
         matches!(self, Self::OfDriver { .. })
     }
 
-    /// Has an interpreter start with them. `former` is this process's environment.
+    /// Has an interpreter start with these hashes. `former` reads this process's environment.
     pub fn set(&self, command: &mut Command, former: impl Fn(&str) -> Option<OsString>) {
         match self {
             Self::Seed(_) if former("PYTHONHASHSEED").is_some() => return,
@@ -67,7 +67,7 @@ impl Hashes {
                     preload.push(":");
                     preload.push(others);
                 }
-                // With a seed the interpreter would not ask.
+                // With a seed the interpreter would not ask for a secret.
                 command.env_remove("PYTHONHASHSEED").env("LD_PRELOAD", preload);
                 command.env(SECRET_VARIABLE.to_str().expect("it is ASCII"), secret);
             }

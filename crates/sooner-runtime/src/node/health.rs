@@ -1,9 +1,10 @@
-//! The thread that says that a node lives: heartbeats over a connection of its own, which nothing else can
-//! delay.
+//! The thread that proves that the node is alive: heartbeats over a connection of its own, which nothing else
+//! can delay.
 //!
-//! It does nothing but that. How late the node's own loop is, it measures by waking it and seeing when it has
-//! turned. If the head says that this node was declared gone, the node must end: others have given up what it
-//! had. The node's loop is told; if that does not end the process soon, this thread does.
+//! It does nothing else. It measures how late the node's loop is: it wakes the loop and sees when that has
+//! turned. If the head reports that this node was declared dead, the node must end: others have given up its
+//! tasks and values. The thread tells the node's loop; if that does not end the process soon, the thread
+//! does.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -36,20 +37,20 @@ const END_NANOS: u64 = 3_000_000_000;
 /// How the head is reached.
 #[derive(Debug)]
 pub(super) enum Way {
-    /// It is in this process.
+    /// The head is in this process.
     Own(OwnedFd),
-    /// It is that node, at this address.
+    /// The head is that node, at this address.
     Dial { address: SocketAddr, head: NodeId },
-    /// Not at all.
+    /// There is no way.
     Nowhere,
 }
 
 struct Shared {
     target: Mutex<Option<(Way, Settings)>>,
     wake: OwnedFd,
-    /// Since when the node's loop is asked to turn; zero when it is not.
+    /// When the node's loop was asked to turn; zero when it was not.
     asked: AtomicU64,
-    /// When heartbeats failed last, if the node's loop is to look at its own connection; zero when it is not.
+    /// When heartbeats failed last, if the node's loop is to check its own connection; zero otherwise.
     failed: AtomicU64,
     is_ending: AtomicBool,
 }
@@ -100,7 +101,7 @@ impl Health {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// The head knows this node, and is reached so.
+    /// The head has registered this node, and is reached this way.
     pub(super) fn on_registered(&self, way: Way, settings: Settings) {
         *self.shared.target.lock() = Some((way, settings));
         self.shared.wake();
@@ -111,8 +112,8 @@ impl Health {
         self.shared.asked.store(0, Ordering::Relaxed);
     }
 
-    /// When heartbeats had failed several times in a row, if that was since the last call: a connection that
-    /// was there by then may lead nowhere.
+    /// When heartbeats last failed several times in a row, if since the last call. A connection of the node's
+    /// loop that is older may lead nowhere.
     pub(super) fn take_failure(&self) -> Option<Instant> {
         if self.shared.failed.load(Ordering::Relaxed) == 0 {
             return None;
@@ -132,7 +133,7 @@ impl Drop for Health {
 }
 
 enum State {
-    /// Nobody is dialled before then; `None`: not at all.
+    /// When to dial again; `None`: never.
     Down(Option<Instant>),
     Connecting(OwnedFd, Instant),
     Greeting(Box<Conn>, Box<PeerHello>, Instant),
@@ -153,7 +154,7 @@ struct Pulse {
     beats: u64,
     next_beat: Instant,
     redial: Redial,
-    /// What was noted of the last connection that was lost.
+    /// Why the last connection was lost, as it was logged.
     lost: String,
 }
 
@@ -311,7 +312,7 @@ impl Pulse {
         }
     }
 
-    /// The head is away, or the network is. If it is another head, the node's loop hears of that.
+    /// The head or the network is away. If there is another head, the node's loop learns of it.
     fn lose(&mut self, reason: &str) {
         if self.lost != reason {
             self.notes.write_rationed(&format!("no connection for heartbeats: {reason}"));
@@ -319,7 +320,7 @@ impl Pulse {
         }
         let failed = now();
         self.state = State::Down(Some(self.redial.on_failed(failed)));
-        // A head that has started again is another node, and never the one that is asked for.
+        // A restarted head is another node: it never proves to be the one that is dialled here.
         if self.redial.is_to_be_told() {
             self.shared.failed.store(failed.0, Ordering::Relaxed);
             self.wake_node();
@@ -336,7 +337,7 @@ impl Pulse {
         while !self.shared.is_ending.load(Ordering::Acquire) {
             let time = now();
             if time >= deadline {
-                // The loop hangs. What others have given up must not go on here.
+                // The loop hangs. Tasks that others have given up must not go on here.
                 let _ =
                     rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
                 return;

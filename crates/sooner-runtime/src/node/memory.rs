@@ -1,9 +1,9 @@
-//! What a worker holds of the memory, when one is stopped to free some, and whom the kernel ended.
+//! The memory of workers: how much each holds, when one is stopped to free some, and which the kernel killed.
 //!
-//! A worker holds its anonymous pages. Shared memory, above all that of the object store, is not counted
-//! against whoever has it mapped: its end would free none of it.
+//! A worker holds its anonymous pages. Shared memory, above all that of the object store, is not charged to
+//! the processes that map it: the end of one of them would free none of it.
 //!
-//! It never decides who is stopped, and what cannot be read is not known, which is no error.
+//! This module never decides which worker is stopped. What cannot be read is unknown, which is no error.
 
 use std::fs;
 
@@ -13,15 +13,15 @@ use sooner_protocol::time::Instant;
 
 use crate::machine::{Level, field};
 
-/// How long somebody whom the kernel ended may be a worker whose end is not known yet (nanoseconds).
+/// How long a kill by the kernel may belong to a worker whose end is not known yet (nanoseconds).
 const CLAIM_NANOS: u64 = 2_000_000_000;
 
 /// When workers are stopped to free memory.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MemoryOptions {
-    /// From which share of the memory on; 0, and 1 or more, for never.
+    /// Share of the memory from which on workers are stopped; 0, and 1 or more: never.
     pub threshold: f64,
-    /// For tests: workers may hold so much together (bytes), whatever the machine has.
+    /// For tests: how much workers may hold together (bytes), instead of the machine's memory.
     pub stated: Option<u64>,
     /// Whose memory is limited by control groups, where that is possible.
     pub limited: Limited,
@@ -46,10 +46,10 @@ impl MemoryOptions {
     }
 }
 
-/// Processes that the kernel ended for want of memory: a worker that was killed shortly after may be one of
-/// them.
+/// Counts processes that the kernel killed for want of memory: a worker that was killed shortly after may be
+/// one of them.
 ///
-/// The kernel tells how many there were and not whom, so each worker that was killed stands for one.
+/// The kernel reports how many it killed, not which. So each killed worker uses up one of the count.
 #[derive(Debug)]
 pub struct Kills {
     counted: u64,
@@ -76,13 +76,13 @@ impl Kills {
         self.counted = counted;
     }
 
-    /// Whether one of them may be a worker whose end is not known yet, and whose memory not free.
+    /// Whether a kill may belong to a worker whose end is not known yet, and whose memory is not free.
     #[must_use]
     pub fn is_one_dying(&self, time: Instant) -> bool {
         self.unclaimed > 0 && time < self.until
     }
 
-    /// A worker was killed, and not by its node: whether it was one of them.
+    /// A worker was killed, not by its node: whether by the kernel. Uses up one kill.
     pub fn claim(&mut self) -> bool {
         let is_one = self.unclaimed > 0;
         self.unclaimed = self.unclaimed.saturating_sub(1);
@@ -90,16 +90,16 @@ impl Kills {
     }
 }
 
-/// What a process holds (bytes).
+/// Memory that a process holds (bytes).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Holding {
     /// Its anonymous pages.
     pub now: u64,
-    /// The most it held, if what it shares with others was then as it is now.
+    /// The most pages it held, assuming that it shared as many then as now.
     pub peak: u64,
 }
 
-/// What a process holds; `None` if it is gone.
+/// Memory that a process holds; `None` if the process has ended.
 #[must_use]
 pub fn holding(pid: u32) -> Option<Holding> {
     parse_holding(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
@@ -107,7 +107,7 @@ pub fn holding(pid: u32) -> Option<Holding> {
 
 fn parse_holding(status: &str) -> Option<Holding> {
     let resident = field(status, "VmRSS")?;
-    // A kernel that does not tell them apart counts them all.
+    // A kernel that does not report anonymous pages: all resident pages count.
     let now = field(status, "RssAnon").unwrap_or(resident);
     let shared = resident.saturating_sub(now);
     let peak = field(status, "VmHWM").map_or(now, |peak| peak.saturating_sub(shared));

@@ -16,12 +16,12 @@ const WORKER_TAG: &str = "WorkerId";
 #[derive(Debug, Default)]
 pub struct Metrics {
     series: BTreeMap<Key, Series>,
-    /// Series that there was no room for.
+    /// Reports of series that found no room.
     refused: u64,
 }
 
 impl Metrics {
-    /// A process reports.
+    /// Adds what a process reports.
     pub fn add(&mut self, from: WorkerId, reported: Vec<Series>) {
         for series in reported {
             let worker = (series.kind == MetricKind::Gauge).then_some(from);
@@ -36,7 +36,7 @@ impl Metrics {
         }
     }
 
-    /// A process is gone: its gauges say nothing any more.
+    /// A process has ended: its gauges mean nothing any more.
     pub fn forget(&mut self, worker: WorkerId) {
         self.series.retain(|(_, _, of), _| *of != Some(worker));
     }

@@ -1,8 +1,7 @@
-//! The node service: one thread that carries the node's core and speaks with every process of the
-//! session.
+//! The node service: one thread that runs the node's core and serves every process of the session.
 //!
 //! It is a component behind a socket: the driver that hosts it is a client like any worker. It never
-//! unpickles and never runs user code; a client that breaks the protocol is disconnected, and nobody else
+//! unpickles and never runs user code. A client that breaks the protocol is disconnected; no other client
 //! notices.
 
 pub mod accept;
@@ -50,46 +49,47 @@ pub struct NodeOptions {
     pub pool_size: usize,
     /// Shared memory for objects (bytes).
     pub store_bytes: u64,
-    /// Where values go for which there is no room in it; `None`: nowhere.
+    /// Where values are spilled. `None`: spilling is off.
     pub spill: Option<SpillOptions>,
-    /// How memory becomes free.
+    /// How the node frees shared memory.
     pub eviction: Eviction,
-    /// Below which directory the session's is made.
+    /// Parent of the session's directory.
     pub base_directory: PathBuf,
-    /// The job of the driver in whose process the node is. A node of its own has none.
+    /// The job of the driver in whose process the node runs. `None` on a standalone node.
     pub host: Option<HostJob>,
-    /// What a node of its own is called.
+    /// The name of a standalone node.
     pub name: Option<String>,
-    /// What makes it a part of a cluster, if it is.
+    /// How the node joins a cluster. `None`: it does not.
     pub cluster: Option<cluster::ClusterOptions>,
     /// "3.11": clients of another minor version are refused.
     pub python: String,
-    /// Unlike any other node's: begins the ids of its processes and is part of its directory's name.
+    /// Unique among nodes: begins the ids of its processes and is part of its directory's name.
     pub node: NodeId,
     /// Labels of the node, sorted by key.
     pub labels: Labels,
-    /// What runs workers for drivers of other nodes: of a node of its own.
+    /// How a standalone node starts workers for drivers of other nodes.
     pub interpreter: Option<interpreter::Interpreter>,
     /// When workers are stopped to free memory.
     pub memory: memory::MemoryOptions,
 }
 
-/// How memory becomes free (Oakes, table 5.1).
+/// How the node frees shared memory (Oakes, table 5.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Eviction {
-    /// Values that are referred to are written to disk when there is no room; what is out of reference goes
-    /// at once, with its copies (pinning and explicit free).
+    /// Referenced values are written to disk when there is no room. A value out of reference goes at once,
+    /// with its copies (pinning and explicit free).
     Spill,
-    /// The same, but values that tasks can make again are dropped rather than written (explicit free only).
+    /// As [`Self::Spill`], but values that tasks can make again are dropped, not written (explicit free
+    /// only).
     Recompute,
-    /// As [`Self::Spill`], but copies of what is out of reference stay at other nodes until those need the
+    /// As [`Self::Spill`], but copies of a value out of reference stay at other nodes until those need the
     /// room (pinning and unpinning).
     Unpin,
 }
 
 /// The job of a driver that hosts its node.
 pub struct HostJob {
-    /// What its workers need; without a template there are none.
+    /// What the job's workers need. Without a template the job has no workers.
     pub config: JobConfig,
     /// Where the lines of workers go; `None` keeps them in files only.
     pub sink: Option<Box<dyn Sink>>,
@@ -115,8 +115,8 @@ impl NodeHandle {
         Self::start_then(options, Box::new(|| ()))
     }
 
-    /// Starts a node in a thread of this process, and calls `at_end` when that ends, or drops it when it
-    /// fails.
+    /// Starts a node in a thread of this process. Calls `at_end` when the thread ends, or drops it if the
+    /// node fails.
     ///
     /// # Errors
     /// As [`Self::start`].
@@ -180,13 +180,13 @@ impl NodeHandle {
         std::mem::forget(self);
     }
 
-    /// Lets the tasks that run end, for a while, and begins nothing more. Then the node ends by itself.
+    /// Begins no more tasks, and gives running tasks limited time to end. Then the node ends by itself.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Release);
         let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
     }
 
-    /// The node's processes prove this from now on, and believe what it says.
+    /// Replaces the credentials that the node's processes prove, and those that they trust.
     pub fn renew(&self, credentials: Credentials) {
         *self.credentials.lock() = Some(credentials);
         let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());

@@ -1,7 +1,7 @@
-//! The node's log: one line each, from any of its threads.
+//! The node's log. Any of the node's threads adds lines to it.
 //!
-//! What strangers do is noted as well, and strangers may do much: of such lines only so many are written
-//! within a second, and how many were not is noted later.
+//! Strangers cause lines, too, and may cause many. Such lines are limited per second; a later line says how
+//! many were left out.
 
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -12,8 +12,8 @@ use sooner_wire::limits::NOTES_MAX;
 
 use crate::clock::now;
 
-/// A line for whoever looks at this process's standard error. That it cannot be written (a full disk, a pipe
-/// that nobody reads) is no reason to end, which `eprintln!` would make of it.
+/// Writes a line to this process's standard error. A failed write (a full disk, a pipe that nobody reads) is
+/// ignored, where `eprintln!` would panic.
 pub fn tell(text: &str) {
     let _ = writeln!(std::io::stderr(), "sooner: {text}");
 }
@@ -28,7 +28,7 @@ pub struct Notes {
 }
 
 impl Notes {
-    /// Of the node with this directory.
+    /// The log of the node with this directory.
     #[must_use]
     pub fn new(directory: &Path) -> Self {
         Self { path: directory.join("logs").join("node.log"), ration: Ration::default() }
@@ -45,7 +45,7 @@ impl Notes {
         }
     }
 
-    /// Writes a line that somebody outside caused, unless there were too many just now.
+    /// Writes a line that an outsider caused, unless this second had too many.
     pub fn write_rationed(&mut self, text: &str) {
         match self.ration.take(now()) {
             Some(0) => self.write(text),
@@ -55,7 +55,7 @@ impl Notes {
     }
 }
 
-/// So many in a second.
+/// At most `NOTES_MAX` lines per second.
 #[derive(Debug, Default)]
 struct Ration {
     since: Instant,
@@ -64,7 +64,7 @@ struct Ration {
 }
 
 impl Ration {
-    /// May one more be written? How many were left out since the last one.
+    /// If one more line may be written: how many were left out since the last one.
     fn take(&mut self, now: Instant) -> Option<u64> {
         if now.since(self.since) >= SECOND {
             self.since = now;

@@ -1,4 +1,4 @@
-//! Questions about state that are being worked on: who asked, and who has not answered yet.
+//! Open questions about state: who asked, and which processes and nodes have not answered.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use sooner_wire::limits::{INSPECTION_NANOS, INSPECTION_NODES_NANOS, INSPECTIONS_
 use sooner_wire::message::state::{FilePart, Inspect, NodeReport};
 use sooner_wire::{NodeId, WorkerId};
 
-/// Stands for the directory of the cluster among those who have not answered: no process has this id.
+/// Stands for the cluster's directory among the processes that have not answered. No process has this id.
 const DIRECTORY: WorkerId = WorkerId(0);
 
 /// Who asked.
@@ -24,23 +24,23 @@ pub enum Requester {
 pub struct Round {
     /// Who asked.
     pub asker: Requester,
-    /// Its number there.
+    /// The asker's number for the question.
     pub request: u64,
-    /// What it asked.
+    /// What the question is about.
     pub about: u32,
-    /// Which files it asked for.
+    /// Files that the asker wants.
     pub parts: Vec<FilePart>,
-    /// When the question came.
+    /// When the question arrived.
     pub begun: Instant,
     /// Processes that have not answered, and the directory.
     open: BTreeSet<WorkerId>,
-    /// Processes whose answers there was no room for.
+    /// Processes whose answers found no room.
     left_out: Vec<WorkerId>,
     /// Other nodes that have not answered.
     nodes: BTreeSet<NodeId>,
-    /// Other nodes that will not.
+    /// Other nodes that will not answer.
     pub lost_nodes: Vec<NodeId>,
-    /// What the directory of the cluster has answered.
+    /// The answer of the cluster's directory.
     pub directory: Option<Box<NodeReport>>,
     deadline: Instant,
 }
@@ -66,8 +66,8 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    /// Begins a round in which these processes and nodes answer; gives its number, or `None` when there are
-    /// too many.
+    /// Begins a round that these processes and nodes answer. Returns its number, or `None` when there are too
+    /// many rounds.
     pub fn begin(
         &mut self,
         asker: Requester,
@@ -98,25 +98,25 @@ impl Rounds {
         Some(self.next)
     }
 
-    /// Whether a question of this tool is being worked on.
+    /// Whether a question of this tool is open.
     pub fn is_asking(&self, tool: u64) -> bool {
         self.rounds.values().any(|round| round.asker == Requester::Tool(tool))
     }
 
-    /// A process answers: who asked, and its number for the question.
+    /// A process has answered. Returns the asker, and the asker's number for the question.
     pub fn answered(&mut self, number: u64, worker: WorkerId) -> Option<(Requester, u64)> {
         let round = self.rounds.get_mut(&number)?;
         round.open.remove(&worker).then_some((round.asker, round.request))
     }
 
-    /// There was no room for the answer of a process.
+    /// The answer of a process found no room.
     pub fn leave_out(&mut self, number: u64, worker: WorkerId) {
         if let Some(round) = self.rounds.get_mut(&number) {
             round.left_out.push(worker);
         }
     }
 
-    /// A process of a node that was asked answers: the tool, and its number for the question.
+    /// A process of another node has answered. Returns the tool, and the tool's number for the question.
     pub fn answered_away(&self, number: u64, node: NodeId) -> Option<(u64, u64)> {
         let round = self.rounds.get(&number).filter(|round| round.nodes.contains(&node))?;
         match round.asker {
@@ -125,8 +125,8 @@ impl Rounds {
         }
     }
 
-    /// That node has answered, and so have its processes: the tool, its number for the question, and when it
-    /// was asked.
+    /// A node and all its processes have answered. Returns the tool, the tool's number for the question, and
+    /// when the question arrived.
     pub fn node_answered(&mut self, number: u64, node: NodeId) -> Option<(u64, u64, Instant)> {
         let (tool, request) = self.answered_away(number, node)?;
         let round = self.rounds.get_mut(&number)?;
@@ -143,7 +143,7 @@ impl Rounds {
         }
     }
 
-    /// What was asked of a node, or answered by it, may be lost.
+    /// Questions to this node, or its answers, may be lost.
     pub fn lose_node(&mut self, node: NodeId) {
         for round in self.rounds.values_mut() {
             if round.nodes.remove(&node) {
@@ -166,7 +166,7 @@ impl Rounds {
         }
     }
 
-    /// It answers.
+    /// The directory has answered.
     pub fn on_directory(&mut self, number: u64, report: Box<NodeReport>) {
         if let Some(round) = self.rounds.get_mut(&number) {
             round.open.remove(&DIRECTORY);
@@ -174,19 +174,19 @@ impl Rounds {
         }
     }
 
-    /// A process is gone.
+    /// A process has ended.
     pub fn forget_process(&mut self, worker: WorkerId) {
         for round in self.rounds.values_mut() {
             round.open.remove(&worker);
         }
     }
 
-    /// A tool is gone.
+    /// A tool has disconnected.
     pub fn forget_tool(&mut self, tool: u64) {
         self.rounds.retain(|_, round| round.asker != Requester::Tool(tool));
     }
 
-    /// Another node is gone: nobody waits for it, nor it for anybody.
+    /// Another node is dead: it awaits nothing, and is not awaited.
     pub fn forget_node(&mut self, node: NodeId) {
         self.rounds.retain(|_, round| round.asker != Requester::Node(node));
         for round in self.rounds.values_mut() {
@@ -194,7 +194,7 @@ impl Rounds {
         }
     }
 
-    /// Rounds that are over: everybody has answered, or the time is up.
+    /// Removes the rounds that are over: all have answered, or the time is up.
     pub fn take_ended(&mut self, now: Instant) -> Vec<Round> {
         if self.rounds.is_empty() {
             return Vec::new();

@@ -1,10 +1,10 @@
-//! Buffers with bytes from disk that are on their way to other nodes.
+//! Buffers with bytes read from disk, on their way to other nodes.
 //!
-//! Such bytes do not go through shared memory, which is full when there is something on disk. All buffers of
-//! a node take [`SEND_BUFFERS_BYTES`] at most, or are a single one: what is read next waits until one is
+//! These bytes bypass shared memory, which is full when values are on disk. All buffers of a node take
+//! [`SEND_BUFFERS_BYTES`] together, or a single larger one is alone. The next read waits until a buffer is
 //! sent.
 //!
-//! It never reads a disk or a socket. A buffer that is dropped, sent or not, gives its room back.
+//! This module never reads a disk or a socket. A buffer that is dropped, sent or not, gives its room back.
 
 use std::sync::Arc;
 
@@ -16,14 +16,14 @@ pub const SEND_BUFFERS_BYTES: u64 = 32 << 20;
 /// The room for buffers of one node.
 pub struct SendBuffers {
     taken: Mutex<u64>,
-    /// There is room again.
+    /// A buffer gave its room back.
     on_room: Box<dyn Fn() + Send + Sync>,
 }
 
 /// A part of a value.
 pub struct SendBuffer {
     bytes: Vec<u8>,
-    /// Where it begins in the value.
+    /// Offset of the buffer's first byte in the value.
     begin: u64,
     of: Arc<SendBuffers>,
 }
@@ -34,7 +34,8 @@ impl SendBuffers {
         Arc::new(Self { taken: Mutex::new(0), on_room: Box::new(on_room) })
     }
 
-    /// A buffer for so many bytes, which begin there in their value. `None`: not before another one is gone.
+    /// A buffer for `bytes` bytes of a value from offset `begin`. `None`: wait until another buffer is
+    /// dropped.
     pub fn take(self: &Arc<Self>, begin: u64, bytes: u64) -> Option<SendBuffer> {
         let mut taken = self.taken.lock();
         if *taken > 0 && *taken + bytes > SEND_BUFFERS_BYTES {
@@ -55,15 +56,15 @@ impl PartialEq for SendBuffer {
 }
 
 impl SendBuffer {
-    /// What is read into it.
+    /// The bytes, to read into.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.bytes
     }
 
-    /// So many bytes of the value from there on.
+    /// `length` bytes of the value from offset `at`.
     ///
     /// # Panics
-    /// If they are not in it.
+    /// If the buffer does not hold them.
     #[must_use]
     pub fn part(&self, at: u64, length: u64) -> &[u8] {
         let begin = usize::try_from(at - self.begin).expect("it is in the buffer");

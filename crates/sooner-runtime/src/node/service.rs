@@ -63,19 +63,19 @@ const LISTENER: u64 = 1;
 const CLUSTER: u64 = 2;
 const FIRST_CLIENT: u64 = 16;
 
-/// Time between two looks at templates that were dismissed (nanoseconds).
+/// Time between two checks of dismissed templates (nanoseconds).
 const REAP_NANOS: u64 = 20_000_000;
 
 /// What is at the other end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
-    /// It has not said hello.
+    /// A process that has not sent its greeting.
     Stranger,
     /// A program that uses this node.
     Driver,
     /// A process that the template forked for this node.
     Worker,
-    /// Something that only asks.
+    /// A tool: it only queries state.
     Tool,
     /// A driver's second connection: it only reads lines.
     Reader,
@@ -85,24 +85,24 @@ struct Connection {
     socket: OwnedFd,
     inlet: Inlet,
     outlet: Outlet,
-    /// The worker this socket was made for, or who said hello over it.
+    /// The worker for which the socket was made, or the process that greeted over it.
     worker: Option<WorkerId>,
     role: Role,
     is_greeted: bool,
     is_full: bool,
     pid: u32,
     cell: u32,
-    /// The process in which this node is a thread.
+    /// Whether the peer is the process in which this node is a thread.
     is_host: bool,
-    /// What tells the end of a driver's process, and its token.
+    /// A descriptor that signals the end of a driver's process, and its token.
     process: Option<(OwnedFd, u64)>,
 }
 
-/// What the service is told from outside, besides a wake-up.
+/// What other threads ask of the service, besides waking it.
 pub(super) struct Signals {
     pub(super) stopping: Arc<AtomicBool>,
     pub(super) draining: Arc<AtomicBool>,
-    /// What processes prove from now on.
+    /// New credentials for the node's processes.
     pub(super) credentials: Arc<Mutex<Option<Credentials>>>,
 }
 
@@ -117,7 +117,7 @@ pub struct Service {
     pulse: fencing::Pulse,
     /// Templates that were dismissed.
     leaving: Vec<jobs::Leaving>,
-    /// Connections by the tokens that tell the ends of their processes.
+    /// Connections by the tokens that signal the ends of their processes.
     processes: HashMap<u64, u64>,
     options: NodeOptions,
     directory: SessionDirectory,
@@ -139,17 +139,17 @@ pub struct Service {
     dirty: Vec<u64>,
     notes: Notes,
     cluster: Option<Cluster>,
-    /// What moves values to other nodes and from there, if there can be any.
+    /// Moves values between nodes. `None` outside a cluster.
     data: Option<Data>,
-    /// What writes values to disk for which there is no room.
+    /// Writes values to disk when memory is full.
     spilling: Spilling,
-    /// Who waits for room.
+    /// Allocations that wait for room.
     creations: Creations,
     started: Instant,
     rounds: Rounds,
     metrics: Metrics,
     memory: Monitor,
-    /// Of workers whose memory is limited.
+    /// Control groups of workers whose memory is limited.
     groups: Groups,
 }
 
@@ -386,7 +386,7 @@ impl Service {
         self.connections.insert(token, connection);
     }
 
-    /// Reads what is there, once, and carries it through the core.
+    /// Reads once from a connection, and passes each message to the core.
     fn read(&mut self, token: u64, out: &mut NodeActions) -> ReadResult {
         let Some(connection) = self.connections.get_mut(&token) else { return ReadResult::End };
         let result = connection.inlet.read(&connection.socket);
@@ -422,7 +422,7 @@ impl Service {
         let message = match message {
             Message::Shutdown(_) => return self.on_leaving(token, from, out),
             Message::Refused(refused) => {
-                // It ends, and this is why.
+                // The process ends, for this reason.
                 self.ends.reasons.entry(from).or_insert_with(|| format!("ended: {}", refused.reason));
                 return;
             }
@@ -503,7 +503,7 @@ impl Service {
         self.announce_job(worker, out);
     }
 
-    /// A worker has found that it cannot begin, and says why.
+    /// A worker reports that it cannot start, and why.
     fn on_unable(&mut self, token: u64, reason: &str, out: &mut NodeActions) {
         let Some(worker) = self.connections.remove(&token).and_then(|connection| connection.worker) else {
             return;
@@ -520,7 +520,7 @@ impl Service {
         }
     }
 
-    /// A line in the node's log, and for the user if the node is in the user's program.
+    /// Writes a line to the node's log, and to standard error if the node runs in the user's program.
     fn warn(&self, text: &str) {
         self.note(text);
         if self.driver != WorkerId::default() {
@@ -528,7 +528,7 @@ impl Service {
         }
     }
 
-    /// A line in the node's log.
+    /// Writes a line to the node's log.
     fn note(&self, text: &str) {
         self.notes.write(text);
     }

@@ -1,21 +1,22 @@
-//! The thread that writes values to disk for which there is no room, and reads them back, into shared memory
-//! or for other nodes.
+//! The thread that spills values: it writes them to disk when memory is full, and reads them back, into
+//! shared memory or for other nodes.
 //!
-//! The node's loop and this thread tell each other what to do through two short lists, as with the thread for
-//! values of other nodes ([`super::data`]). The node says what is written and when it is not needed any more,
-//! and keeps a block until it is written. What is asked for is done in that order, so that a value is read
-//! behind its writing. What could not be written is read from its block, which the node keeps then. Files
-//! that are mostly dead are rewritten when nothing else is to do.
+//! The node's loop and this thread exchange commands and events through two short lists, as with the thread
+//! for values of other nodes ([`super::data`]). The node commands what is written and what is dropped, and
+//! keeps each block until it is written. Commands are done in order, so a read comes after the write of its
+//! value. A value that could not be written is read from its block, which the node keeps then. Files that are
+//! mostly dead are rewritten when the thread is idle.
 //!
-//! What other nodes want is read into buffers, of which there are few ([`super::send_buffers`]). Without a
-//! free one it waits, and nothing else does: so writing never waits for other nodes. With one it takes turns
-//! with all the rest: so a node that writes all the time is read nevertheless.
+//! Bytes for other nodes are read into buffers, of which there are few ([`super::send_buffers`]). Without a
+//! free buffer such a read waits, and nothing else does: writing never waits for other nodes. With a free
+//! buffer these reads alternate with the commands: other nodes are served even while the node writes all the
+//! time.
 //!
-//! It never decides what is written, never writes to a block that it does not know to be its own, and holds
-//! up nobody: a disk that does not answer holds up this thread alone. Who stops a reading does not wait:
-//! where the disk is at it, the block is given back later ([`SpillEvent::LetGo`]). The end of the session
-//! waits for a disk that does something, and not for one that hangs. If the thread panics, the node hears of
-//! it ([`SpillEvent::Ended`]).
+//! This thread never decides what is written, and never writes to a block that it does not know to be its
+//! own. A disk that does not answer holds up this thread alone. Stopping a read does not wait: if the disk is
+//! still at it, the block is given back later ([`SpillEvent::LetGo`]). The end of the session waits for a
+//! disk that makes progress, not for one that hangs. If the thread panics, the node learns of it
+//! ([`SpillEvent::Ended`]).
 
 mod disk;
 mod reading;
@@ -45,20 +46,20 @@ use self::writing::Writing;
 use super::data::Ticket;
 use super::send_buffers::{SendBuffer, SendBuffers};
 
-/// Where values go for which there is no room.
+/// Where values are spilled.
 #[derive(Debug, Clone)]
 pub struct SpillOptions {
-    /// The directories, which take turns.
+    /// The directories, used in turn.
     pub directories: Vec<PathBuf>,
-    /// The URL of an object store. Then nothing is in the directories but the file behind the memory, in the
-    /// first of them if there is one.
+    /// The URL of an object store for the values. Then the directories hold only the file behind the memory,
+    /// in the first of them if there is one.
     pub store: Option<String>,
-    /// What may be on the disk (bytes).
+    /// The most that may be on the disk (bytes).
     pub max_bytes: Option<u64>,
 }
 
 impl SpillOptions {
-    /// Where values go, for those who read of it.
+    /// Where values are spilled, for messages to people.
     #[must_use]
     pub fn place(&self) -> String {
         match &self.store {
@@ -68,66 +69,66 @@ impl SpillOptions {
     }
 }
 
-/// What the thread tells the node.
+/// An event from the thread to the node.
 #[derive(Debug)]
 #[cfg_attr(test, derive(PartialEq))]
 pub enum SpillEvent {
-    /// A value was written, or why not.
+    /// A value was written, or could not be.
     Written {
         /// The value.
         spilled: SpillId,
-        /// Why it was not.
+        /// Why it could not be written.
         error: Option<String>,
     },
-    /// A value is back.
+    /// A value is back in memory.
     Read {
-        /// Which.
+        /// The value.
         object: ObjectId,
-        /// By which stream.
+        /// The stream.
         attempt: FetchAttempt,
         /// Its length.
         bytes: u64,
     },
-    /// It cannot be read.
+    /// A value cannot be read.
     Lost {
-        /// Which.
+        /// The value.
         object: ObjectId,
-        /// By which stream.
+        /// The stream.
         attempt: FetchAttempt,
-        /// As the node sees it.
+        /// How the stream ended.
         end: StreamEnd,
         /// Why.
         error: String,
     },
-    /// Nothing is written to this block any more, of which [`Spiller::stop`] said that something is.
+    /// A read that [`Spiller::stop`] found in progress is over: nothing writes to its block any more.
     LetGo {
         /// The block.
         block: u64,
     },
-    /// The thread has panicked, and nothing that was on disk can be had: the last event.
+    /// The thread has panicked, and no value on disk can be read: the last event.
     Ended {
-        /// What it said.
+        /// The panic's message.
         reason: String,
     },
-    /// What another node wants.
+    /// A part of a value, for another node.
     Part {
-        /// Its question.
+        /// The other node's request.
         ticket: Ticket,
         /// The value.
         spilled: SpillId,
-        /// The bytes; or why they cannot be read, if they are still needed.
+        /// The bytes, or why they cannot be read; `Err(None)` if they are not needed any more.
         read: Result<SendBuffer, Option<String>>,
     },
 }
 
-/// What another node wants of a value.
+/// A part of a value that another node wants.
 #[derive(Debug, Clone)]
 pub struct Wanted {
-    /// Its question.
+    /// The other node's request.
     pub ticket: Ticket,
     /// The value.
     pub spilled: SpillId,
-    /// Its bytes from there to there.
+    /// The range of its bytes.
     pub part: Range<u64>,
 }
 
@@ -141,15 +142,15 @@ enum Command {
 /// Bytes on disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OnDisk {
-    /// Of values that are needed, with their headers.
+    /// Live: of values that are needed, with their headers.
     pub live: u64,
-    /// In files, with what is dead in them.
+    /// In files, dead values included.
     pub used: u64,
     /// How many values are on disk.
     pub values: u64,
-    /// Written since the beginning.
+    /// Written so far.
     pub written: u64,
-    /// Read since the beginning.
+    /// Read so far.
     pub read: u64,
 }
 
@@ -164,13 +165,13 @@ struct Shared {
 #[derive(Default)]
 struct List {
     commands: VecDeque<Command>,
-    /// What other nodes want, in order: at most what they may ask for at a time over their connections.
+    /// Parts for other nodes, in order: at most what they may ask for at a time over their connections.
     wanted: VecDeque<Wanted>,
-    /// Their turn comes before that of the commands.
+    /// `wanted` is served before `commands` next time.
     is_turn_of_wanted: bool,
     is_ending: bool,
     has_ended: bool,
-    /// What to say of what could not be removed.
+    /// A message about what could not be removed.
     left: Option<String>,
 }
 
@@ -179,20 +180,20 @@ pub struct Spiller {
     shared: Arc<Shared>,
     mapping: Arc<Mapping>,
     pulse: Arc<SpillPulse>,
-    /// What is read, by attempt.
+    /// Reads in progress, by attempt.
     moving: HashMap<FetchAttempt, Arc<Reading>>,
-    /// Readings that were stopped within a piece.
+    /// Reads that were stopped within a piece.
     stopped: HashMap<FetchAttempt, Arc<Reading>>,
 }
 
-/// A disk that has not answered for so long hangs: the end of the session does not wait for it.
+/// A disk without progress for this long hangs: the end of the session does not wait for it.
 const STALL: Duration = Duration::from_secs(5);
-/// How long the end of the session waits for a disk that does answer. Giving many large files back takes
+/// How long the end of the session waits for a disk that makes progress. Giving many large files back takes
 /// time, and the end of the process would wait for that as well.
 const END_WAIT: Duration = Duration::from_secs(60);
 
 impl Spiller {
-    /// Looks at the directories, or at the object store, and starts the thread.
+    /// Opens the directories or the object store, and starts the thread.
     ///
     /// # Errors
     /// When one of the directories or the store cannot be used, or there can be no thread.
@@ -230,7 +231,7 @@ impl Spiller {
         let waits_for_room = Arc::downgrade(&shared);
         let buffers = SendBuffers::new(move || {
             if let Some(shared) = waits_for_room.upgrade() {
-                // Under the lock, or the thread could miss it on its way to sleep.
+                // Notifies under the lock, or the thread could miss it on its way to sleep.
                 let _list = shared.list.lock();
                 shared.news.notify_all();
             }
@@ -250,7 +251,7 @@ impl Spiller {
         Ok(Self { shared, mapping, pulse, moving: HashMap::new(), stopped: HashMap::new() })
     }
 
-    /// Has a block written. So many bytes beside the files count towards the most there may be.
+    /// Has a block written. `others` bytes beside the files count towards the limit.
     pub fn write(&self, spilled: SpillId, block: u64, bytes: u64, others: u64) {
         self.tell(Command::Write { spilled, block, bytes, others });
     }
@@ -270,8 +271,8 @@ impl Spiller {
         self.shared.news.notify_all();
     }
 
-    /// Ends a reading. The block to which the disk still writes at the moment, if it does: it must stay as it
-    /// is until [`SpillEvent::LetGo`].
+    /// Stops a read. Returns its block if the disk is still writing to it: the block must stay as it is until
+    /// [`SpillEvent::LetGo`].
     pub fn stop(&mut self, attempt: FetchAttempt) -> Option<u64> {
         let reading = self.moving.remove(&attempt)?;
         if !reading.stop() {
@@ -287,7 +288,7 @@ impl Spiller {
         self.tell(Command::Drop { spilled });
     }
 
-    /// What has happened.
+    /// Takes the events since the last call.
     pub fn take_events(&mut self) -> Vec<SpillEvent> {
         let mut events = Vec::new();
         for event in std::mem::take(&mut *self.shared.events.lock()) {
@@ -329,13 +330,13 @@ impl Spiller {
 }
 
 impl Spiller {
-    /// Ends the thread, and waits for that as long as the disk does something. False if it hangs: the thread
-    /// then ends when the disk answers, or with the process, and until then keeps its files.
+    /// Ends the thread, and waits for that while the disk makes progress. False if the disk hangs: the thread
+    /// then ends when the disk answers, or with the process, and keeps its files until then.
     pub fn end(&mut self) -> bool {
         self.end_within(STALL, END_WAIT)
     }
 
-    /// After its end: what to say of what is left where values went.
+    /// After the end: a message about what could not be removed.
     #[must_use]
     pub fn left(&self) -> Option<String> {
         self.shared.list.lock().left.clone()
@@ -373,7 +374,7 @@ impl Drop for Spiller {
 #[derive(Debug, Clone, Copy)]
 enum Where {
     Disk(SpillPlace),
-    /// It could not be written.
+    /// The value could not be written.
     Block {
         block: u64,
         bytes: u64,
@@ -390,7 +391,7 @@ struct Worker {
     by_place: BTreeMap<SpillPlace, SpillId>,
     directories: usize,
     buffers: Arc<SendBuffers>,
-    /// What is still to move out of the file that is being rewritten.
+    /// Values still to move out of the file that is being rewritten.
     to_move: VecDeque<SpillPlace>,
 }
 
@@ -398,7 +399,7 @@ impl Worker {
     fn run(mut self) {
         let served = catch_unwind(AssertUnwindSafe(|| self.serve()));
         let Self { shared, disk, mapping, .. } = self;
-        // The memory of the session does not wait for the disk.
+        // The session's memory can be released without waiting for the disk.
         drop(mapping);
         if let Err(panic) = served {
             let reason = words_of(&*panic);
@@ -407,7 +408,7 @@ impl Worker {
             }
             say(&shared, SpillEvent::Ended { reason });
         }
-        // The descriptors go before the session is over.
+        // The disk's descriptors are closed before the session is over.
         let left = catch_unwind(AssertUnwindSafe(move || disk.close()));
         let mut list = shared.list.lock();
         list.left = left.unwrap_or_default();
@@ -433,7 +434,7 @@ impl Worker {
         }
     }
 
-    /// The next thing to do; rewrites files while there is none. `None` at the end.
+    /// Waits for the next command; rewrites files meanwhile. `None` at the end.
     fn next(&mut self) -> Option<Command> {
         let mut is_idle = false;
         loop {
@@ -478,8 +479,8 @@ impl Worker {
         }
     }
 
-    /// What another node wants, if there is a buffer for it. It may overtake what the node has said: the
-    /// value was written before anybody was sent here.
+    /// The next read for another node, if there is a buffer for it. It may overtake commands: the value was
+    /// written before any node was sent here for it.
     fn next_wanted(&self, list: &mut List) -> Option<Command> {
         let part = &list.wanted.front()?.part;
         let buffer = self.buffers.take(part.start, part.end - part.start)?;
@@ -505,7 +506,7 @@ impl Worker {
             Some((_, Where::Block { .. })) => Err("it is shorter than it should be".to_owned()),
             Some((spilled, Where::Disk(place))) => self.read_pieces(*place, spilled, length, reading),
         };
-        // Of a reading that was stopped nobody hears more than that it is over.
+        // Of a read that was stopped, the node learns only that it is over.
         self.say(match result {
             Ok(()) => SpillEvent::Read { object, attempt, bytes: length },
             Err(error) => SpillEvent::Lost { object, attempt, end: StreamEnd::NotThere, error },
@@ -579,17 +580,17 @@ fn say(shared: &Shared, event: SpillEvent) {
     let _ = rustix::io::write(&*shared.node_wake, &1u64.to_ne_bytes());
 }
 
-/// What a panic says.
+/// The message of a panic.
 fn words_of(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "it gives no reason".to_owned())
 }
 
-/// After so long without work the thread does what can wait.
+/// After so long without commands the thread does work that can wait.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// What stands in the file for a value.
+/// The id of a value in its file.
 fn id_of(spilled: SpillId) -> [u8; 20] {
     let mut id = [0; 20];
     id[..8].copy_from_slice(&spilled.offset().to_le_bytes());

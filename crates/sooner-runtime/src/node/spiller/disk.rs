@@ -1,5 +1,5 @@
-//! What the thread needs of the place where values go: as [`SpillFiles`] does it for directories,
-//! [`SpillObjects`] for an object store, or as a test wants it.
+//! Where the thread spills values: directories ([`SpillFiles`]), an object store ([`SpillObjects`]), or
+//! whatever a test needs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,35 +9,35 @@ use sooner_store::spill::{SpillError, SpillFiles, SpillObject, SpillPlace, Spill
 
 pub use sooner_object_store::SpillValue;
 
-/// What stands with a value.
+/// The id stored with a value.
 pub type Id = [u8; 20];
 
-/// A value that moves: from where to where.
+/// A value that moves: from which place to which.
 pub type Move = (SpillPlace, SpillPlace, Id);
 
-/// Read from a disk at a time (bytes): who stops a reading has so much read in vain.
+/// Bytes read from a disk at a time. A read that is stopped wastes this many at most.
 pub const READ_BYTES: u64 = 32 << 20;
 
 /// Why something cannot be written, or read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DiskError {
-    /// What directories are to it.
+    /// An error of the directories.
     #[error(transparent)]
     Files(#[from] SpillError),
-    /// What an object store is to it.
+    /// An error of the object store.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 /// See the module. Dropping it gives everything back.
 pub trait Disk: Send {
-    /// How many bytes of values that wait at the same time are written together, as a file that is not added
-    /// to. 0: one by one, and files are added to.
+    /// How many bytes of waiting values are written together, as a file that is never added to. 0: values are
+    /// written one by one, and files are added to.
     fn batch_bytes(&self) -> u64 {
         0
     }
 
-    /// How much more could be written (bytes) when something last was.
+    /// Free room (bytes) at the last write.
     fn room(&self) -> u64 {
         u64::MAX
     }
@@ -47,40 +47,40 @@ pub trait Disk: Send {
         READ_BYTES
     }
 
-    /// Writes values to their places, which are in one file.
+    /// Writes values to their places, all in one file.
     ///
     /// # Errors
-    /// Why nothing is there that can be relied on.
+    /// Why it failed: nothing in these places can be relied on.
     fn write(&self, values: &[SpillValue]) -> Result<(), DiskError>;
 
     /// Reads bytes of a value from its byte `from` on.
     ///
     /// # Errors
-    /// Why what is in `into` means nothing.
+    /// Why it failed: the contents of `into` mean nothing.
     fn read(&self, place: SpillPlace, id: &Id, from: u64, into: &mut [u8]) -> Result<(), DiskError>;
 
     /// Copies values to other places.
     ///
     /// # Errors
-    /// Why nothing is there that could be read.
+    /// Why it failed: nothing in the new places can be read.
     fn copy(&self, moves: &[Move]) -> Result<(), DiskError>;
 
     /// A file is not needed any more.
     fn delete(&self, file: u64);
 
-    /// Does what is due beside that. After how long it is to be called again at the latest; `None`: whenever.
-    /// `is_idle`: nothing else is to be done.
+    /// Does other work that is due. Returns when to call again at the latest; `None`: whenever. `is_idle`:
+    /// the thread has nothing else to do.
     fn tend(&self, is_idle: bool) -> Option<Duration> {
         let _ = is_idle;
         None
     }
 
-    /// The session is over. What to say of what is left.
+    /// The session is over. Returns a message about what is left.
     fn close(&self) -> Option<String> {
         None
     }
 
-    /// Whether it answers, and the word that it need not do more.
+    /// Shows whether the disk answers, and tells it to stop.
     fn pulse(&self) -> Arc<SpillPulse>;
 }
 

@@ -1,9 +1,9 @@
-//! One reading from the disk straight into shared memory, which can be stopped at any time without waiting
-//! for the disk.
+//! One read from the disk straight into shared memory, which can be stopped at any time without waiting for
+//! the disk.
 //!
-//! The kernel writes to the block while it reads for us, and nothing takes that back. So whoever stops is
-//! told whether a piece is being read: if so, the block is not free before that is over. Between two pieces
-//! the thread looks whether it is to go on.
+//! The kernel writes to the block during a read, and that cannot be taken back. So [`Reading::stop`] says
+//! whether a piece is being read: if so, the block is not free until the piece is over. Between two pieces
+//! the thread checks whether the read was stopped.
 //!
 //! Invariant: after [`Reading::stop`] has returned false, or the piece is over, not a byte is written to the
 //! block any more.
@@ -17,9 +17,9 @@ use sooner_wire::ObjectId;
 /// See the module.
 pub struct Reading {
     mapping: Arc<Mapping>,
-    /// Of which value.
+    /// The value.
     pub object: ObjectId,
-    /// Where to.
+    /// The block to read into.
     pub block: u64,
     state: Mutex<State>,
 }
@@ -31,7 +31,7 @@ struct State {
 }
 
 impl Reading {
-    /// Of a value of so many bytes into a block, to which nobody else writes.
+    /// Reads a value of `length` bytes into a block, to which no other thread writes.
     ///
     /// # Panics
     /// When the value is not within the memory.
@@ -40,7 +40,7 @@ impl Reading {
         Self { mapping, object, block, state: Mutex::default() }
     }
 
-    /// Has a piece written. `None` if the reading was stopped before.
+    /// Has a piece written. `None` if the read was stopped before.
     pub fn piece<T>(&self, at: u64, length: u64, fill: impl FnOnce(&mut [u8]) -> T) -> Option<T> {
         {
             let mut state = self.state.lock();
@@ -57,7 +57,7 @@ impl Reading {
         Some(result)
     }
 
-    /// Ends it. True if a piece is being read at the moment.
+    /// Stops the read. True if a piece is being read at the moment.
     pub fn stop(&self) -> bool {
         let mut state = self.state.lock();
         state.is_stopped = true;

@@ -1,8 +1,8 @@
-//! What of the thread writes values, and moves them from files that are mostly dead.
+//! The part of the thread that writes values, and moves them out of files that are mostly dead.
 //!
-//! On a disk values are added to files one by one. For an object store those that wait at the same time are
-//! written together, as a file that is complete then: so a request carries many small values, and a value
-//! that comes alone does not wait for others. A value counts as written when all of its file is there.
+//! On a disk, values are added to files one by one. For an object store, values that wait at the same time
+//! are written together, as one complete file: so a request carries many small values, and a value that comes
+//! alone waits for no others. A value counts as written when its whole file is there.
 
 use sooner_store::spill::{SpillFull, SpillPlace, record_bytes};
 use sooner_wire::message::SpillId;
@@ -19,7 +19,7 @@ pub(super) struct Writing {
 }
 
 impl Worker {
-    /// Those to be written that wait directly behind this one, as many as are written together.
+    /// `first`, and the writes directly behind it, as many as are written together.
     pub(super) fn gather(&mut self, first: Writing) -> Vec<Writing> {
         let most = self.disk.batch_bytes();
         let mut bytes = record_bytes(first.bytes);
@@ -48,7 +48,7 @@ impl Worker {
                 }
             }
             let bytes = batch.iter().map(|value| record_bytes(value.bytes)).sum();
-            // A disk that is full of what is dead is not full.
+            // A full disk may hold dead values, whose room can be had.
             if self.disk.room() >= bytes || !self.rewrite_a_file() {
                 break;
             }
@@ -58,7 +58,7 @@ impl Worker {
         }
     }
 
-    /// Returns those that could not be written; for whom there is no place hears of it now.
+    /// Returns the values that could not be written. Those without a place are reported at once.
     fn try_to_write(&mut self, batch: Vec<Writing>, why: &mut String) -> Vec<Writing> {
         let mut placed = Vec::with_capacity(batch.len());
         for value in batch {
@@ -107,14 +107,14 @@ impl Worker {
         }
     }
 
-    /// Where files are written whole, what comes next goes to another one.
+    /// Where files are written whole, the next value goes to another file.
     fn end_file(&mut self) {
         if self.disk.batch_bytes() > 0 {
             self.space.close_open();
         }
     }
 
-    /// Rewrites files until there is room, or nothing is to be had.
+    /// Rewrites files until there is room, or no file is left to rewrite.
     fn make_room_on_disk(&mut self, bytes: u64, full: SpillFull) -> Result<SpillPlace, SpillFull> {
         let mut last = full;
         while self.rewrite_one(false) {
@@ -126,14 +126,14 @@ impl Worker {
         Err(last)
     }
 
-    /// Moves one value out of a file that is mostly dead, so that nobody waits for the whole of it; all of
-    /// them where files are written whole. False if there is none.
+    /// Moves one value out of a file that is mostly dead, so that no command waits for the whole file; all
+    /// values where files are written whole. False if nothing was moved.
     pub(super) fn rewrite_one(&mut self, is_idle: bool) -> bool {
         if self.to_move.is_empty() {
             let Some(rewrite) = self.space.to_rewrite(is_idle) else { return false };
             self.to_move = rewrite.alive.into();
         }
-        // What is being placed, and what moves, are different files where files are written whole.
+        // Where files are written whole, new values and moved ones go to different files.
         self.end_file();
         let count = if self.disk.batch_bytes() > 0 { self.to_move.len() } else { self.to_move.len().min(1) };
         let values: Vec<_> = self.to_move.drain(..count).collect();
@@ -146,7 +146,7 @@ impl Worker {
         has_moved
     }
 
-    /// The same for all of a file, which is gone then.
+    /// Like [`Self::rewrite_one`], for a whole file, which is deleted.
     fn rewrite_a_file(&mut self) -> bool {
         while self.rewrite_one(false) {
             if self.to_move.is_empty() {
