@@ -1,8 +1,8 @@
-//! The door of a node: takes connections from other machines, looks at whom each wants, and hands it on
+//! The door of a node: accepts connections from other machines, looks for whom each is, and hands it on
 //! untouched.
 //!
-//! Whom a connection is for stands in the first message of TLS. It is looked at without being read
-//! (`MSG_PEEK`), so that whoever gets the socket, in this process or another, does the whole handshake
+//! The destination of a connection stands in the first message of TLS. The door looks at it without reading
+//! it (`MSG_PEEK`), so that whoever gets the socket, in this process or another, does the whole handshake
 //! itself. Nothing is believed here: a connection that is handed on is as strange as before. Nothing waits
 //! here, either: this is a part of its owner's epoll loop, one descriptor ([`AsFd`]) that is readable when
 //! [`Entrance::on_ready`] has something to do, and a deadline.
@@ -31,33 +31,33 @@ pub use shares::{Crowd, Shares};
 
 const LISTENER: u64 = 0;
 const FIRST_VISITOR: u64 = 1;
-/// Connections taken, and turns of looking at all that are waiting, before the owner's loop has its turn
+/// Turns of looking at all that wait, and connections accepted in each, before the owner's loop has its turn
 /// again.
 const TURNS: usize = 4;
 const TAKEN_AT_A_TIME: usize = 16;
-/// How long no connection is taken when the system has no descriptor for it (nanoseconds).
+/// How long no connection is accepted when the system has no descriptor for it (nanoseconds).
 const PAUSE_NANOS: u64 = 100_000_000;
 
-/// What happened at the door.
+/// An event at the door.
 #[derive(Debug)]
 pub enum Entered {
-    /// Somebody for somebody.
+    /// A connection and its destination.
     Arrived {
-        /// From which nothing has been read. It does not block.
+        /// Nothing has been read from it. It does not block.
         socket: OwnedFd,
-        /// Where it comes from.
+        /// The peer's address.
         address: SocketAddr,
-        /// For whom it says to be.
+        /// The destination that the peer names.
         destination: Destination,
     },
-    /// Somebody was not let in: for the log.
+    /// A connection was refused: for the log.
     Refused {
-        /// Where it came from.
+        /// The peer's address.
         address: SocketAddr,
-        /// One sentence.
+        /// The reason, in one sentence.
         why: Why,
     },
-    /// No connection can be taken for now: for the log.
+    /// No connection can be accepted for now: for the log.
     Paused(io::Error),
 }
 
@@ -75,7 +75,7 @@ pub struct Entrance {
     /// In the order in which they came.
     waiting: BTreeMap<u64, Waiting>,
     next_token: u64,
-    /// Until when no connection is taken.
+    /// Until when no connection is accepted.
     paused: Option<Instant>,
 }
 
@@ -83,7 +83,7 @@ impl Entrance {
     /// Listens at `address` (port 0: any that is free) for the node, which `is_head` of its cluster or not.
     ///
     /// # Errors
-    /// The system's word with the address: the port is taken, the address is not one of this machine.
+    /// The system's error with the address: the port is taken, the address is not one of this machine.
     pub fn open(address: SocketAddr, node: NodeId, is_head: bool) -> io::Result<Self> {
         let listener = TcpListener::bind(address).map_err(|error| {
             let remedy = match error.kind() {
@@ -111,7 +111,7 @@ impl Entrance {
     /// Where it listens, with the port that was free.
     ///
     /// # Errors
-    /// The system's word.
+    /// The system's error.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
@@ -123,7 +123,7 @@ impl Entrance {
         [oldest, self.paused].into_iter().flatten().min()
     }
 
-    /// Takes, looks, hands on and refuses, as far as that goes without waiting.
+    /// Accepts, looks, hands on and refuses, as far as possible without waiting.
     pub fn on_ready(&mut self, now: Instant, out: &mut Vec<Entered>) {
         self.expire(now, out);
         for _ in 0..TURNS {
@@ -153,7 +153,7 @@ impl Entrance {
                         out.push(Entered::Paused(error));
                         return self.pause(now.plus(PAUSE_NANOS));
                     }
-                    // Nobody is there, or whoever was has left.
+                    // No connection waits, or its peer has left.
                     _ => return,
                 },
             };
@@ -162,7 +162,7 @@ impl Entrance {
             if let Some((token, crowd)) = self.shares.leaving(waiting, address.ip(), PEEKS_MAX) {
                 self.refuse(token, Why::MadeRoom(crowd), out);
             }
-            // Most have said it all before they are taken: those make nobody leave.
+            // Most peers have sent all before they are accepted: those never wait.
             if let Some(token) = self.admit(socket, visitor) {
                 self.look(token, false, out);
             }
@@ -177,7 +177,7 @@ impl Entrance {
     fn admit(&mut self, socket: TcpStream, visitor: Visitor) -> Option<u64> {
         let token = self.next_token;
         self.next_token += 1;
-        // Told once for each arrival of bytes: what is only looked at stays readable.
+        // Reports each arrival of bytes once: bytes that are only looked at stay readable.
         let flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
         let is_watched = epoll::add(&self.epoll, &socket, EventData::new_u64(token), flags).is_ok();
         if socket.set_nonblocking(true).is_err() || !is_watched {
@@ -193,7 +193,7 @@ impl Entrance {
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         let count = match rustix::net::recv(&waiting.socket, &mut bytes, flags) {
             Ok((count, _)) => count,
-            // Nothing yet; or an end, which the flags tell as well.
+            // Nothing yet; or an end, which the flags show as well.
             Err(_) => 0,
         };
         match self.doorman.on_bytes(&bytes[..count], has_ended) {
@@ -230,19 +230,18 @@ impl Entrance {
     }
 }
 
-/// Ends a connection that was handed on for somebody who is not here: the peer is told so.
+/// Ends a connection that was handed on, but whose destination is not here, and tells the peer so.
 pub fn turn_away(socket: OwnedFd) {
     say(socket.as_fd(), doorman::NOT_HERE);
 }
 
-/// Ends a connection that was handed on because there is no room for it: the peer is told so.
+/// Ends a connection that was handed on, for want of room, and tells the peer so.
 pub fn turn_back(socket: OwnedFd) {
     say(socket.as_fd(), doorman::NO_ROOM);
 }
 
 fn say(socket: BorrowedFd<'_>, alert: doorman::Alert) {
-    // What was only looked at is read now: closing a socket with unread bytes could drop what is said to the
-    // peer.
+    // Reads the bytes that were only looked at: closing a socket with unread bytes could drop the alert.
     let _ = rustix::net::recv(socket, &mut [0; PEEK_BYTES], RecvFlags::DONTWAIT);
     let _ = rustix::net::send(socket, &alert, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }

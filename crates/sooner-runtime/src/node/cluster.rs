@@ -1,10 +1,10 @@
-//! A node's part in a cluster: the door at which others knock, the link to the head, and what it knows of the
-//! other nodes.
+//! A node's part in a cluster: the door for connections from other machines, the link to the head, and what
+//! the node knows of the other nodes.
 //!
-//! It is a part of the node's loop: one descriptor ([`Cluster::events`]), one deadline. What it knows it is
-//! told by the head as it changes, so whoever asks this node is answered at once, also while the head is
-//! away. Nothing of the node stops when the head does: the link is dialled again until somebody answers. Only
-//! the node of a program gives up at some time.
+//! It is a part of the node's loop: one descriptor ([`Cluster::events`]), one deadline. The head sends every
+//! change, so questions about the cluster are answered at once, also while the head is away. Nothing of the
+//! node stops when the head does: the link is dialled again until a head answers. Only the node of a program
+//! gives up at some time.
 
 mod away;
 mod dials;
@@ -47,7 +47,7 @@ use link::{Link, News};
 use links::Links;
 pub(super) use others::ClusterEvent;
 
-/// Tokens of the nested epoll: the door; from each of the others on, one for every connection that there was.
+/// Tokens of the nested epoll: the door; each other one begins a range, with a token per connection.
 const DOOR: u64 = 0;
 const FIRST_GUEST: u64 = 1;
 const FIRST_OF_LINK: u64 = 1 << 60;
@@ -58,27 +58,27 @@ const FIRST_DIAL: u64 = 3 << 60;
 pub enum Head {
     /// In this process.
     Here {
-        /// What earlier heads left.
+        /// The state that earlier heads saved.
         state: Box<State>,
-        /// Silence after which a node is gone (nanoseconds).
+        /// Silence after which a node is declared dead (nanoseconds).
         health_timeout: u64,
     },
-    /// At one of these addresses: those that a name has.
+    /// At one of these addresses, all of one name.
     At(Vec<SocketAddr>),
 }
 
 /// What a node needs to be a part of a cluster.
 pub struct ClusterOptions {
-    /// What it proves to others.
+    /// The node's identity, which it proves to others.
     pub identity: Identity,
-    /// What its processes prove to others: that they are on this node, and no more.
+    /// Credentials of its processes: they prove only that a process is on this node.
     pub workers: Credentials,
-    /// Where it listens; port 0: any that is free. The node of a program listens nowhere: it dials, also
-    /// those who ask it to by way of the head.
+    /// Where the node listens; port 0: any free port. `None` for the node of a program: it only dials, also
+    /// nodes that ask it to by way of the head.
     pub listen: Option<SocketAddr>,
-    /// Whom it belongs to.
+    /// The head of its cluster.
     pub head: Head,
-    /// What the process learns of its membership.
+    /// Tells the process about the node's membership.
     pub fate: Arc<Fate>,
     /// Nodes of this machine may read values in its memory, and it in theirs.
     pub shares_memory: bool,
@@ -99,7 +99,7 @@ pub(super) struct Itself<'a> {
 /// See the module.
 pub(super) struct Cluster {
     epoll: OwnedFd,
-    /// Nobody comes to the node of a program.
+    /// `None` on a program's node, which does not listen.
     door: Option<Door>,
     link: Link,
     known: Known,
@@ -112,18 +112,17 @@ pub(super) struct Cluster {
     identity: Identity,
     address: Option<SocketAddr>,
     opened: Instant,
-    /// What was noted of the last connection that was lost: the next try may fail in the same way, again and
-    /// again.
+    /// The failure that was logged last: the next try may fail in the same way, again and again.
     lost: Option<JoinFailure>,
     is_leaving: bool,
-    /// Silence after which the head declares a node gone (nanoseconds), as soon as it was said.
+    /// Silence after which the head declares a node dead (nanoseconds), once the head has sent it.
     health_timeout: Option<u64>,
     workers: Credentials,
     links: Links,
     dials: Dials,
-    /// For a program: how long the head is away.
+    /// For a program: measures how long the head is away.
     away: Option<Away>,
-    /// Until the node's loop takes it.
+    /// Events that the node's loop has not taken.
     heard: Vec<ClusterEvent>,
 }
 
@@ -201,25 +200,25 @@ impl Cluster {
 
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         if !self.heard.is_empty() {
-            // It came about while the node acted, and nothing else may come.
+            // These events arose while the node acted, and no other may follow.
             return Some(now());
         }
         let report = self.link.is_up().then(|| self.reporter.next_deadline()).flatten();
         let made = [self.links.next_deadline(), self.dials.next_deadline()];
         let door = self.door.as_ref().and_then(Door::next_deadline);
-        // What was heard while something was done waits for nothing.
+        // Events that arose meanwhile are due at once.
         let heard = (!self.heard.is_empty()).then_some(Instant(0));
         let away = self.away.as_ref().and_then(Away::deadline);
         let own = [door, self.link.next_deadline(), report, heard, away];
         own.into_iter().chain(made).flatten().min()
     }
 
-    /// Whether the node must end, and why.
+    /// Whether the node must end.
     pub(super) fn must_end(&self) -> bool {
         self.fate.must_end()
     }
 
-    /// Whether this node is a part of a program: nobody can dial it.
+    /// Whether this node is a part of a program, which cannot be dialled.
     pub(super) fn is_of_program(&self) -> bool {
         self.door.is_none()
     }
@@ -229,7 +228,7 @@ impl Cluster {
         self.fate.reason()
     }
 
-    /// Takes in what came.
+    /// Handles what is ready.
     pub(super) fn on_ready(&mut self) {
         let mut events = Vec::with_capacity(16);
         let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -267,8 +266,8 @@ impl Cluster {
         }
     }
 
-    /// Once for each turn of the node's loop: what is due. `read` gives what is free and what waits here;
-    /// something of it may have changed if the node `has_acted`.
+    /// Does what is due, once for each turn of the node's loop. `read` gives what is free and what waits on
+    /// this node; some of it may have changed if the node `has_acted`.
     pub(super) fn attend(&mut self, has_acted: bool, read: impl FnOnce() -> Spare) {
         self.health.on_turn();
         let time = now();
@@ -302,27 +301,27 @@ impl Cluster {
         self.link.flush(&self.epoll);
     }
 
-    /// Where a node listens, as far as is known here.
+    /// Where a node listens, as far as this node knows.
     pub(super) fn address_of(&self, node: NodeId) -> Option<SocketAddr> {
         self.known.address_of(node)
     }
 
-    /// What processes of this node prove from now on. What the node itself proves has changed already.
+    /// Replaces the credentials of this node's processes. The node's own have changed already.
     pub(super) fn renew(&mut self, workers: Credentials) {
         self.workers = workers;
     }
 
-    /// What processes of this node prove to those of others.
+    /// The credentials of this node's processes.
     pub(super) fn credentials(&self) -> &Credentials {
         &self.workers
     }
 
-    /// What has come since the last time.
+    /// Takes the events since the last call.
     pub(super) fn take_heard(&mut self) -> Vec<ClusterEvent> {
         std::mem::take(&mut self.heard)
     }
 
-    /// Whether this node has ever been taken in: before that nobody can use it.
+    /// Whether a head has ever registered this node: before that no driver can use it.
     pub(super) fn has_joined(&self) -> bool {
         self.register.rejoins.is_some()
     }
@@ -365,7 +364,7 @@ impl Cluster {
                 self.heard.push(ClusterEvent::Up { is_new: true });
                 self.heard.push(ClusterEvent::Known(registered.nodes.clone()));
                 for node in self.known.on_registered(registered) {
-                    // It may have gone while there was no head to say so: the next one answers that.
+                    // The node may have died while there was no head to report it: ask the new head.
                     self.link.send(&Suspect { node, is_given_up: None }.into());
                 }
                 self.send_given_up();
@@ -411,7 +410,7 @@ impl Cluster {
                 Ok(word) => self.heard.push(ClusterEvent::Word(word)),
                 Err(error) => self.notes.write_rationed(&format!("the head says nonsense: {error}")),
             },
-            // Something of a later minor version.
+            // A message of a later minor version.
             _ => {}
         }
     }
@@ -454,7 +453,7 @@ impl Cluster {
         self.fate.end(reason);
     }
 
-    /// What it knows, for those who look at it.
+    /// What the node knows of its cluster, for inspection.
     pub(super) fn report(&self) -> ClusterRow {
         ClusterRow {
             cluster: self.register.rejoins.unwrap_or_default(),
@@ -488,10 +487,10 @@ fn about(itself: &Itself<'_>, address: Option<SocketAddr>) -> AboutNode {
     }
 }
 
-/// The address of this machine by which the one at `other` is reached.
+/// The address from which this machine reaches `other`.
 ///
 /// # Errors
-/// The system's word: there is no way to it.
+/// The system's error: there is no route.
 pub fn address_towards(other: SocketAddr) -> io::Result<IpAddr> {
     let any: IpAddr = match other {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -507,7 +506,7 @@ fn turn(epoll: &OwnedFd) -> Turn<'_> {
     Turn { epoll, time: now() }
 }
 
-/// Which events say that something can be read, or has ended.
+/// Whether a connection can be read, or has ended.
 fn is_readable(flags: EventFlags) -> bool {
     flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR)
 }

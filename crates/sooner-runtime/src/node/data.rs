@@ -1,19 +1,21 @@
-//! The thread that moves values between nodes: what a node pulls comes in here, what others pull goes out.
+//! The thread that moves values between nodes: those that this node pulls, and those that others pull from
+//! it.
 //!
 //! Values go between sockets and shared memory; beside the encryption they are copied once, on arrival. The
-//! receiver asks for pieces, so a sender keeps nothing but what it was asked for, and whoever asks for no
-//! more has stopped. Large values come over several connections at once. Connections are made when they are
-//! needed and end when they are not. Whoever wants values dials; a node that cannot be dialled is asked to
-//! come and be asked for them.
+//! receiver asks for pieces, so a sender keeps only what was asked for, and a receiver stops by asking for no
+//! more. Large values come over several connections at once. Connections are made when they are needed and
+//! end when they are not. The receiver dials; a sender that cannot be dialled is asked to come, and then
+//! asked for values.
 //!
-//! A value may be sent on while it is still arriving, as far as its mark has come. What is on disk is sent
-//! from buffers that somebody else reads it into ([`super::send_buffers`]).
+//! A value may be sent on while it is still arriving, up to its mark. Values on disk are sent from buffers
+//! that another thread fills ([`super::send_buffers`]).
 //!
-//! The node's loop and this thread tell each other what to do through two short lists. Neither waits for the
-//! other, and no lock is held while a socket is used. What is moved was admitted by the node
-//! (`sooner_protocol::node::objects::Pulls`), what is sent was asked of it: it keeps the block meanwhile.
-//! Both lists are bounded by that: a stream and a piece is in each once.
+//! The node's loop and this thread exchange commands and events through two short lists. Neither waits for
+//! the other, and no lock is held while a socket is used. The node admits each stream
+//! (`sooner_protocol::node::objects::Pulls`) and is asked about each piece to send: it keeps the block
+//! meanwhile. That bounds both lists: each stream and each piece is in each list once.
 //!
+//! `docs/adr/0027-data-plane.md` gives the reasons.
 //! `docs/adr/0027-data-plane.md` says why it is so.
 
 mod carrier;
@@ -48,7 +50,7 @@ pub use reader::{Fault, Part, Reader};
 
 /// What the thread needs.
 pub struct DataOptions {
-    /// What it proves to others.
+    /// The node's identity, which it proves to others.
     pub identity: Identity,
     /// "3.11", as in all greetings.
     pub python: String,
@@ -67,13 +69,13 @@ pub struct DataOptions {
 pub struct Tuning {
     /// Connections for large values from one node that is far.
     pub connections: usize,
-    /// A node is far from so long a way there and back on (nanoseconds).
+    /// A node with a round trip of this or more is far (nanoseconds).
     pub far: u64,
     /// When a connection without values ends (nanoseconds).
     pub idle: u64,
     /// Nodes of this machine read values in its memory, and it in theirs.
     pub shares_memory: bool,
-    /// When a node that cannot be reached does not have what is wanted from it (nanoseconds).
+    /// When values wanted from a node that cannot be reached count as not there (nanoseconds).
     pub patience: u64,
 }
 
@@ -96,19 +98,19 @@ pub struct Ticket {
     number: u64,
 }
 
-/// What the thread tells the node.
+/// An event from the thread to the node.
 #[derive(Debug, PartialEq, Eq)]
 pub enum DataEvent {
-    /// So many bytes of a value are here.
+    /// More bytes of a value have arrived.
     Bytes {
         /// Which value.
         object: ObjectId,
         /// Which stream.
         attempt: FetchAttempt,
-        /// From its beginning.
+        /// Bytes from its beginning.
         bytes: u64,
     },
-    /// A stream ended before all were.
+    /// A stream ended before all bytes had come.
     End {
         /// Of which value.
         object: ObjectId,
@@ -130,25 +132,25 @@ pub enum DataEvent {
         /// The part of it that is still to be sent.
         part: Range<u64>,
     },
-    /// What was allowed is over: the block need not be kept for that any more.
+    /// A piece that was permitted is done: its block need not be kept for it any more.
     Served {
         /// Which block.
         block: u64,
     },
-    /// That node has no address, and is to come with its values.
+    /// That node has no address: ask it to come with its values.
     AskFor(NodeId),
 }
 
-/// What somebody comes for.
+/// What a connection for values is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ForData {
-    /// For values of this node.
+    /// The peer asks for values of this node.
     Asks,
-    /// With values that this node has asked for: whoever has them cannot be dialled.
+    /// The peer serves values that this node asked for: it cannot be dialled.
     Serves,
 }
 
-/// What the node tells the thread.
+/// A command from the node to the thread.
 enum Command {
     Fetch { fetching: Fetching, progress: Arc<Progress>, address: Option<SocketAddr> },
     Stop { attempt: FetchAttempt },
@@ -161,11 +163,11 @@ enum Command {
 /// Bytes of values between this node and others.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Moved {
-    /// That others got from here.
+    /// Sent to other nodes.
     pub sent: u64,
-    /// That came here.
+    /// Received from other nodes.
     pub came: u64,
-    /// Those of `came` that were copied from memory of this machine.
+    /// Bytes of `came` that were copied from memory of this machine.
     pub copied: u64,
 }
 
@@ -182,7 +184,7 @@ struct Shared {
 pub struct Data {
     shared: Arc<Shared>,
     mapping: Arc<Mapping>,
-    /// What is being written, by attempt.
+    /// Streams being written, by attempt.
     moving: HashMap<FetchAttempt, Arc<Progress>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -191,7 +193,7 @@ impl Data {
     /// Starts the thread.
     ///
     /// # Errors
-    /// The system's word.
+    /// The system's error.
     pub fn start(options: DataOptions) -> io::Result<Self> {
         let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
         let wake = rustix::event::eventfd(0, flags)?;
@@ -219,8 +221,8 @@ impl Data {
         Ok(Self { shared, mapping, moving: HashMap::new(), thread: Some(thread) })
     }
 
-    /// Brings a value here from the node that listens at `address`. One that listens nowhere is to be asked
-    /// to come ([`DataEvent::AskFor`]).
+    /// Fetches a value from the node that listens at `address`. A node without one is to be asked to come
+    /// ([`DataEvent::AskFor`]).
     pub fn fetch(&mut self, fetching: &Fetching, address: Option<SocketAddr>) {
         let mut fetching = *fetching;
         let reached = fetching.after.and_then(|before| self.stop(before));
@@ -232,7 +234,7 @@ impl Data {
         self.tell(Command::Fetch { fetching, progress, address });
     }
 
-    /// Ends a stream. When this returns, nothing is written to its block any more. Gives how many bytes are
+    /// Ends a stream. When this returns, nothing is written to its block any more. Returns how many bytes are
     /// there.
     pub fn stop(&mut self, attempt: FetchAttempt) -> Option<u64> {
         let progress = self.moving.remove(&attempt)?;
@@ -241,13 +243,13 @@ impl Data {
         Some(progress.mark())
     }
 
-    /// Whether a piece may be sent. If so, the block must stay as it is until [`DataEvent::Served`].
+    /// Says whether a piece may be sent. If so, its block must stay as it is until [`DataEvent::Served`].
     pub fn answer(&self, ticket: Ticket, block: u64, serves: Serves) {
         self.tell(Command::Answer { ticket, block, serves, progress: None });
     }
 
-    /// The same for a copy in a block: all of it, or as far as a stream has brought it. False if that stream
-    /// has ended: ask the node again, the block is not read.
+    /// Like [`Self::answer`], for a copy in a block: all of it, or as far as a stream has brought it. False
+    /// if that stream has ended: ask the node again, the block is not read.
     #[must_use]
     pub fn answer_copy(&self, ticket: Ticket, block: u64, stream: Option<FetchAttempt>) -> bool {
         let progress = stream.and_then(|attempt| self.moving.get(&attempt)).cloned();
@@ -259,17 +261,17 @@ impl Data {
         true
     }
 
-    /// What another node asks for is in this buffer.
+    /// Sends a piece that another node asked for, from this buffer.
     pub fn send(&self, ticket: Ticket, buffer: SendBuffer) {
         self.tell(Command::Send { ticket, buffer });
     }
 
-    /// Somebody came from there, for values of this node or with some. Nothing has been read from the socket.
+    /// Takes in a connection to ask for values, or to serve them. Nothing has been read from the socket.
     pub fn admit(&self, socket: OwnedFd, address: SocketAddr, what: ForData) {
         self.tell(Command::Admit { socket, address, what });
     }
 
-    /// A node wants values from here, and cannot dial this one: it is dialled, and asks.
+    /// Dials a node that wants values from this one, and cannot dial it. That node then asks.
     pub fn offer(&self, node: NodeId, address: SocketAddr) {
         self.tell(Command::Offer { node, address });
     }
@@ -277,7 +279,7 @@ impl Data {
     /// What has happened.
     pub fn take_events(&mut self) -> Vec<DataEvent> {
         let mut events = std::mem::take(&mut *self.shared.events.lock());
-        // A stream that was stopped may have come to its end before it heard that.
+        // A stream that was stopped may have ended before the thread learned of that.
         events.retain(|event| match event {
             DataEvent::Bytes { attempt, .. } => self.moving.contains_key(attempt),
             DataEvent::End { attempt, .. } => self.moving.remove(attempt).is_some(),
@@ -293,7 +295,7 @@ impl Data {
         events
     }
 
-    /// What this node has sent to others and got from them so far.
+    /// Bytes that this node has sent to others and received from them so far.
     #[must_use]
     pub fn moved(&self) -> Moved {
         *self.shared.moved.lock()
@@ -316,7 +318,7 @@ impl Drop for Data {
     }
 }
 
-/// A node as the sender of greetings.
+/// A node's id as a sender of greetings.
 fn address_of(node: NodeId) -> WorkerId {
     WorkerId(node.0)
 }

@@ -1,17 +1,17 @@
-//! Reads the first message of TLS from bytes that are only looked at: whom does the peer want?
+//! Reads the first message of TLS from bytes that are only looked at: which destination does the peer want?
 //!
-//! The bytes are a stranger's. They are read with the library's own parser, from the start each time, and
-//! nothing is kept.
+//! The bytes are a stranger's. The library's own parser reads them, from the start each time, and nothing is
+//! kept.
 
 use rustls::server::Acceptor;
 use sooner_wire::limits::PEEK_BYTES;
 
 use crate::transport::Foreign;
 
-/// What was said.
+/// The content of a hello.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientHello {
-    /// Whom the peer wants, as it says.
+    /// The destination that the peer names.
     pub server_name: String,
 }
 
@@ -21,16 +21,16 @@ pub enum HelloFault {
     /// No TLS at all.
     #[error("{0}")]
     Foreign(Foreign),
-    /// A hello that says more than any of ours.
+    /// A hello longer than any of ours.
     #[error("the first message of the peer is longer than {PEEK_BYTES} bytes: it is not sooner")]
     TooLong,
     /// TLS that we do not speak.
     #[error("the peer does not speak TLS 1.3: it is not sooner, or too old")]
     Old,
-    /// Whom the peer wants does not stand there.
+    /// A hello without a destination.
     #[error("the peer does not say whom it wants: it is not sooner")]
     NoName,
-    /// The library's word.
+    /// The library's error.
     #[error("the first message of the peer cannot be read: {0}")]
     Garbled(String),
 }

@@ -1,5 +1,4 @@
-//! Who is let in: what to do with these bytes of this visitor at this time. No socket and no clock is known
-//! here.
+//! Who is let in: what to do with a visitor, by its bytes and the time. It knows no socket and no clock.
 
 use std::net::SocketAddr;
 
@@ -11,51 +10,51 @@ use super::client_hello::{HelloFault, look};
 use super::shares::Crowd;
 use crate::identity::{Destination, NameFault};
 
-/// Somebody at the door.
+/// A connection at the door.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Visitor {
-    /// Where it comes from.
+    /// The peer's address.
     pub address: SocketAddr,
-    /// Since when it is there.
+    /// When it came.
     pub since: Instant,
 }
 
 /// What to do with a visitor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// It has not said all yet.
+    /// Its hello is not complete.
     Wait,
-    /// It is to be handed on.
+    /// Hand it on.
     Deliver(Destination),
-    /// It is to be sent away.
+    /// Send it away.
     Refuse(Why),
 }
 
 /// Why a visitor is sent away.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Why {
-    /// What it said is no hello.
+    /// Its bytes are no hello.
     #[error("{0}")]
     Hello(HelloFault),
-    /// Whom it wants is not here.
+    /// Its destination is not here.
     #[error("{0}")]
     Name(NameFault),
-    /// It left in the middle of its first message.
+    /// The peer left in the middle of its first message.
     #[error("the peer left before it had said whom it wants")]
     Left,
-    /// It says nothing, or too slowly.
+    /// The peer sends nothing, or too slowly.
     #[error("the peer did not say within {} s whom it wants", PEEK_NANOS / 1_000_000_000)]
     Silent,
-    /// Others came.
+    /// It made room for others.
     #[error("the peer did not say whom it wants before others came: {0}")]
     MadeRoom(Crowd),
 }
 
 /// A fatal alert of TLS as a whole record (RFC 8446, section 6).
 pub(super) type Alert = [u8; 7];
-/// `unrecognized_name`: nobody here goes by that name.
+/// `unrecognized_name`: no such destination here.
 pub(super) const NOT_HERE: Alert = alert(112);
-/// `internal_error`: what keeps the connection from being made has nothing to do with the peer.
+/// `internal_error`: the reason has nothing to do with the peer.
 pub(super) const NO_ROOM: Alert = alert(80);
 /// `protocol_version`.
 const TOO_OLD: Alert = alert(70);
@@ -65,7 +64,7 @@ const fn alert(description: u8) -> Alert {
 }
 
 impl Why {
-    /// What to tell the peer; `None` where there is nobody who would understand.
+    /// The alert for the peer; `None` if the peer would not understand it.
     pub(super) fn alert(&self) -> Option<Alert> {
         match self {
             Why::Name(_) => Some(NOT_HERE),
@@ -90,7 +89,7 @@ impl Doorman {
         Self { here, is_head }
     }
 
-    /// These are all bytes that a visitor has said so far; it `has_ended` if there will be no more.
+    /// Judges a visitor by all bytes it has sent so far; it `has_ended` if there will be no more.
     #[must_use]
     pub fn on_bytes(&self, bytes: &[u8], has_ended: bool) -> Verdict {
         let destination = look(bytes).map_err(Why::Hello).and_then(|hello| match hello {
@@ -107,7 +106,7 @@ impl Doorman {
         }
     }
 
-    /// Whether the visitor's time is over.
+    /// Why the visitor must go, if its time is over.
     #[must_use]
     pub fn on_time(&self, visitor: &Visitor, now: Instant) -> Option<Why> {
         (now >= self.deadline(visitor)).then_some(Why::Silent)

@@ -1,9 +1,9 @@
-//! Whose unfinished handshake goes when one more comes: no socket and no clock is known here.
+//! Which unfinished handshake goes when one more comes. It knows no socket and no clock.
 //!
-//! A handshake of ours is over in milliseconds; one that stops half-way takes its place for seconds. So
-//! nobody is turned away: the oldest makes room. It is one of the same address as long as that has more than
-//! its share, so that many connections of one address take nothing from others. Addresses from which somebody
-//! has proved to be of the cluster have room of their own: no number of other addresses takes it from them.
+//! A handshake of ours is over in milliseconds; one that stops half-way keeps its place for seconds. So no
+//! newcomer is turned away: the oldest handshake makes room. It is one of the newcomer's address if that has
+//! its share, so that many connections of one address take nothing from others. Addresses from which a peer
+//! has proved to be of the cluster have room of their own: no number of other addresses takes it.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr};
@@ -13,7 +13,7 @@ use sooner_wire::limits::{HANDSHAKES_OF_ADDRESS_MAX, PROVEN_MAX};
 /// Why an unfinished handshake made room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Crowd {
-    /// Its address had more than others.
+    /// Its address had its full share.
     #[error("it made room for a later one from this address, of which {0} had not proved who they are")]
     Address(usize),
     /// There were too many in all.
@@ -24,12 +24,12 @@ pub enum Crowd {
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Shares {
-    /// From where somebody has proved to be of the cluster, the latest last.
+    /// Addresses from which a peer has proved to be of the cluster, the latest last.
     proven: VecDeque<IpAddr>,
 }
 
 impl Shares {
-    /// Somebody at this address has proved to be of the cluster.
+    /// A peer at this address has proved to be of the cluster.
     pub fn on_proven(&mut self, address: IpAddr) {
         let address = network(address);
         self.proven.retain(|proven| *proven != address);
@@ -39,8 +39,8 @@ impl Shares {
         self.proven.push_back(address);
     }
 
-    /// Who of these must leave for one of `newcomer`, if `max` may be unfinished at a time, and as many again
-    /// at addresses from which somebody has proved who he is.
+    /// Which handshake must make room for one of `newcomer`, if any. `max` may be unfinished at a time, and
+    /// as many again at addresses from which a peer has proved who it is.
     pub fn leaving(
         &self,
         unfinished: impl Iterator<Item = (u64, IpAddr)>,
@@ -65,7 +65,7 @@ impl Shares {
         if all.len() < max {
             return None;
         }
-        // The oldest of those that have most: of equals, the one that came first.
+        // The oldest of the address that has most: of equals, the one that came first.
         let mut most = (0, newcomer);
         for (_, address) in &all {
             let count = of(*address);
@@ -77,7 +77,7 @@ impl Shares {
     }
 }
 
-/// What counts as one address: whoever has one address of version 6 has 2^64 of them, as a rule.
+/// What counts as one address: an owner of one address of version 6 has 2^64 of them, as a rule.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(six) => IpAddr::V6(Ipv6Addr::from_bits(six.to_bits() >> 64 << 64)),

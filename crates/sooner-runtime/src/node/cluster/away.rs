@@ -1,25 +1,25 @@
 //! How long the node of a program goes on without its head.
 //!
-//! A daemon waits for its head without end: what runs there goes on, and somebody starts the head again. What
-//! a program has asked for runs elsewhere, and may be gone with the head, which nobody could tell it: so that
-//! each of its waits ends, its session does.
+//! A daemon waits for its head without end: its tasks go on, and somebody starts the head again. A program's
+//! tasks run on other nodes, and may be lost with the head, with nobody left to report it. So that each of
+//! its waits ends, the program's session does.
 
 use sooner_protocol::time::Instant;
 
-/// So many times the silence after which a node is gone: a minute, unless the cluster's setting is another
-/// one. A head that is started again on the same machine is back long before.
+/// This many times the silence after which a node is dead: a minute, unless the cluster sets another silence.
+/// A head that is started again on the same machine is back long before.
 const TIMEOUTS: u64 = 12;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Away {
-    /// How long it may be away (nanoseconds); zero before the first registration.
+    /// How long the head may be away (nanoseconds); zero before the first registration.
     patience: u64,
     since: Option<Instant>,
 }
 
 impl Away {
-    /// The head has taken the node in. `health_timeout` is the cluster's (nanoseconds).
+    /// The head has registered the node. `health_timeout` is the cluster's (nanoseconds).
     pub(super) fn on_registered(&mut self, health_timeout: u64) {
         self.patience = health_timeout.saturating_mul(TIMEOUTS);
     }

@@ -1,11 +1,11 @@
-//! Connections that are being made to other nodes: for the links of this node, and for its processes, which
-//! get them before a byte has gone over them.
+//! Connections that are being made to other nodes: for this node's links, and for its processes, which get
+//! them before a byte has been sent.
 //!
-//! Nothing here waits, and nobody is believed: who answers is seen in the handshake, by whoever gets the
-//! socket.
+//! Nothing here waits, and nothing is trusted: whoever gets the socket sees in the handshake which node
+//! answers.
 //!
-//! A node that cannot be dialled is asked to dial ([`sooner_wire::message::DialMe`]): then its coming is
-//! expected here, for as long as a connection may take.
+//! A node that cannot be dialled is asked to dial ([`sooner_wire::message::DialMe`]). Its connection is then
+//! expected here, for as long as dialling may take.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -24,11 +24,11 @@ use crate::transport::dial::{dial, outcome};
 pub(super) enum Caller {
     /// For the link with this node.
     Link(NodeId),
-    /// For a process here, which wants to speak with one there.
+    /// For a local process, to a process of another node.
     Process { client: WorkerId, to: WorkerId },
 }
 
-/// How it went.
+/// The outcome of a dial.
 pub(super) type Dialled = (Caller, Result<OwnedFd, String>);
 
 struct Dialling {
@@ -46,7 +46,7 @@ pub(super) struct Dials {
 }
 
 impl Dials {
-    /// Begins a connection. `Err` if it is known at once that there is none.
+    /// Begins to dial. `Err` if that fails at once.
     pub(super) fn begin(
         &mut self,
         caller: Caller,
@@ -62,14 +62,14 @@ impl Dials {
         Ok(())
     }
 
-    /// The other node was asked to dial. What has not come in time is in [`Self::expire`].
+    /// Expects a node that was asked to dial. If it does not come in time, [`Self::expire`] says so.
     pub(super) fn expect(&mut self, caller: Caller, now: Instant) -> Result<(), String> {
         self.check_room()?;
         self.insert(caller, None, now);
         Ok(())
     }
 
-    /// Somebody has come who may have been asked to.
+    /// A connection has come, perhaps an expected one.
     pub(super) fn has_come(&mut self, caller: Caller) {
         self.open.retain(|_, dialling| dialling.caller != caller || dialling.socket.is_some());
     }
@@ -89,13 +89,14 @@ impl Dials {
 
     pub(super) fn on_ready(&mut self, token: u64, epoll: &OwnedFd) -> Option<Dialled> {
         let Dialling { caller, socket: Some(socket), .. } = self.open.remove(&token)? else { return None };
-        // Its next owner may be another process: it would be watched here for as long as that one has it.
+        // The socket's next owner may be another process: this epoll would watch it for as long as that has
+        // it.
         let _ = epoll::delete(epoll, &socket);
         let made = outcome(&socket).map_err(|error| error.to_string());
         Some((caller, made.map(|()| socket)))
     }
 
-    /// What was not answered in time.
+    /// Takes the dials that had no answer in time.
     pub(super) fn expire(&mut self, now: Instant) -> Vec<Dialled> {
         let mut late = Vec::new();
         while let Some(entry) = self.open.first_entry().filter(|entry| entry.get().until <= now) {

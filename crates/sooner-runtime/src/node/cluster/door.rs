@@ -1,5 +1,4 @@
-//! Who comes to a node over the network: whom it lets through, and the guests that only want to know whether
-//! it lives.
+//! Connections from the network: which ones a node hands on, and the guests at its door.
 
 use std::collections::HashMap;
 use std::io;
@@ -19,18 +18,19 @@ use crate::node::accept::{Crowd, Entered, Entrance, Shares};
 use crate::node::notes::Notes;
 use crate::transport::{Conn, Stream, TlsStream};
 
-/// Somebody who dialled to see whether this node lives: the handshake says so.
+/// A connection for the node itself: another node that will greet, or a peer that only checks whether this
+/// node is alive, which the handshake shows.
 struct Guest {
     framed: Conn,
     address: SocketAddr,
     until: Instant,
 }
 
-/// Who came.
+/// A connection that is let in.
 pub(super) enum Knock {
-    /// Somebody for somebody else here. Nothing has been read from the socket.
+    /// For another destination on this node. Nothing has been read from the socket.
     Other(OwnedFd, SocketAddr, Destination),
-    /// Another node, which has proved that, for the link with it; and what it said first.
+    /// For the link with another node, which has proved its identity; with its first message.
     Node(NodeId, Box<Conn>, Message),
 }
 
@@ -66,7 +66,7 @@ impl Door {
         self.entrance.next_deadline().into_iter().chain(guests).min()
     }
 
-    /// Takes in whoever is there; gives those who came for somebody else here.
+    /// Accepts what waits. Keeps guests, and returns the others.
     pub(super) fn on_knock(&mut self, epoll: &OwnedFd, notes: &mut Notes) -> Vec<Knock> {
         let time = now();
         self.guests.retain(|_, guest| guest.until > time);
@@ -93,7 +93,7 @@ impl Door {
         others
     }
 
-    /// Takes in a guest. Gives who had to leave for it, if anybody.
+    /// Adds a guest. Returns the guest that made room for it, if any.
     fn receive(
         &mut self,
         socket: OwnedFd,
@@ -121,7 +121,7 @@ impl Door {
         if is_readable(flags) {
             guest.framed.read(epoll);
         }
-        // Who only wants to know whether this node lives has nothing to say.
+        // A peer that only checks whether this node is alive sends nothing.
         match (guest.framed.next_message(), guest.framed.peer()) {
             (Some(hello @ Message::PeerHello(_)), Some(node)) => {
                 let guest = self.guests.remove(&token)?;

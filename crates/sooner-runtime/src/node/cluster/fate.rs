@@ -1,4 +1,4 @@
-//! What becomes of a node in its cluster, for the process that carries it: whether it may join, and whether
+//! The fate of a node in its cluster, for the process that carries it: whether the node may join, and whether
 //! it must end.
 
 use std::net::SocketAddr;
@@ -13,13 +13,13 @@ pub enum Kind {
     NoAnswer,
     /// Nobody listens at that port.
     NobodyListens,
-    /// Something that is no head of a cluster.
+    /// The peer is no head of a cluster.
     SomethingElse,
-    /// Of sooner or of Python.
+    /// Another version of sooner or of Python.
     OtherVersion,
-    /// It is missing, open to others, or that of another cluster.
+    /// The token is missing, open to others, or that of another cluster.
     Token,
-    /// The head said no.
+    /// The head refused the node.
     NotWanted,
 }
 
@@ -58,14 +58,14 @@ impl JoinFailure {
     }
 }
 
-/// What a node is told when it has joined.
+/// What a node learns when it joins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Joined {
     /// Where it listens, unless it is a part of a program.
     pub address: Option<SocketAddr>,
     /// Where the head listens.
     pub head: SocketAddr,
-    /// The cluster, for people.
+    /// Names the cluster, for people.
     pub fingerprint: String,
 }
 
@@ -83,7 +83,7 @@ pub struct Fate {
 }
 
 impl Fate {
-    /// The node is a part of the cluster, or may not be. The first word counts.
+    /// The node has joined, or may not. The first outcome counts.
     pub fn on_joined(&self, outcome: Result<Joined, JoinFailure>) {
         self.state.lock().joined.get_or_insert(outcome);
         self.changed.notify_all();

@@ -1,4 +1,4 @@
-//! What a node knows of the others: what the head told it last.
+//! What a node knows of the other nodes, from the head's latest messages.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -13,15 +13,15 @@ use sooner_wire::message::{NodeRow, Registered, ResourceView, ViewRow};
 pub(super) struct Known {
     nodes: BTreeMap<NodeId, NodeRow>,
     view: BTreeMap<NodeId, ViewRow>,
-    /// The latest that are gone, the last one last.
+    /// The latest nodes that died or left, the last one last.
     gone: VecDeque<GoneRow>,
-    /// Those that are held for gone until the head says that they are.
+    /// Nodes that this node holds for dead until the head declares it.
     given_up: BTreeSet<NodeId>,
 }
 
 impl Known {
-    /// The head says who there is. Gives those that were there and of which it says nothing: a head that has
-    /// started again may still wait for them, so they stay until it says more.
+    /// The head lists the nodes. Returns those that were known and are not listed: a restarted head may still
+    /// wait for them, so they stay until it reports more.
     pub(super) fn on_registered(&mut self, registered: Registered) -> Vec<NodeId> {
         let before = std::mem::take(&mut self.nodes);
         self.nodes = registered.nodes.into_iter().map(|row| (row.node, row)).collect();
@@ -50,7 +50,7 @@ impl Known {
         self.gone.push_back(GoneRow { row, reason: reason.to_owned() });
     }
 
-    /// The latest that are gone.
+    /// The latest nodes that died or left.
     pub(super) fn gone(&self) -> Vec<GoneRow> {
         self.gone.iter().cloned().collect()
     }
@@ -62,22 +62,22 @@ impl Known {
         self.view.extend(view.rows.into_iter().map(|row| (row.node, row)));
     }
 
-    /// Whether a node is a part of the cluster, as far as is known here.
+    /// Whether a node is a part of the cluster, as far as this node knows.
     pub(super) fn has(&self, node: NodeId) -> bool {
         self.nodes.contains_key(&node) && !self.given_up.contains(&node)
     }
 
-    /// A node is held for gone from now on.
+    /// Holds a node for dead from now on.
     pub(super) fn give_up(&mut self, node: NodeId) {
         self.given_up.insert(node);
     }
 
-    /// Those that are held for gone.
+    /// Nodes that are held for dead.
     pub(super) fn given_up(&self) -> impl Iterator<Item = NodeId> {
         self.given_up.iter().copied()
     }
 
-    /// Where a node listens, if it may be spoken to.
+    /// Where a node listens, unless it is held for dead.
     pub(super) fn address_of(&self, node: NodeId) -> Option<SocketAddr> {
         let row = self.nodes.get(&node).filter(|_| !self.given_up.contains(&node));
         row?.about.address.as_ref()?.parse().ok()
@@ -87,7 +87,7 @@ impl Known {
         self.nodes.keys().copied()
     }
 
-    /// Nodes with the same one share a kernel.
+    /// Identifies a node's kernel: nodes with the same id share it.
     pub(super) fn boot_id_of(&self, node: NodeId) -> Option<&str> {
         self.nodes.get(&node).map(|row| row.about.boot_id.as_str()).filter(|boot| !boot.is_empty())
     }

@@ -1,4 +1,4 @@
-//! A node that leaves its cluster in order: the head knows it before the connections end.
+//! A node that leaves its cluster in order: the head learns of it before the connections end.
 
 use rustix::event::epoll;
 use sooner_wire::NodeId;
@@ -20,8 +20,7 @@ impl Cluster {
         }
     }
 
-    /// Waits until the head knows, for a moment: a connection that is closed early may take its last words
-    /// with it.
+    /// Waits a moment until the head knows: a connection that is closed early may lose its last messages.
     pub(in crate::node) fn close(mut self) {
         let deadline = now().plus(LEAVE_NANOS);
         while self.link.is_up() && !self.must_end() && now() < deadline {
@@ -34,7 +33,7 @@ impl Cluster {
                     token @ FIRST_OF_LINK..FIRST_OF_NODES => {
                         drop(self.link.on_ready(token, event.flags, &self.epoll));
                     }
-                    // Whoever comes now finds nobody.
+                    // Connections that come now are not served.
                     _ => self.knocked(),
                 }
             }

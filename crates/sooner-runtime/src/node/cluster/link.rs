@@ -1,10 +1,9 @@
 //! A node's link to the head: dialled, proved, greeted, registered; and dialled again for as long as the node
 //! lives.
 //!
-//! What both say to each other is one session for the life of both: nothing is lost when a connection is cut,
-//! and nothing is said twice. A head that has started again does not know the session; then another one
-//! begins, and the node says what it has. The head in this process is at the other end of a socket pair, and
-//! needs none of that.
+//! Both sides keep one session for the life of both: when a connection is cut, no message is lost and none
+//! arrives twice. A restarted head does not know the session; then a new one begins, and the node reports
+//! what it has. A head in this process is at the other end of a socket pair, and needs none of that.
 
 use std::io;
 use std::net::SocketAddr;
@@ -31,13 +30,13 @@ use crate::transport::{
 /// How long a connection may take to come about (nanoseconds).
 const CONNECT_NANOS: u64 = 5_000_000_000;
 
-/// What happened.
+/// An event of the link.
 pub(super) enum News {
-    /// The head is there and speaks our language, and does not know this session: register.
+    /// The head is there and speaks our language, but does not know this session: register.
     Greeted,
-    /// There is a connection again, and nothing is lost of what was said.
+    /// There is a connection again, and no message was lost.
     Resumed,
-    /// It said something.
+    /// The head sent a message.
     Said(Message),
     /// There is no connection now.
     Lost(JoinFailure),
@@ -45,17 +44,17 @@ pub(super) enum News {
 
 #[derive(Debug)]
 enum State {
-    /// Nobody is dialled before then.
+    /// Do not dial before then.
     Down(Instant),
     Connecting(OwnedFd, Instant),
     /// Both prove who they are, and greet each other.
     Greeting,
-    /// The head knows what this node says of itself, and has not answered.
+    /// The node's registration was sent, and is not answered.
     Registering(Instant),
     Up,
 }
 
-/// To whom it leads.
+/// Where the link leads.
 enum Way {
     /// To this process.
     Own(Box<Conn>),
@@ -69,11 +68,11 @@ struct Session {
     identity: Identity,
     /// Sessions so far.
     number: u64,
-    /// The link wants a connection.
+    /// The session wants a connection.
     wants_dial: bool,
-    /// The head has been told of this node in this session.
+    /// The node's registration was sent in this session.
     is_told: bool,
-    /// And has taken it in.
+    /// The head has accepted it.
     is_registered: bool,
     token: u64,
 }
@@ -88,10 +87,9 @@ pub(super) struct Link {
     /// The head's node.
     peer: NodeId,
     why_down: Option<String>,
-    /// When the head was heard of over a new connection.
+    /// When the head was last reached over a new connection.
     connected: Instant,
-    /// The last connection ended without a word: the head may just not take connections from here for a
-    /// moment.
+    /// The last connection ended without a reason: the head may accept no connections from here for a moment.
     may_pass: bool,
 }
 
@@ -109,7 +107,7 @@ impl Session {
     }
 }
 
-/// A session with the head that nobody has used yet. The head never dials, and says itself who is gone.
+/// An unused session with the head. The head never dials, and itself declares nodes dead.
 fn session(me: &Arc<Me>, number: u64) -> EpollSession {
     EpollSession::new(me.clone(), HEAD, number, true).patient()
 }
@@ -173,12 +171,12 @@ impl Link {
         if self.is_up() { None } else { self.why_down.clone() }
     }
 
-    /// Whether a node that the head has never taken in, and that began then, gives up.
+    /// Whether a node that began then, and that no head has registered, gives up.
     pub(super) fn gives_up(&self, began: Instant) -> bool {
         self.redial.gives_up(began, self.may_pass, now())
     }
 
-    /// The head has taken this node in.
+    /// The head has registered this node.
     pub(super) fn on_registered(&mut self) {
         if let Way::Session(session) = &mut self.way {
             session.is_registered = true;
@@ -193,7 +191,7 @@ impl Link {
         self.state = State::Up;
     }
 
-    /// The head has said no.
+    /// The head has refused this node.
     pub(super) fn on_refused(&mut self, failure: &JoinFailure, epoll: &OwnedFd) {
         match &mut self.way {
             Way::Own(framed) => framed.end(),
@@ -206,8 +204,8 @@ impl Link {
         self.down(failure);
     }
 
-    /// Says something, at the next [`Self::flush`]. Before the head has taken this node in it hears what the
-    /// node says of itself, and nothing else.
+    /// Sends a message, at the next [`Self::flush`]. Until the head has registered this node, all but the
+    /// registration are dropped.
     pub(super) fn send(&mut self, message: &Message) {
         match &mut self.way {
             Way::Own(framed) => framed.push(message),
@@ -225,7 +223,7 @@ impl Link {
             Way::Session(session) => {
                 let turn = Turn { epoll, time: now() };
                 if !session.line.is_open() && session.line.retained() > CONTROL_BUFFER_BYTES_MAX {
-                    // The head is away for long. All that it must know it is told again when it is back.
+                    // The head is away for long. When it is back, all that it must know is sent again.
                     return session.begin_anew(turn);
                 }
                 session.line.flush(turn);
@@ -267,7 +265,7 @@ impl Link {
     pub(super) fn on_ready(&mut self, token: u64, flags: EventFlags, epoll: &OwnedFd) -> Vec<News> {
         let mut news = Vec::new();
         match &mut self.way {
-            // A connection before it may not be over yet.
+            // An earlier connection may not be over yet.
             Way::Session(session)
                 if matches!(self.state, State::Connecting(..)) && token == session.token =>
             {
@@ -293,9 +291,9 @@ impl Link {
         news
     }
 
-    /// Heartbeats have failed. A connection that was there by then may lead nowhere, too: while nothing is
-    /// said nobody notices that the machine at its other end was switched off and on again, and a head that
-    /// began there meanwhile does not know this node. If it was well, nothing is lost with it.
+    /// Heartbeats have failed. An older connection may lead nowhere, too: while nothing is sent, nobody
+    /// notices that the machine at its other end was restarted, and a head that began there meanwhile does
+    /// not know this node. If the connection was well, cutting it loses nothing.
     pub(super) fn renew(&mut self, failed: Instant, epoll: &OwnedFd) -> Vec<News> {
         let mut news = Vec::new();
         if let (State::Up, Way::Session(session)) = (&self.state, &mut self.way)
@@ -375,7 +373,7 @@ impl Link {
             return;
         }
         session.line.connect(Turn { epoll, time: now });
-        // It asks for what is being done.
+        // Drops its request for this dial.
         session.line.take_news();
         let token = session.next_token();
         self.redial.on_dialled();

@@ -1,9 +1,9 @@
-//! The links of a node with other nodes: one session with each that it has business with, for what nodes and
-//! processes say to each other by way of their nodes, in order.
+//! The links of a node with other nodes: one session with each that it has business with. Nodes, and
+//! processes by way of their nodes, exchange messages over it, in order.
 //!
-//! A link is dialled when there is something to say, by either side, and goes on over the next connection
-//! when one is cut. When it ends, both sides know that something may not have arrived: the node's core is
-//! told and gives up what depended on it. The other node is not gone by that; the head is asked to look
+//! Either side dials a link when there is something to send. The link goes on over the next connection when
+//! one is cut. When it ends, both sides know that messages may be lost: the node's core learns of it and
+//! gives up what depended on them. The other node need not be dead; the head is asked to look
 //! ([`sooner_wire::message::Suspect`]).
 
 use std::collections::HashMap;
@@ -21,12 +21,12 @@ use super::FIRST_OF_NODES;
 use crate::identity::{Destination, Identity};
 use crate::transport::{Conn, EpollSession, SessionNews, Stream, TlsStream, Turn};
 
-/// What happened.
+/// An event of a link.
 #[derive(Debug)]
 pub(super) enum LinkNews {
     /// A connection to that node is needed.
     Dial(NodeId),
-    /// That node passes something on.
+    /// That node passes a message on.
     Said(NodeId, Routed),
     /// The link with that node has ended, for this reason.
     Ended(NodeId, String),
@@ -38,7 +38,7 @@ pub(super) struct Links {
     identity: Identity,
     lines: HashMap<NodeId, EpollSession>,
     tokens: HashMap<u64, NodeId>,
-    /// Those that may have something to send.
+    /// Nodes whose links may have something to send.
     dirty: Vec<NodeId>,
     made_tokens: u64,
     made_sessions: u64,
@@ -64,7 +64,7 @@ impl Links {
         self.me.id.node()
     }
 
-    /// What has happened since the last time.
+    /// Takes the events since the last call.
     pub(super) fn take_news(&mut self) -> Vec<LinkNews> {
         std::mem::take(&mut self.news)
     }
@@ -78,13 +78,13 @@ impl Links {
         self.after(node);
     }
 
-    /// Says something to a node, at the next [`Self::flush`].
+    /// Sends a message to a node, at the next [`Self::flush`].
     pub(super) fn send(&mut self, node: NodeId, message: &Message) {
         self.line(node).push(message);
         self.dirty.push(node);
     }
 
-    /// Whether so much waits for a connection to a node that what can go elsewhere should.
+    /// Whether so much waits for a connection to a node that work should go to others if it can.
     pub(super) fn is_backed_up(&self, node: NodeId) -> bool {
         let waits = |line: &&EpollSession| !line.is_open() && line.retained() > NODE_QUEUE_BYTES_MAX;
         self.lines.get(&node).filter(waits).is_some()
@@ -95,7 +95,7 @@ impl Links {
         self.lines.get(&node).is_some_and(EpollSession::is_open)
     }
 
-    /// Bytes that a node has been told and has not taken yet.
+    /// Bytes sent to a node that it has not acknowledged.
     pub(super) fn waiting(&self, node: NodeId) -> usize {
         self.lines.get(&node).map_or(0, EpollSession::retained)
     }
@@ -105,7 +105,7 @@ impl Links {
         let wins = self.me.id < peer;
         self.lines.entry(node).or_insert_with(|| {
             self.made_sessions += 1;
-            // Both may dial at the same time, under numbers of their own.
+            // Both sides may dial at the same time, under numbers of their own.
             let session = self.made_sessions << 1 | u64::from(wins);
             EpollSession::new(self.me.clone(), peer, session, wins)
         })
@@ -135,7 +135,7 @@ impl Links {
         self.after(node);
     }
 
-    /// A node has dialled this one, and has said hello. That it is this node its certificate says.
+    /// A node has dialled this one and greeted. Its certificate proves which node it is.
     pub(super) fn accept(&mut self, node: NodeId, framed: Conn, hello: Message, turn: Turn<'_>) {
         if self.lines.get(&node).is_some_and(|line| line.ended().is_some()) {
             self.forget(node, turn);
@@ -153,7 +153,7 @@ impl Links {
         line.on_ready(token, flags, turn, &mut said);
         self.dirty.push(node);
         for message in said {
-            // Anything else is of a later minor version.
+            // Other messages are of a later minor version.
             if let Message::Routed(routed) = message {
                 self.news.push(LinkNews::Said(node, routed));
             }
@@ -169,7 +169,7 @@ impl Links {
         }
     }
 
-    /// A node is gone, and so is the link with it.
+    /// Closes and forgets the link with a node.
     pub(super) fn forget(&mut self, node: NodeId, turn: Turn<'_>) {
         if let Some(mut line) = self.lines.remove(&node) {
             line.close(turn);
@@ -177,7 +177,7 @@ impl Links {
         }
     }
 
-    /// Sends what was said, and has connections made for it.
+    /// Sends queued messages, and asks for the connections they need.
     pub(super) fn flush(&mut self, turn: Turn<'_>) {
         let mut dirty = std::mem::take(&mut self.dirty);
         dirty.sort_unstable();

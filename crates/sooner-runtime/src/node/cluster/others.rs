@@ -1,5 +1,5 @@
-//! A node's dealings with the other nodes of its cluster: what its core and its processes say to them, and
-//! who comes from there.
+//! A node's dealings with the other nodes of its cluster: the messages of its core and its processes to them,
+//! and the connections that come from them.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -22,73 +22,73 @@ use crate::identity::Destination;
 use crate::node::accept::turn_away;
 use crate::node::data::ForData;
 
-/// Why two programs do not find each other.
+/// Why two programs cannot be connected.
 const NO_WAY: &str = "both programs are on machines without a node, and neither can be dialled";
 
-/// What the cluster has for the node's core and its processes, in the order in which it came.
+/// An event of the cluster for the node's core and its processes. Events come in order.
 pub(in crate::node) enum ClusterEvent {
-    /// The head has taken this node in. If it `is_new`, it knows nothing of what was said before.
+    /// The head has registered this node. If it `is_new`, it knows nothing of earlier messages.
     Up { is_new: bool },
     /// There is no connection to the head.
     Down,
-    /// The control service says something.
+    /// The control service sent a message.
     Word(ToNode),
-    /// Nodes take part, or are otherwise than before.
+    /// Nodes take part, or have changed.
     Known(Vec<NodeRow>),
     /// What nodes have free.
     View(ResourceView),
     /// Nodes that could serve what was asked for.
     Candidates(Candidates),
-    /// A node is gone for good.
+    /// A node has died or left for good.
     NodeGone(NodeId),
-    /// The link with a node is over, though that node may live: what was under way is lost.
+    /// The link with a node has ended, though the node may live: messages under way are lost.
     LinkEnded(NodeId),
-    /// What the directory answers to a question about state of this number.
+    /// The directory's answer to the question about state with this number.
     Directory(u64, Box<NodeReport>),
-    /// Another node passes something on.
+    /// Another node passes a message on.
     Routed(NodeId, Routed),
-    /// A connection for a process here that wants to speak with one of another node; without socket there is
-    /// none, and if it says why, there will never be one.
+    /// A connection that a local process wanted to a process of another node. Without a socket there is none;
+    /// if `never` says why, there will never be one.
     Dialled { client: WorkerId, to: WorkerId, socket: Option<OwnedFd>, never: Option<String> },
-    /// A process of a node that cannot be dialled from there wants a connection to one here.
+    /// A process of another node, which cannot dial this node, wants a connection to a local process.
     DialMe { client: WorkerId, to: WorkerId },
-    /// Somebody has come for a process here, and says to be a process of a node of this cluster.
+    /// A connection for a local process, from what claims to be a process of a node of this cluster.
     Arrived { socket: OwnedFd, to: WorkerId, from: WorkerId },
-    /// The head says that this node is to leave within this time (nanoseconds). What is to move has been said
+    /// The head has this node leave within this time (nanoseconds). Messages about what is to move came
     /// before.
     Drain { nanos: u64 },
-    /// Somebody has come for values, or with values that this node has asked for.
+    /// A connection for values: to ask for them, or to serve those that this node has asked for.
     ForData(OwnedFd, SocketAddr, ForData),
-    /// A node that cannot dial this one wants values from here.
+    /// A node that cannot dial this one wants values from it.
     WantsValues(NodeId, SocketAddr),
 }
 
 impl Cluster {
-    /// Whether a node is part of the cluster, as far as is known here.
+    /// Whether a node is part of the cluster, as far as this node knows.
     pub(in crate::node) fn knows(&self, node: NodeId) -> bool {
         self.known.has(node)
     }
 
-    /// Whether a node is the one with the control service, as far as is known here.
+    /// Whether a node is the one with the control service, as far as this node knows.
     pub(in crate::node) fn is_head(&self, node: NodeId) -> bool {
         if node == self.node() { self.control.is_some() } else { self.link.peer() == node }
     }
 
-    /// Says something to the control service.
+    /// Sends a message to the control service.
     pub(in crate::node) fn tell(&mut self, word: ToControl) {
         self.link.send(&word.into_message(self.node()));
     }
 
     /// Asks which nodes could serve something: [`ClusterEvent::Candidates`] follows. While the head is away
-    /// it is not said: whoever waits asks again.
+    /// nothing is sent: whoever waits asks again.
     pub(in crate::node) fn find_nodes(&mut self, find: FindNodes) {
         if self.link.is_up() {
             self.link.send(&find.into());
         }
     }
 
-    /// Asks what the directory knows, for those who look at the state: [`ClusterEvent::Directory`] follows.
-    /// False if it is not there.
+    /// Asks what the directory knows, for tools that inspect the state: [`ClusterEvent::Directory`] follows.
+    /// False if there is no connection to the head.
     pub(in crate::node) fn ask_directory(&mut self, request: u64) -> bool {
         if !self.link.is_up() {
             return false;
@@ -99,12 +99,12 @@ impl Cluster {
         true
     }
 
-    /// Whether the head is there.
+    /// Whether the head is connected.
     pub(in crate::node) fn is_connected(&self) -> bool {
         self.link.is_up()
     }
 
-    /// Asks the head to have a node leave within this time (nanoseconds). False if the head is not there.
+    /// Asks the head to have a node leave within this time (nanoseconds). False if it is not connected.
     pub(in crate::node) fn ask_to_drain(&mut self, node: NodeId, nanos: u64) -> bool {
         if self.link.is_up() {
             self.link.send(&Drain { node, nanos }.into());
@@ -112,21 +112,21 @@ impl Cluster {
         self.link.is_up()
     }
 
-    /// Says something to another node, or to a process there by way of it.
+    /// Sends a message to another node, or to a process there by way of it.
     pub(in crate::node) fn route(&mut self, from: WorkerId, to: WorkerId, mut message: Box<Message>) {
         if let Some(refused) = self.refuse_unsaid(to.node(), &message) {
             let refused = Routed { from: to, to: from, message: Box::new(refused.into()) };
             return self.heard.push(ClusterEvent::Routed(to.node(), refused));
         }
         message.globalise(self.node());
-        // One that is gone needs no word: its end is told to all.
+        // A dead node needs no message: its end is reported to all.
         if self.known.has(to.node()) && !self.is_out_of_reach(to.node()) {
             self.links.send(to.node(), &Routed { from, to, message }.into());
         }
     }
 
-    /// What a node that cannot be reached would say to a request for leases, if too much waits for it
-    /// already: what is asked of it can be asked of others.
+    /// Refuses a request for leases in the name of a node that cannot be reached, if too much waits for that
+    /// node already: others can be asked instead.
     fn refuse_unsaid(&self, node: NodeId, message: &Message) -> Option<LeaseRefused> {
         let Message::LeaseAt(ask) = message else { return None };
         if ask.demand == 0 || !self.links.is_backed_up(node) {
@@ -137,12 +137,12 @@ impl Cluster {
         Some(LeaseRefused { client, shape, reason, infeasible: None, no_workers: None, for_now: None })
     }
 
-    /// Makes a connection for a process here to one of another node: [`ClusterEvent::Dialled`] follows.
+    /// Dials a process of another node for a local process: [`ClusterEvent::Dialled`] follows.
     pub(in crate::node) fn dial(&mut self, client: WorkerId, to: WorkerId) {
         self.begin_dial(Caller::Process { client, to }, to.node());
     }
 
-    /// The other nodes of the cluster, as far as is known here.
+    /// The other nodes of the cluster, as far as this node knows.
     pub(in crate::node) fn others(&self) -> Vec<NodeId> {
         let own = self.node();
         self.known.ids().filter(|node| *node != own).collect()
@@ -153,7 +153,7 @@ impl Cluster {
         self.known.boot_id_of(node).is_some_and(|boot| boot == self.register.about.boot_id)
     }
 
-    /// Bytes that a node has been told and has not taken yet.
+    /// Bytes sent to a node that it has not acknowledged.
     pub(in crate::node) fn waiting(&self, node: NodeId) -> usize {
         self.links.waiting(node)
     }
@@ -173,10 +173,10 @@ impl Cluster {
         self.is_of_program() && self.known.has(node) && self.known.address_of(node).is_none()
     }
 
-    /// A node without an address dials those who ask it to, by way of the head.
+    /// Asks a node without an address to dial, by way of the head.
     fn ask_to_dial(&mut self, caller: Caller, node: NodeId) -> Result<(), String> {
         if !self.known.has(node) {
-            // It may have come and gone while this node heard nothing: then it hears that now.
+            // The node may have come and gone unseen: then the head reports that now.
             self.suspect(node);
             return Err("no address of it is known".to_owned());
         }
@@ -192,8 +192,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Has a node that cannot be dialled come with values: [`ClusterEvent::ForData`] follows, unless it is
-    /// asked in vain.
+    /// Asks a node that cannot be dialled to come with values: [`ClusterEvent::ForData`] follows, unless the
+    /// request is in vain.
     pub(in crate::node) fn ask_for_values(&mut self, node: NodeId) {
         let (from, to) = (WorkerId(self.node().0), WorkerId(node.0));
         if self.known.has(node) && self.known.address_of(node).is_none() {
@@ -248,8 +248,8 @@ impl Cluster {
         }
     }
 
-    /// A process here does not reach one of that node: the head is asked whether it lives. Whether this node
-    /// reaches it.
+    /// A local process cannot reach a process of that node: asks the head whether the node lives. Returns
+    /// whether this node reaches it.
     pub(in crate::node) fn suspect(&mut self, node: NodeId) -> bool {
         if self.link.is_up() {
             self.link.send(&Suspect { node, is_given_up: None }.into());
@@ -257,8 +257,8 @@ impl Cluster {
         self.links.is_open(node)
     }
 
-    /// A node is held for gone: nothing is said to it and nobody from there is let in. The head hears of it
-    /// when it is there.
+    /// Holds a node for dead: sends it nothing, and lets in no connection from it. The head learns of it when
+    /// it is there.
     pub(in crate::node) fn give_up(&mut self, node: NodeId) {
         self.notes.write(&format!(
             "node {:016x} is held for gone: it cannot be reached, and there is no head",
@@ -271,7 +271,7 @@ impl Cluster {
         }
     }
 
-    /// Has the head end the nodes that are held for gone here.
+    /// Has the head end the nodes that this node holds for dead.
     pub(super) fn send_given_up(&mut self) {
         for node in self.known.given_up() {
             self.link.send(&Suspect { node, is_given_up: Some(true) }.into());
@@ -284,8 +284,8 @@ impl Cluster {
         self.on_links();
     }
 
-    /// How long this node may be silent before the head declares it gone (nanoseconds). The head's own is
-    /// not.
+    /// How long this node may be silent before the head declares it dead (nanoseconds). `None` for the head's
+    /// own node: it never does.
     pub(in crate::node) fn silence_allowed(&self) -> Option<u64> {
         self.health_timeout.filter(|_| self.control.is_none())
     }
@@ -294,11 +294,11 @@ impl Cluster {
         self.links.node()
     }
 
-    /// Hands on whoever has come through the door.
+    /// Hands on a connection from the door.
     pub(super) fn let_in(&mut self, knock: Knock) {
         match knock {
             Knock::Node(node, framed, hello) => {
-                // One that has just joined is not known yet, and comes again.
+                // A node that has just joined is not known yet, and dials again.
                 if self.known.has(node) {
                     self.dials.has_come(Caller::Link(node));
                     self.links.accept(node, *framed, hello, turn(&self.epoll));

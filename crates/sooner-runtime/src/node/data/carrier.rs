@@ -30,7 +30,7 @@ use crate::transport::dial::{dial, outcome};
 
 const WAKE: u64 = 0;
 const FIRST_LINE: u64 = 1;
-/// A connection that was dialled by the other side is left to it to end, for so many times as long.
+/// A connection dialled by the other side may be idle this many times longer: that side is to end it.
 const OTHERS_IDLE: u64 = 3;
 
 /// What a carrier is made of.
@@ -52,9 +52,9 @@ enum State {
 
 struct Connection {
     state: State,
-    /// Who is asked for values over it.
+    /// The node that is asked for values over it.
     node: Option<NodeId>,
-    /// Who asks, if that one could not dial.
+    /// The node that asks over it, if that could not dial.
     asker: Option<NodeId>,
     address: SocketAddr,
     interest: EventFlags,
@@ -121,7 +121,7 @@ impl Carrier {
         }
     }
 
-    /// Hands over what happened, once for each turn.
+    /// Hands the events to the node, once for each turn.
     fn tell(&mut self) {
         if !self.events.is_empty() {
             self.parts.shared.events.lock().append(&mut self.events);
@@ -161,14 +161,14 @@ impl Carrier {
         }
     }
 
-    /// Takes a stream out.
+    /// Removes a stream.
     fn forget(&mut self, attempt: FetchAttempt) -> Option<Stream> {
         self.targets.remove(&attempt);
         let node = self.senders.remove(&attempt)?;
         self.peers.get_mut(&node)?.take(attempt, now())
     }
 
-    /// What was asked for of a stream is not wanted.
+    /// Pieces asked for of this stream are not wanted any more.
     fn cancel(&mut self, attempt: FetchAttempt) {
         let is_asked = |connection: &Connection| match &connection.state {
             State::Open(line) => line.asked().iter().any(|piece| piece.attempt == attempt),
@@ -186,7 +186,7 @@ impl Carrier {
     /// A stream ends without all its bytes.
     fn end_stream(&mut self, attempt: FetchAttempt, end: StreamEnd) {
         let Some(stream) = self.forget(attempt) else { return };
-        // Pieces of it may still come over other connections; the next stream writes to the same block.
+        // Its pieces may still come over other connections; the next stream writes to the same block.
         stream.progress.close();
         let object = stream.fetching.object;
         self.events.push(DataEvent::Bytes { object, attempt, bytes: stream.progress.mark() });
@@ -227,7 +227,7 @@ impl Carrier {
                 while let Some(piece) =
                     peer.next_piece(line.piece_bytes(), |stream| line.has_room_for(stream, depth))
                 {
-                    // Its patience begins now.
+                    // The connection's patience begins now.
                     line.active = now();
                     line.ask(piece);
                     touched.push(*token);
@@ -282,13 +282,13 @@ impl Carrier {
         Ok(token)
     }
 
-    /// Dials a node that wants values from here and cannot dial itself.
+    /// Dials a node that wants values from this one, and cannot dial it.
     fn offer(&mut self, node: NodeId, address: SocketAddr) {
         if self.connections.len() >= DATA_CONNECTIONS_MAX {
             return;
         }
         if let Err(error) = self.begin(address, None, Some(node)) {
-            // It asks again.
+            // That node asks again.
             let text = format!("node {:016x} cannot be dialled with values: {error}", node.0);
             self.parts.notes.write_rationed(&text);
         }
@@ -340,7 +340,7 @@ impl Carrier {
         }
     }
 
-    /// Somebody who was asked to come with values has proved who it is: it is asked for them.
+    /// A node that was asked to come with values has proved its identity: it is asked for them.
     fn note_coming(&mut self, token: u64) {
         let Some(connection) = self.connections.get_mut(&token) else { return };
         let State::Open(line) = &connection.state else { return };
@@ -360,7 +360,7 @@ impl Carrier {
         };
         let Some(other) = node.or(asker) else { return };
         if let Err(error) = outcome(&socket) {
-            // Who asked for it asks again.
+            // The asker asks again.
             if let Some(node) = node {
                 self.on_lost_line(token, node, &error.to_string());
             }
@@ -426,7 +426,7 @@ impl Carrier {
         self.flush(ticket.line);
     }
 
-    /// What the node has read from disk goes; it is dropped if nobody is there any more.
+    /// Sends a buffer that the node has read from disk; drops it if the connection is gone.
     fn on_buffer(&mut self, ticket: Ticket, buffer: SendBuffer) {
         if let Some(served) = self.line(ticket.line).and_then(|line| line.served_mut(ticket.number)) {
             served.begin_from(buffer);
@@ -451,7 +451,7 @@ impl Carrier {
         }
     }
 
-    /// What writing says: pieces that are sent, and those of which the node is to be asked anew.
+    /// Events of sending: pieces that are sent, and those about which to ask the node anew.
     fn note_sent(&mut self, token: u64, news: Vec<News>) {
         let events = news.into_iter().filter_map(|one| match one {
             News::Served { block } => Some(DataEvent::Served { block }),
@@ -480,7 +480,7 @@ impl Carrier {
         };
         if let State::Open(mut line) = state {
             line.end_lending();
-            // What it said last, as far as that goes.
+            // Sends its last messages, as far as possible.
             let mut news = Vec::new();
             let _ = line.flush(&self.parts.mapping, now(), &mut news);
             line.stream.end();
@@ -581,7 +581,7 @@ impl Carrier {
         }
     }
 
-    /// Dials again, or gives up.
+    /// Dials a node again, or gives it up.
     fn see_to(&mut self, node: NodeId, time: Instant) {
         let Some(peer) = self.peers.get_mut(&node) else { return };
         if peer.streams.is_empty() {
@@ -604,7 +604,7 @@ impl Carrier {
     }
 }
 
-/// The question to the node about a piece.
+/// Asks the node about a piece.
 fn asked(token: u64, number: u64, piece: &Piece) -> DataEvent {
     let Piece { object, location, generation, at, end, .. } = *piece;
     DataEvent::Asked { ticket: Ticket { line: token, number }, object, location, generation, part: at..end }

@@ -1,11 +1,10 @@
 //! One connection for values. One side asks for pieces, the other sends them: those of one value in the order
 //! in which they were asked for. A value that is still arriving is sent as far as it has come, and does not
-//! hold up others. It is the side that dialled which asks, unless the other one cannot dial and had it
-//! dialled for that.
+//! hold up others. The side that dialled asks, unless the asker could not dial and had the sender dial.
 //!
-//! Nothing is held of a value: bytes go from the encryption to the block they are for, and from a block to
-//! the encryption. An asker on the same machine is lent them instead, and says when it has copied them. What
-//! is on disk comes in buffers, which are dropped when they are sent.
+//! No bytes of a value are held here: they go from the encryption to their block, and from a block to the
+//! encryption. An asker on the same machine is lent the bytes instead, and reports when it has copied them.
+//! Bytes on disk come in buffers, which are dropped when they are sent.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::IoSlice;
@@ -30,7 +29,7 @@ use super::reader::{Fault, Part, Reader};
 use crate::node::send_buffers::SendBuffer;
 use crate::transport::TlsStream;
 
-/// Bytes read or written before others have their turn.
+/// Bytes read or written before other connections have their turn.
 const TURN_BYTES: usize = 1 << 20;
 /// Less than this of a value that is still arriving is not sent on by itself.
 const FORWARD_BYTES_MIN: u64 = 64 << 10;
@@ -43,7 +42,7 @@ pub(super) struct Piece {
     /// A copy of this generation is meant, wherever it lies.
     pub(super) generation: Option<u64>,
     pub(super) attempt: FetchAttempt,
-    /// What is there of it ends here.
+    /// Bytes before this one are there.
     pub(super) at: u64,
     pub(super) end: u64,
 }
@@ -53,45 +52,45 @@ pub(super) struct Served {
     pub(super) number: u64,
     pub(super) piece: Piece,
     pub(super) permit: Permit,
-    /// When it was asked for, or the node was to be asked anew.
+    /// When the peer asked for it, or the node was to be asked anew.
     pub(super) since: Instant,
     is_unwanted: bool,
     /// Bytes up to here are lent, and not taken yet.
     lent: Option<u64>,
-    /// How far the value is here that it is of, if it is not all here.
+    /// How far its value has come, if that is not whole.
     source: Option<Arc<Progress>>,
-    /// What is sent, if it is not in a block.
+    /// The bytes to send, if they are not in a block.
     buffer: Option<SendBuffer>,
 }
 
 impl Served {
-    /// The node lets it be sent, from this block.
+    /// The node lets the piece be sent, from this block.
     pub(super) fn begin(&mut self, block: u64, source: Option<Arc<Progress>>) {
         self.piece.location.offset = block;
         self.source = source;
     }
 
-    /// It is sent from a buffer: the node keeps no block for it.
+    /// The piece is sent from a buffer: the node keeps no block for it.
     pub(super) fn begin_from(&mut self, buffer: SendBuffer) {
         self.buffer = Some(buffer);
         self.permit = Permit::Given;
     }
 
-    /// The block that the node keeps for it.
+    /// The block that the node keeps for the piece.
     pub(super) fn block(&self) -> Option<u64> {
         let is_kept = self.permit == Permit::Given && self.buffer.is_none();
         is_kept.then_some(self.piece.location.offset)
     }
 
-    /// How far the piece may be sent, and whether that will stay so. Its bytes may be here before those in
-    /// front of it: a value comes over several connections.
+    /// How far the piece may be sent, and whether that is final. Its bytes may come before earlier ones of
+    /// the value, which comes over several connections.
     fn reached(&self) -> (u64, bool) {
         let Some(source) = &self.source else { return (self.piece.end, true) };
         let is_closed = source.is_closed();
         (source.reached_from(self.piece.at).min(self.piece.end), is_closed)
     }
 
-    /// Whether something can be done with it: little chunks are waited with.
+    /// Whether the piece can be worked on: small chunks wait for more.
     fn is_ready(&self) -> bool {
         match self.permit {
             _ if self.lent.is_some() => false,
@@ -106,20 +105,20 @@ impl Served {
     }
 }
 
-/// What happened on a connection.
+/// An event of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum News {
-    /// A piece is here.
+    /// A piece has arrived.
     Here { attempt: FetchAttempt },
-    /// A piece does not come.
+    /// A piece will not come.
     Refused { attempt: FetchAttempt, reason: FetchEnd },
     /// The other side wants a piece.
     Wanted { number: u64, piece: Piece },
-    /// A block need not be kept.
+    /// A block need not be kept any more.
     Served { block: u64 },
 }
 
-/// What is being written, by attempt.
+/// Streams being written, by attempt.
 pub(super) type Targets = BTreeMap<FetchAttempt, Arc<Progress>>;
 
 /// See the module.
@@ -127,7 +126,7 @@ pub(super) struct Line {
     pub(super) stream: TlsStream,
     reader: Reader,
     talk: Talk,
-    /// When something came or went last.
+    /// When bytes last came or went.
     pub(super) active: Instant,
     /// The chunk that is being sent.
     chunk: Option<Sending>,
@@ -136,33 +135,33 @@ pub(super) struct Line {
 /// A chunk that is being sent.
 struct Sending {
     head: ChunkHead,
-    /// How many bytes of it and of the value are sent.
+    /// How many bytes of head and value are sent.
     until: usize,
-    /// Of which piece.
+    /// The number of its piece.
     number: u64,
 }
 
-/// What is said, apart from how it travels.
+/// The messages of a connection, apart from how they travel.
 struct Talk {
-    /// What this side said first, if it dialled.
+    /// The greeting of this side, if it dialled.
     hello: Option<PeerHello>,
-    /// This side asks; otherwise it is asked.
+    /// This side asks; otherwise it serves.
     asks: bool,
     is_greeted: bool,
     asked: VecDeque<Piece>,
-    /// The stream that the bytes are of which come next.
+    /// The stream of the bytes that come next.
     coming: FetchAttempt,
-    /// Since somebody asked.
+    /// Since the last `take_moved`.
     moved: Moved,
     served: VecDeque<Served>,
     made: u64,
     neighbours: Arc<Neighbours>,
-    /// The other side may read here, and whether it does.
+    /// The other side may read this node's memory, and whether it does.
     lending: Option<Lending>,
     is_read: bool,
-    /// The other side's memory is read.
+    /// Reads the other side's memory.
     reading: Option<Reading>,
-    /// Messages that were not sent yet, from the second on.
+    /// Messages to send, and how much of them is sent.
     said: Vec<u8>,
     said_until: usize,
 }
@@ -204,7 +203,7 @@ impl Line {
         self.talk.is_greeted
     }
 
-    /// Whether this side is the one that asks.
+    /// Whether this side asks.
     pub(super) fn asks(&self) -> bool {
         self.talk.asks
     }
@@ -213,7 +212,7 @@ impl Line {
         self.talk.asked.is_empty() && self.talk.served.is_empty()
     }
 
-    /// What was asked for over it and has not come.
+    /// Pieces asked for over it that have not come.
     pub(super) fn asked(&self) -> &VecDeque<Piece> {
         &self.talk.asked
     }
@@ -231,16 +230,16 @@ impl Line {
         if self.talk.reading.is_some() { LENT_BYTES } else { PIECE_BYTES }
     }
 
-    /// What was lent may change from now on.
+    /// Bytes that were lent may change from now on.
     pub(super) fn end_lending(&mut self) {
         self.talk.lending = None;
     }
 
-    /// Whether a piece of a value may be asked for, where so many are to be open at a time.
+    /// Whether another piece of a value may be asked for, where `depth` may be open at a time.
     ///
     /// Pieces of copies may have to wait for their bytes to come to the sender: they are counted per stream,
     /// and leave room for all others. Else nodes could wait for each other in a circle, each with the others'
-    /// pieces before those that can be sent.
+    /// pieces ahead of those that can be sent.
     pub(super) fn has_room_for(&self, fetching: &objects::Fetching, depth: usize) -> bool {
         let asked = self.talk.asked.iter();
         if fetching.generation.is_none() {
@@ -257,7 +256,7 @@ impl Line {
         self.talk.asked.push_back(piece);
     }
 
-    /// Nothing of a stream is wanted any more.
+    /// A stream is not wanted any more.
     pub(super) fn cancel(&mut self, attempt: FetchAttempt) {
         if let Some(piece) = self.talk.asked.iter().find(|piece| piece.attempt == attempt) {
             let ended = FetchEnded { object: piece.object, attempt, reason: FetchEnd::Unwanted };
@@ -275,7 +274,7 @@ impl Line {
         std::mem::take(&mut self.talk.moved)
     }
 
-    /// Whether it sends on what is still arriving here.
+    /// Whether it sends on a value that is still arriving.
     pub(super) fn follows(&self) -> bool {
         self.talk.served.iter().any(|served| served.source.is_some())
     }
@@ -293,7 +292,7 @@ impl Line {
     ) -> Result<(), String> {
         let Self { stream, reader, talk, .. } = self;
         let mut fault = None;
-        // Who the peer is, is known before anything of it is handed up; but not to be asked for while it is.
+        // The peer's identity is known before its bytes are handed up, but cannot be asked for meanwhile.
         let mut early = Vec::new();
         let is_greeted = talk.is_greeted;
         let result = stream.read_each(TURN_BYTES, |bytes| {
@@ -325,7 +324,7 @@ impl Line {
         }
     }
 
-    /// Sends what the connection takes.
+    /// Sends as much as the connection takes.
     ///
     /// # Errors
     /// Why the connection has ended.
@@ -353,7 +352,7 @@ impl Line {
         }
     }
 
-    /// Sends something of what is next; nothing if there is nothing that can be sent.
+    /// Sends a part of what is next; nothing if nothing can be sent.
     fn flush_once(
         &mut self,
         mapping: &Mapping,
@@ -426,14 +425,14 @@ fn next_chunk(piece: &Piece, reached: u64) -> ChunkHead {
 }
 
 impl Talk {
-    /// The piece with which something can be done next. Those of a stream stay in order; a stream whose bytes
-    /// have not arrived here does not hold up others.
+    /// The next piece that can be worked on. Pieces of a stream stay in order; a stream whose bytes have not
+    /// arrived on this node does not hold up others.
     fn next_served(&self) -> Option<usize> {
         let mut late: Vec<FetchAttempt> = Vec::new();
         self.served.iter().position(|served| {
             let attempt = served.piece.attempt;
             let is_next = !late.contains(&attempt);
-            // What is lent to its end was said, and what comes behind it may be.
+            // The peer was told of a piece that is lent to its end: the one behind it may go.
             if is_next && !served.is_ready() && served.lent != Some(served.piece.end) {
                 late.push(attempt);
             }
@@ -441,7 +440,7 @@ impl Talk {
         })
     }
 
-    /// Goes on with a piece: gives the chunk to be sent, if one is.
+    /// Works on a piece. Returns the chunk to send, if any.
     fn step(&mut self, at: usize, now: Instant, news: &mut Vec<News>) -> Option<Sending> {
         let served = &mut self.served[at];
         let (reached, _) = served.reached();
@@ -453,7 +452,7 @@ impl Talk {
             self.say(&ended.into());
             return None;
         }
-        // The other side reads shared memory: neither what was read from disk nor the file behind the memory.
+        // The other side reads shared memory: neither buffers nor the file behind the memory.
         let is_in_memory = buffer.is_none() && piece.location.offset < self.neighbours.memory_bytes();
         if piece.at < reached && !*is_unwanted && self.is_read && is_in_memory {
             let number = *number;
@@ -462,7 +461,7 @@ impl Talk {
         if piece.at < reached && !*is_unwanted {
             return Some(Sending { head: next_chunk(piece, reached), until: 0, number: *number });
         }
-        // All that may be sent from this block is.
+        // All that may be sent from this block is sent.
         news.extend(block.map(|block| News::Served { block }));
         if piece.at == piece.end {
             self.served.remove(at);
@@ -470,7 +469,7 @@ impl Talk {
             *buffer = None;
             *permit = Permit::Refused(FetchEnd::Unwanted);
         } else {
-            // The stream to the block has ended, and another one may go on with it.
+            // The stream to the block has ended; another one may go on with the value.
             *permit = Permit::Asked;
             news.push(News::Wanted { number: *number, piece: *piece });
             served.since = now;
@@ -555,7 +554,7 @@ impl Talk {
         }
     }
 
-    /// If it cannot be read, bytes are sent.
+    /// If the memory cannot be read, the other side sends bytes.
     fn on_memory(&mut self, here: &MemoryHere) {
         self.reading = self.neighbours.read(here);
         if let Some(reading) = &self.reading {
@@ -583,7 +582,7 @@ impl Talk {
         }
         let (length, mut is_lent) = (lent.end - lent.begin, true);
         if let Some(target) = targets.get(&piece.attempt) {
-            // If it was closed, nothing is copied, and this thread will hear of it.
+            // If the target is closed, nothing is copied, and this thread will learn of it.
             let _ = target.write_with(lent.begin, length, |to| {
                 is_lent = reading.copy(lent, to);
                 is_lent
@@ -614,7 +613,7 @@ impl Talk {
         Ok(())
     }
 
-    /// Only what was asked for comes, and of each stream in that order.
+    /// Chunks must be of pieces that were asked for, and in order within each stream.
     fn on_chunk(&mut self, head: &ChunkHead) -> Result<(), Fault> {
         let Some(first) = self.asked.iter().find(|piece| piece.attempt == head.attempt) else {
             return Err(Fault::Order("a chunk came that nobody asked for"));
@@ -630,7 +629,7 @@ impl Talk {
         let Some(at) = self.asked.iter().position(|piece| piece.attempt == self.coming) else { return };
         let piece = &mut self.asked[at];
         if let Some(target) = targets.get(&piece.attempt) {
-            // If it was closed, the bytes go nowhere, and this thread will hear of it.
+            // If the target is closed, the bytes go nowhere, and this thread will learn of it.
             let _ = target.write(piece.at, bytes);
         }
         piece.at += bytes.len() as u64;

@@ -1,10 +1,10 @@
 //! Nodes of one machine and user read values in each other's memory instead of having them sent
 //! (`docs/adr/0036-nodes-of-one-machine.md`).
 //!
-//! Everything about a value is said over the same connection as between machines, by peers that have proved
-//! who they are; only its bytes do not go that way. Two nodes are neighbours if they live with the same
-//! kernel, process numbers and network: nodes that are kept apart by namespaces are treated as what they
-//! stand for. What cannot be opened is sent.
+//! All messages about a value go over the same connection as between machines, between peers that have proved
+//! who they are; only its bytes go another way. Two nodes are neighbours if they share kernel, process
+//! numbers and network: nodes that namespaces keep apart are treated as different machines. Values in memory
+//! that cannot be opened are sent.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,10 +17,10 @@ use sooner_wire::message::{Lent, MemoryHere};
 
 /// See the module.
 pub(super) struct Neighbours {
-    /// What this machine is called; `None` if it shares nothing.
+    /// Identifies this machine; `None` if the node shares nothing.
     machine: Option<String>,
     mapping: Arc<Mapping>,
-    /// By inode. Connections keep what they read.
+    /// Other nodes' memory, by inode. The connections that read it keep it.
     open: Mutex<HashMap<u64, Weak<ForeignMemory>>>,
     next: AtomicU64,
 }
@@ -50,7 +50,7 @@ impl Neighbours {
         self.mapping.total_bytes()
     }
 
-    /// Begins to lend: gives what the other side is told.
+    /// Begins to lend. Returns the message for the other side, too.
     pub(super) fn lend(&self) -> Option<(Lending, MemoryHere)> {
         let machine = self.machine.clone()?;
         let Whereabouts { process, descriptor, inode, bytes } = self.mapping.whereabouts()?;
@@ -60,7 +60,7 @@ impl Neighbours {
         Some((lending, MemoryHere { machine, process, descriptor, inode, bytes, cell, lender }))
     }
 
-    /// Opens what the other side has told of, if it is on this machine.
+    /// Opens the memory that the other side lends, if it is on this machine.
     pub(super) fn read(&self, here: &MemoryHere) -> Option<Reading> {
         let MemoryHere { process, descriptor, inode, bytes, cell, lender, .. } = *here;
         self.machine.as_ref().filter(|machine| **machine == here.machine)?;
@@ -86,13 +86,13 @@ impl Drop for Lending {
 }
 
 impl Reading {
-    /// Copies what is lent. False if it is not any more.
+    /// Copies bytes that are lent. False if they are not lent any more.
     pub(super) fn copy(&self, lent: &Lent, to: &mut [u8]) -> bool {
         self.memory.read(lent.offset, to, self.cell, self.lender)
     }
 }
 
-/// What all neighbours have in common, and nobody else.
+/// A name that all neighbours share, and no other node has.
 fn machine() -> Option<String> {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let mut name = boot.trim().to_owned();

@@ -21,7 +21,7 @@ use super::line::Piece;
 pub(super) struct Stream {
     pub(super) fetching: Fetching,
     pub(super) progress: Arc<Progress>,
-    /// What lies before this is here or asked for.
+    /// Bytes before this are here or asked for.
     next: u64,
 }
 
@@ -45,9 +45,9 @@ impl Stream {
 
 /// A node from which values come.
 pub(super) struct Peer {
-    /// A node of a program has none: it comes when it is asked to.
+    /// `None` for the node of a program: it comes when it is asked to.
     pub(super) address: Option<SocketAddr>,
-    /// Connections to it, also those that are being made.
+    /// Connections to the node, also those being made.
     pub(super) lines: Vec<u64>,
     /// In the order of their turns.
     pub(super) streams: VecDeque<Stream>,
@@ -55,14 +55,14 @@ pub(super) struct Peer {
     redial: Redial,
     /// Since when nothing came although something was wanted.
     pub(super) down: Option<Instant>,
-    /// How long the way there and back is at most (nanoseconds).
+    /// Upper bound of the round trip (nanoseconds).
     way: Option<u64>,
-    /// When the last stream was taken out.
+    /// When the last stream was removed.
     left: Instant,
 }
 
-/// A stream that comes so soon after the last one (nanoseconds) is the same one again: it has no patience of
-/// its own.
+/// A stream that comes so soon after the last one (nanoseconds) counts as the same: it has no patience of its
+/// own.
 const SAME_NANOS: u64 = 1_000_000_000;
 
 impl Peer {
@@ -78,7 +78,7 @@ impl Peer {
         }
     }
 
-    /// What to ask for next, so many bytes at most of one of the streams that may.
+    /// The next piece to ask for, at most `bytes` long, of one of the streams that may.
     pub(super) fn next_piece(&mut self, bytes: u64, may: impl Fn(&Fetching) -> bool) -> Option<Piece> {
         for _ in 0..self.streams.len() {
             let mut stream = self.streams.pop_front()?;
@@ -91,8 +91,8 @@ impl Peer {
         None
     }
 
-    /// Connections that would help. To a node that is near it is one: that carries what the way carries, and
-    /// a value arrives in order, so that it can be passed on as it comes.
+    /// How many connections would help. For a near node it is one: it carries what the network carries, and a
+    /// value arrives in order, so that it can be passed on as it comes.
     pub(super) fn wanted_lines(&self, tuning: &Tuning) -> usize {
         let waiting = || self.streams.iter().filter(|stream| stream.next < stream.length());
         match waiting().map(Stream::length).max() {
@@ -102,7 +102,7 @@ impl Peer {
         }
     }
 
-    /// Whether one connection may be too slow. Of a node that comes when it is asked to, nobody knows.
+    /// Whether one connection may be too slow: unknown of a node that comes when it is asked to.
     fn is_far(&self, tuning: &Tuning) -> bool {
         self.address.is_none() || self.way.is_some_and(|nanos| nanos >= tuning.far)
     }
@@ -112,8 +112,8 @@ impl Peer {
         self.redial.dial_at()
     }
 
-    /// A connection was made, which took so long (nanoseconds). The shortest time counts: this machine may
-    /// have been busy, or packets had to wait behind others.
+    /// A connection was made, in so long (nanoseconds). The shortest time counts: this machine may have been
+    /// busy, or packets had to wait behind others.
     pub(super) fn on_connected(&mut self, nanos: u64) {
         self.way = Some(self.way.map_or(nanos, |way| way.min(nanos)));
     }
@@ -137,7 +137,7 @@ impl Peer {
         self.down.get_or_insert(now);
     }
 
-    /// It cannot be dialled. Whether it is to be asked to come: not again while it may be on its way.
+    /// Whether to ask a node to come that cannot be dialled: not again while it may be on its way.
     pub(super) fn begin_to_ask(&mut self, now: Instant) -> bool {
         let may_ask = self.redial.may_ask(now);
         if may_ask {
@@ -146,7 +146,7 @@ impl Peer {
         may_ask
     }
 
-    /// It has come, over this connection.
+    /// The node has come, over this connection.
     pub(super) fn on_coming(&mut self, line: u64) {
         self.lines.push(line);
         self.down = None;

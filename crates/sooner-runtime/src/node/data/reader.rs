@@ -9,29 +9,29 @@ use sooner_wire::message::{CHUNK_HEAD_BYTES, CHUNK_KIND, ChunkFault, ChunkHead, 
 /// A part of what came.
 #[derive(Debug, PartialEq)]
 pub enum Part<'a> {
-    /// Something was said.
+    /// A message.
     Message(Message),
-    /// Bytes of a value begin.
+    /// A chunk of a value begins.
     Chunk(ChunkHead),
     /// Some of the bytes of the chunk that began last.
     Bytes(&'a [u8]),
 }
 
-/// What cannot be read. The connection ends.
+/// Bytes that cannot be read. The connection ends.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// A chunk that is none.
+    /// An invalid chunk.
     #[error("{0}")]
     Chunk(#[from] ChunkFault),
-    /// A message that is none.
+    /// An invalid message.
     #[error("{0}")]
     Frame(String),
-    /// No message here is so long.
+    /// A message longer than any here.
     #[error(
         "a message of {0} bytes on a connection for values; at most {DATA_MESSAGE_BYTES_MAX} are allowed"
     )]
     TooLong(usize),
-    /// What was said does not fit to what was asked.
+    /// A message that does not fit what was asked.
     #[error("{0}")]
     Order(&'static str),
 }
@@ -45,7 +45,7 @@ impl From<FrameError> for Fault {
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Reader {
-    /// Of a frame that is not whole: its head, or a message with its head.
+    /// An incomplete frame: its head, or a message with its head.
     held: Vec<u8>,
     /// Bytes of the chunk that have not come.
     left: usize,
@@ -80,7 +80,7 @@ impl Reader {
         Ok(())
     }
 
-    /// How many bytes are held before something can be done with them.
+    /// How many bytes must be held before they can be used.
     fn wanted(&self) -> Result<usize, Fault> {
         let Some((head, _)) = self.held.split_first_chunk::<HEAD_BYTES>() else { return Ok(HEAD_BYTES) };
         if u16::from_le_bytes([head[4], head[5]]) == CHUNK_KIND {
