@@ -1,17 +1,17 @@
 //! How a node starts workers for drivers of other machines (`docs/adr/0030-jobs-over-nodes.md`).
 //!
-//! The driver's program and paths need not be here. So this node's own interpreter runs the job's template,
-//! and looks for modules where the driver does, as far as those places are here, and then where this node
-//! does. What has the name of the driver's directory here may be anybody's: it is left out unless only this
-//! user and the administrator can change it. So is the working directory of the driver: what starts an
-//! interpreter there, as `multiprocessing` does, looks there for modules first.
+//! The driver's program and paths need not exist on this node. So this node's own interpreter runs the job's
+//! template. It looks for modules in the driver's places, as far as they exist here, then in this node's. A
+//! directory here with the name of one of the driver's may be anybody's: it is left out unless only this user
+//! and the administrator can change it. So is the driver's working directory: an interpreter that starts
+//! there, as with `multiprocessing`, looks there for modules first.
 
 use std::path::{Path, PathBuf};
 
 use crate::private::strangers_at;
 use sooner_wire::message::TemplateSetup;
 
-/// The interpreter of a node of its own, and where it looks for modules.
+/// The interpreter of a standalone node, and where it looks for modules.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Interpreter {
     /// The program.
@@ -25,15 +25,15 @@ pub struct Interpreter {
     pub standard: Vec<String>,
     /// Where it looks for other modules.
     pub path: Vec<String>,
-    /// Some are found by import hooks that `site` sets up.
+    /// Some modules are found by import hooks that `site` sets up.
     pub needs_site: bool,
-    /// What is loaded into a template before everything else, so that it has the driver's hashes.
+    /// A library to load into a template before everything else, so that it has the driver's hashes.
     pub library: Option<String>,
 }
 
 impl Interpreter {
     /// Program and arguments of a template; the node's directory is to be appended. `needs_no_environment`:
-    /// the environment has nothing to say that the template must hear, if the driver's did not count.
+    /// the template may ignore this node's environment, if the driver ignored its own.
     #[must_use]
     pub fn command(&self, setup: &TemplateSetup, begin: &Begin, needs_no_environment: bool) -> Vec<String> {
         let mut command = vec![self.executable.clone()];
@@ -60,7 +60,7 @@ impl Interpreter {
         command
     }
 
-    /// Where modules are looked for; and what was left out of that, with the reasons.
+    /// Where to look for modules; and the places left out of that, with the reasons.
     fn places(&self, setup: &TemplateSetup, begin: &Begin) -> (Vec<String>, Vec<String>) {
         let mut places: Vec<String> = Vec::new();
         let mut left_out: Vec<String> = begin.left_out().into_iter().collect();
@@ -74,7 +74,7 @@ impl Interpreter {
                 self.standard.iter().for_each(&mut add);
                 continue;
             }
-            // The interpreter would look for it in whatever directory a task goes to.
+            // The interpreter would look for a relative place in whatever directory a task goes to.
             let place = begin.of_driver.join(place);
             let Some(name) = place.to_str().filter(|_| place.is_absolute()).map(str::to_owned) else {
                 continue;
@@ -83,10 +83,10 @@ impl Interpreter {
                 Ok(None) => add(&name),
                 // This node looks there anyway.
                 Ok(Some(_)) if self.path.contains(&name) || self.standard.contains(&name) => {}
-                // It is named already.
+                // `left_out` names it already.
                 Ok(Some(_)) if begin.fault.is_some() && place == begin.of_driver => {}
                 Ok(Some(why)) => left_out.push(format!("{name} ({why})")),
-                // It is not here.
+                // The place does not exist here.
                 Err(_) => {}
             }
         }
@@ -95,24 +95,24 @@ impl Interpreter {
     }
 }
 
-/// Where the template of a driver elsewhere begins.
+/// Where the template of a driver on another node begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Begin {
-    /// The working directory of the driver, which need not be here.
+    /// The driver's working directory, which need not exist here.
     of_driver: PathBuf,
-    /// Who else can change it here.
+    /// Who else can change that directory here.
     fault: Option<String>,
     /// Where the template begins.
     pub place: PathBuf,
 }
 
 impl Begin {
-    /// In the directory of the driver, if that is here, and only this user and the administrator can change
-    /// it; else in the node's.
+    /// Begins in the driver's directory, if that exists here and only this user and the administrator can
+    /// change it; else in the node's.
     #[must_use]
     pub fn new(of_driver: &Path, of_node: &Path) -> Self {
         let may_enter = || rustix::fs::access(of_driver, rustix::fs::Access::EXEC_OK).is_ok();
-        // It is empty if the driver's was removed.
+        // The path is empty if the driver's directory was removed.
         let is_there = of_driver.is_absolute() && of_driver.is_dir();
         let fault = if is_there { strangers_at(of_driver) } else { Ok(None) };
         let is_ours = is_there && matches!(fault, Ok(None)) && may_enter();
@@ -127,8 +127,7 @@ impl Begin {
     }
 }
 
-/// Whether an argument is an option that only says how an interpreter behaves, and nothing about what it
-/// runs.
+/// Whether an argument only says how an interpreter behaves, and not what it runs.
 fn is_flag(option: &str) -> bool {
     let mut letters = option.strip_prefix('-').unwrap_or_default().chars();
     match letters.next() {

@@ -1,14 +1,14 @@
 //! A process that is started and is no child of this one.
 //!
-//! The program that hosts a node may wait for whatever child ends (`os.wait()`), and until it has none: a
-//! child that it knows nothing of would be collected by it, or have it wait for ever. So a process in between
-//! starts the template and ends; what it started is then a child of init, as with any daemon. It is still
-//! ours to watch and to end: the process in between, whose child it is, opens a descriptor for it, which
-//! cannot come to mean another process, and passes that on.
+//! The program that hosts a node may wait for any child that ends (`os.wait()`), and until it has none. It
+//! would collect a child that it knows nothing of, or wait for it for ever. So a process in between starts
+//! the template and ends; the template is then a child of init, as with any daemon. This process can still
+//! watch and end it: the process in between, whose child it is, opens a descriptor for it, which cannot come
+//! to mean another process, and passes that on.
 //!
-//! The process in between is no child that a program meets, either: it sends no signal when it ends, and
-//! `wait` passes over such children. It shares the memory of this process while the calling thread stands
-//! still, as with `vfork`, so that a program with much memory is not copied
+//! The program does not meet the process in between, either: that sends no signal when it ends, and `wait`
+//! passes over such children. It shares the memory of this process while the calling thread stands still, as
+//! with `vfork`, so that a program with much memory is not copied
 //! (`docs/adr/0091-no-child-of-the-program.md`).
 
 use std::io::{self, IoSlice, IoSliceMut};
@@ -28,7 +28,7 @@ use rustix::process::{
 
 use crate::transport::pair;
 
-/// What starting a process takes at most.
+/// The most stack that starting a process takes.
 const STACK_BYTES: usize = 256 << 10;
 
 /// A process that is no child of this one.
@@ -41,8 +41,8 @@ impl Orphan {
     /// Starts a process.
     ///
     /// # Errors
-    /// When it cannot be started; [`io::ErrorKind::Interrupted`] if the process in between was killed: what
-    /// it was given may be in the hands of a process that nobody watches.
+    /// When it cannot be started; [`io::ErrorKind::Interrupted`] if the process in between was killed: a
+    /// process that nobody watches may have its descriptors.
     pub fn start(command: &mut Command) -> io::Result<Self> {
         let (ours, theirs) = pair()?;
         let mut errand = Errand { command, socket: &theirs };
@@ -51,7 +51,7 @@ impl Orphan {
         receive(&ours).map(|pidfd| Self { pidfd })
     }
 
-    /// Whether it has ended; waits for that for so long.
+    /// Waits up to `time` for its end. Whether it has ended.
     #[must_use]
     pub fn ends_within(&self, time: Duration) -> bool {
         let timeout = Timespec {
@@ -66,13 +66,13 @@ impl Orphan {
             }
         };
         if has_ended {
-            // In a container this process may be init, and whose parent has ended its child.
+            // In a container this process may be init, and so the parent that must collect it.
             let _ = waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
         }
         has_ended
     }
 
-    /// Ends it.
+    /// Kills the process.
     pub fn kill(&self) {
         let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
     }
@@ -136,8 +136,8 @@ fn receive(socket: &OwnedFd) -> io::Result<OwnedFd> {
     let mut code = [0; 4];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    // It has ended: what it had to say is there. The socket does not block: what it has started may still
-    // have the other end, until it becomes the program.
+    // The process in between has ended: its message is there. The socket does not block: the process that it
+    // started may still have the other end, until it becomes the program.
     let read =
         match recvmsg(socket, &mut [IoSliceMut::new(&mut code)], &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
             Err(rustix::io::Errno::AGAIN) => return Err(was_killed()),

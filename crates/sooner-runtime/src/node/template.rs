@@ -18,9 +18,9 @@ use crate::node::orphan::Orphan;
 use crate::transport::{Inlet, Outlet, ReadResult, pair};
 use crate::ulimits::told;
 
-/// The template is started again when it ends, but not for ever.
+/// A template that ends is started again, but not for ever.
 const STARTS_MAX: u32 = 5;
-/// How long one may take to end.
+/// How long a template may take to end.
 const ENDING: Duration = Duration::from_secs(2);
 
 /// What a template is started with.
@@ -28,13 +28,13 @@ const ENDING: Duration = Duration::from_secs(2);
 pub struct Program {
     /// Program and arguments.
     pub command: Vec<OsString>,
-    /// Where it begins; the node's own place if there is none.
+    /// Its working directory; `None`: the node's own.
     pub working_directory: Option<PathBuf>,
-    /// What it prints before it forks comes through pipes; otherwise it is the node's own output.
+    /// Its output before it forks comes through pipes; otherwise it is the node's own output.
     pub has_output: bool,
     /// Its driver is on another node.
     pub is_remote_job: bool,
-    /// What the hashes of strings begin with.
+    /// What determines the hashes of strings.
     pub hashes: Hashes,
 }
 
@@ -78,20 +78,20 @@ impl TemplateProcess {
         &self.socket
     }
 
-    /// Asks for a worker. It gets the three descriptors.
+    /// Asks for a worker, which gets the three descriptors.
     pub fn fork(&mut self, worker: WorkerId, descriptors: Vec<OwnedFd>) {
         self.asked.insert(worker);
         self.outlet.push_with(&Fork { worker }.into(), descriptors);
         let _ = self.outlet.flush(&self.socket);
     }
 
-    /// Says that the node lives.
+    /// Tells the template that the node is alive.
     pub fn send_node_lives(&mut self, word: NodeLives) {
         self.outlet.push(&word.into());
         let _ = self.outlet.flush(&self.socket);
     }
 
-    /// What the template says; `None` when it is gone.
+    /// The template's messages; `None` when it has ended.
     pub fn read(&mut self) -> Option<Vec<Message>> {
         let end = self.inlet.read(&self.socket) == ReadResult::End;
         let mut messages = Vec::new();
@@ -104,7 +104,7 @@ impl TemplateProcess {
         (!end || !messages.is_empty()).then_some(messages)
     }
 
-    /// Starts the template again after its end. Gives the workers that were asked for in vain.
+    /// Starts the template again after its end. Returns the workers that it had not forked.
     ///
     /// # Errors
     /// When it cannot be started, or has ended too often.
@@ -121,14 +121,14 @@ impl TemplateProcess {
         Ok((self.take_asked(), output))
     }
 
-    /// The workers that were asked for in vain.
+    /// Takes the workers that were asked for and not forked.
     pub fn take_asked(&mut self) -> Vec<WorkerId> {
         self.asked.drain().collect()
     }
 
-    /// Tells the template that no more workers are wanted. It ends, and somebody must look after that.
+    /// Tells the template that no more workers are wanted. It ends, which the caller must look after.
     pub fn dismiss(mut self) -> Orphan {
-        // Without this word it would take the end of its socket for the end of the node, and clear up.
+        // Without this message it would take the closed socket for the end of the node, and clear up.
         self.outlet.push(&Shutdown { reason: "its job has ended".to_owned() }.into());
         let _ = self.outlet.flush(&self.socket);
         self.process
@@ -148,7 +148,7 @@ pub fn end(process: &Orphan) {
     }
 }
 
-/// What this node's environment says of interpreters: the driver of a guest has said it on the command line.
+/// Variables of this node's environment for options that the driver of a remote job gives as arguments.
 const SPOKEN_FOR: [&str; 7] = [
     "PYTHONOPTIMIZE",
     "PYTHONDONTWRITEBYTECODE",
@@ -159,11 +159,11 @@ const SPOKEN_FOR: [&str; 7] = [
     "PYTHONDEBUG",
 ];
 
-/// Where this node's environment has interpreters look for modules.
+/// The variable with this node's places for modules.
 const PATH: &str = "PYTHONPATH";
 
-/// Leaves out what is not absolute, and so would be looked for wherever an interpreter begins: in the
-/// directory of a driver elsewhere. Where it was meant is known from when the node was started
+/// Leaves out relative places: the interpreter would look for them where it begins, in the directory of a
+/// driver on another node. What they mean was resolved when the node was started
 /// ([`Interpreter`](crate::node::interpreter::Interpreter)).
 fn set_path(command: &mut Command, path: &OsStr) {
     let kept: Vec<_> =
@@ -175,8 +175,8 @@ fn set_path(command: &mut Command, path: &OsStr) {
     }
 }
 
-/// Starts a template, with a socket of its own each time: of an attempt that was interrupted somebody may
-/// have the other end, and ends with ours.
+/// Starts a template, with a new socket for each attempt: a process of an interrupted attempt may have the
+/// other end of its socket, and ends with ours.
 fn spawn(program: &Program) -> io::Result<(Orphan, OwnedFd, Output)> {
     let mut attempts = 1;
     loop {
@@ -195,7 +195,7 @@ fn try_to_spawn(program: &Program) -> io::Result<(Orphan, OwnedFd, Output)> {
     command
         .args(&program.command[1..])
         .stdin(Stdio::from(theirs))
-        // The program that hosts the node may have it there; workers do not need it.
+        // The program that hosts the node may have the token there; workers do not need it.
         .env_remove("SOONER_TOKEN")
         // Its own group: Ctrl-C in the terminal is for the driver, which decides what it means for tasks.
         .process_group(0);

@@ -1,5 +1,5 @@
-//! Which progress cells of the node's mapping are taken. Each process that has said hello has one, in which
-//! it writes what it began last.
+//! Which progress cells of the node's mapping are taken. Each process that has greeted has one, in which it
+//! records what it began last.
 //!
 //! It never reads or writes a cell.
 

@@ -1,9 +1,8 @@
-//! What a node hears from its cluster, and what it does for processes that speak with processes of other
-//! nodes.
+//! How a node handles the events of its cluster, and connects its processes with those of other nodes.
 //!
-//! The core is told in the order in which things came. A connection between processes of two nodes is made
-//! here and handed on before a byte has gone over it: the two processes prove to each other where they are,
-//! this node only knows whom it has let speak.
+//! The core gets the events in the order in which they came. A connection between processes of two nodes is
+//! made here and handed on before a byte has been sent over it: the two processes prove to each other where
+//! they are; this node only knows which ones it has connected.
 
 use std::os::fd::OwnedFd;
 
@@ -19,7 +18,7 @@ use crate::node::accept::turn_away;
 use crate::node::cluster::ClusterEvent;
 
 impl Service {
-    /// Tells the core what has come.
+    /// Passes the events to the core.
     pub(super) fn hear(&mut self, out: &mut NodeActions) {
         let Some(cluster) = &mut self.cluster else { return };
         for one in cluster.take_heard() {
@@ -32,7 +31,7 @@ impl Service {
         match one {
             ClusterEvent::Up { is_new } => {
                 if is_new {
-                    // Said before the head knew this node: what matters of it is said again now.
+                    // Meant for a head that did not know this node: what matters of it is sent again now.
                     out.retain(|action| !matches!(action, NodeAction::Control(_)));
                 }
                 core.on_control_up(is_new, now(), out);
@@ -81,7 +80,7 @@ impl Service {
         }
     }
 
-    /// Another node says what it may not say.
+    /// Another node broke the protocol.
     fn distrust(&mut self, node: NodeId, why: &str) {
         self.note(&format!("node {:016x} says nonsense: {why}", node.0));
         if let Some(cluster) = &mut self.cluster {
@@ -89,12 +88,12 @@ impl Service {
         }
     }
 
-    /// A connection for a process here to one of another node, or that there is none.
+    /// A connection that a local process wanted to one of another node, or that there is none.
     fn on_dialled(&mut self, client: WorkerId, to: WorkerId, socket: Option<OwnedFd>, never: Option<String>) {
         if socket.is_some()
             && let Some(core) = self.core.member()
         {
-            // From now on that node hears of the end of this process.
+            // From now on that node learns of the end of this process.
             core.on_dialled_for(client, to);
         }
         let name = Destination::Worker { to, from: client }.server_name(to.node());
@@ -103,11 +102,11 @@ impl Service {
         self.send(client, &connected.into(), socket.into_iter().collect());
     }
 
-    /// A process of another node, which cannot dial this one, wants to speak with one here.
+    /// A process of another node, which cannot dial this one, wants a connection to a local one.
     fn on_dial_me(&mut self, client: WorkerId, to: WorkerId) {
         let token = self.tokens.get(&client);
         let is_here = token.and_then(|token| self.connections.get(token)).is_some_and(|c| c.is_greeted);
-        // That it wants to is interest already. If its process is gone, that node is told so.
+        // Wanting a connection counts as interest. If the local process is dead, that node learns it.
         let is_noted = self.core.member().is_some_and(|core| core.on_arrived_for(client, to));
         if is_here
             && is_noted
@@ -117,7 +116,7 @@ impl Service {
         }
     }
 
-    /// Somebody has come for a process here, and says to be a process of another node.
+    /// A connection for a local process, from what claims to be a process of another node.
     fn on_arrived(&mut self, socket: OwnedFd, to: WorkerId, from: WorkerId) {
         let is_known = self.cluster.as_ref().is_some_and(|cluster| cluster.knows(from.node()));
         let token = self.tokens.get(&to);
@@ -130,7 +129,7 @@ impl Service {
         self.send(to, &connected.into(), vec![socket]);
     }
 
-    /// A driver is here: the cluster is told what its job is.
+    /// A driver has connected: the cluster learns what its job is.
     pub(super) fn announce_job(&mut self, process: WorkerId, out: &mut NodeActions) {
         let Some(job) = self.jobs.get(&process) else { return };
         if let Some(core) = self.core.member() {
@@ -138,7 +137,7 @@ impl Service {
         }
     }
 
-    /// The token has changed: processes of this node prove and believe something else.
+    /// The token has changed: processes of this node get other credentials.
     pub(super) fn renew(&mut self, credentials: crate::identity::Credentials) {
         let Some(cluster) = &mut self.cluster else { return };
         cluster.renew(credentials);
@@ -153,7 +152,7 @@ impl Service {
         self.note("its processes have other credentials: the token changes");
     }
 
-    /// What a process of this node proves to those of other nodes, if there can be any.
+    /// The credentials of this node's processes, if it is in a cluster.
     pub(super) fn credentials(&self) -> Option<Message> {
         let credentials = self.cluster.as_ref()?.credentials();
         let blob = |bytes: &Vec<u8>| Blob::from(bytes.clone());

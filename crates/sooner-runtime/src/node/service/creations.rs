@@ -1,5 +1,5 @@
-//! Answers to those who create a value and wait for room. Who of them is due, and for how long they wait, is
-//! not decided here ([`sooner_protocol::node::objects::Creations`]).
+//! Answers processes that wait for room to create a value. Which is due, and how long each waits, is not
+//! decided here ([`sooner_protocol::node::objects::Creations`]).
 
 use sooner_protocol::node::NodeActions;
 
@@ -7,7 +7,7 @@ use super::Service;
 use crate::clock::now;
 
 impl Service {
-    /// Answers those whose time has come. True if somebody was.
+    /// Answers the requests that are due. True if there was one.
     pub(super) fn attend_creations(&mut self, out: &mut NodeActions) -> bool {
         let mut has_answered = false;
         let has_room = self.creations.take_room();

@@ -1,8 +1,8 @@
-//! A node that is to leave: because it was told to stop, or because somebody asked the head for that.
+//! A node that is to leave: because its process was told to stop, or because somebody asked the head for it.
 //!
-//! It begins nothing more, and waits until its tasks have ended, its actors have moved and its values are
-//! handed over; not longer than it was given. In a cluster the head knows first, so that the other nodes send
-//! nothing more and what can move does.
+//! The node begins nothing more, and waits until its tasks have ended, its actors have moved and its values
+//! are handed over; not longer than it was given. In a cluster the head learns of it first, so that the other
+//! nodes send nothing more and what can move does.
 
 use sooner_protocol::time::Instant;
 use sooner_wire::limits::DRAIN_WORD_NANOS;
@@ -13,17 +13,17 @@ use super::{Cluster, Service, now};
 /// How long a node that is stopped waits for tasks that run (nanoseconds).
 const DRAIN_NANOS: u64 = 5_000_000_000;
 
-/// A node leaves a part (one in so many) of its time before the head would end it.
+/// A node leaves this part (one in so many) of its time before the head would end it.
 const MARGIN: u64 = 8;
 
 /// How far a node has come with leaving.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Draining {
-    /// When it ends although something is left.
+    /// When the node ends although something is left.
     by: Instant,
-    /// Until then it waits for the head's word.
+    /// Until when the node waits for the head's answer.
     word_by: Option<Instant>,
-    /// Its process was told to stop.
+    /// The node's process was told to stop.
     is_stopping: bool,
 }
 
@@ -39,7 +39,7 @@ impl Service {
         let latest = now().plus(DRAIN_NANOS);
         match &mut self.draining {
             Some(draining) if draining.is_stopping => return,
-            // The head has had its say.
+            // The head knows already.
             Some(draining) => {
                 draining.by = draining.by.min(latest);
                 draining.is_stopping = true;
@@ -57,7 +57,7 @@ impl Service {
         self.draining = Some(Draining { by: latest, word_by, is_stopping: true });
     }
 
-    /// The head says that this node is to leave.
+    /// The head has this node leave.
     pub(super) fn on_drain(&mut self, nanos: u64) {
         let mut by = now().plus(nanos - nanos / MARGIN);
         let is_stopping = self.draining.is_some_and(|draining| draining.is_stopping);
@@ -73,15 +73,15 @@ impl Service {
     pub(super) fn has_drained(&mut self) -> bool {
         let Some(draining) = &mut self.draining else { return false };
         let time = now();
-        // Without a head nobody moves anything, and nobody says who is gone.
+        // Without a head nothing moves, and no node is reported dead.
         let is_alone = !self.cluster.as_ref().is_some_and(Cluster::is_connected);
-        // One that has passed is no deadline any more.
+        // A deadline that has passed does not count.
         draining.word_by = draining.word_by.filter(|word_by| !is_alone && time < *word_by);
         let is_over = if is_alone { self.core.has_ended_tasks() } else { self.core.is_drained() };
         draining.by <= time || (draining.word_by.is_none() && is_over)
     }
 
-    /// A tool asks that a node leaves: the answer says that the head was told.
+    /// A tool asks that a node leave: the answer says only that the head was asked.
     pub(super) fn on_drain_asked(&mut self, token: u64, drain: Drain) {
         let Some(cluster) = &mut self.cluster else {
             return self.refuse(token, "this node belongs to a program: end the program");

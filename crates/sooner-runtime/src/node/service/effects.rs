@@ -1,4 +1,4 @@
-//! What the node's core wants done.
+//! Performs the actions of the node's core.
 
 use sooner_protocol::node::{NodeAction, NodeActions};
 use sooner_store::NoBlock;
@@ -11,7 +11,7 @@ use crate::clock::now;
 use crate::node::cluster::Cluster;
 
 impl Service {
-    /// Somebody creates a value.
+    /// A process creates a value.
     pub(super) fn allocate(&mut self, from: WorkerId, ask: &Allocate, out: &mut NodeActions) {
         let is_last = ask.is_last == Some(true);
         if self.creations.must_wait(ask) || !self.try_to_allocate(from, ask, is_last, out) {
@@ -19,8 +19,8 @@ impl Service {
         }
     }
 
-    /// Answers with a block, or that there is none. False, and no answer, if room is on its way and the
-    /// answer has time.
+    /// Answers with a block, or that there is none. False, without an answer, if room is on its way and the
+    /// answer can wait.
     pub(super) fn try_to_allocate(
         &mut self,
         from: WorkerId,
@@ -71,7 +71,7 @@ impl Service {
         true
     }
 
-    /// Blocks that a process is about to need, as far as there is room. Whoever waits for room comes first.
+    /// Blocks that a process is about to need, as far as there is room. Requests that wait come first.
     fn allocate_ahead(&mut self, from: WorkerId, ask: &Allocate) -> Vec<u64> {
         let mut found = Vec::new();
         if self.creations.is_crowded(from, ask.request) {

@@ -1,7 +1,7 @@
 //! Ends: of one process, of a job whose driver leaves in order, of the node.
 //!
-//! A driver that leaves says so. Its workers are told, as all are when a node ends: actors run their clean-up
-//! hooks, for half a second at most. Only then is the driver gone for everybody else.
+//! A driver that leaves in order reports that. Its workers are told, as all are when a node ends: actors run
+//! their clean-up hooks, for half a second at most. Only then has the driver ended for all others.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -26,11 +26,11 @@ const LEAVE_NANOS: u64 = 500_000_000;
 /// What is known of the ends of processes.
 #[derive(Default)]
 pub(super) struct Ends {
-    /// Why workers ended, as the template or they themselves say.
+    /// Why workers ended, as reported by the template or by themselves.
     pub(super) reasons: HashMap<WorkerId, String>,
-    /// Those that were noticed, and that nobody has been told of yet.
+    /// Ends that were noticed, and are not announced yet.
     pub(super) unannounced: BTreeMap<WorkerId, Ended>,
-    /// The latest, for who inspects the node.
+    /// The latest ends, for inspection.
     rows: VecDeque<EndedRow>,
 }
 
@@ -43,7 +43,7 @@ impl Ends {
         self.rows.push_back(EndedRow { worker, pid, reason: String::new(), at: now.0 });
     }
 
-    /// Why the process ended.
+    /// Records why the process ended.
     pub(super) fn explain_row(&mut self, worker: WorkerId, reason: &str) {
         if let Some(row) = self.rows.iter_mut().rev().find(|row| row.worker == worker) {
             reason.clone_into(&mut row.reason);
@@ -56,16 +56,16 @@ impl Ends {
     }
 }
 
-/// The end of a process that was noticed, and is not told yet.
+/// The end of a process that was noticed, and is not announced yet.
 pub(super) struct Ended {
     at: Instant,
     last_started: Option<Started>,
-    /// What it ran.
+    /// What the process ran.
     running: Option<Running>,
     awaits: Awaits,
 }
 
-/// What the news of an end waits for.
+/// What announcing an end waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Awaits {
     Nothing,
@@ -76,7 +76,7 @@ enum Awaits {
 }
 
 impl Ended {
-    /// When it waits no longer.
+    /// When the end is announced at the latest.
     pub(super) fn deadline(&self) -> Instant {
         match self.awaits {
             Awaits::Nothing => self.at,
@@ -106,8 +106,8 @@ impl Service {
         let last_started = cell.and_then(|cell| self.mapping.last_started(cell));
         let is_worker = connection.role == Role::Worker;
         if is_worker && connection.pid != 0 && !self.ends.reasons.contains_key(&worker) {
-            // Whatever the worker started and left running goes with it; the template sees to that where it
-            // was faster.
+            // What the worker started and left running is killed with it; the template does that where it was
+            // faster.
             signal_group(connection.pid);
         }
         match self.ends.reasons.remove(&worker) {
@@ -130,7 +130,7 @@ impl Service {
             (None, None) => return,
         };
         let by_kernel = exited.killed.and_then(|_| self.ended_by_kernel(worker, running));
-        // What it said itself, or what it was ended for, says more.
+        // The worker's own reason, or the one for which it was ended, says more.
         self.ends.reasons.entry(worker).or_insert_with(|| by_kernel.unwrap_or(exited.reason));
     }
 
@@ -160,7 +160,7 @@ impl Service {
     /// A driver leaves in order: its workers may, too.
     pub(super) fn on_leaving(&mut self, token: u64, driver: WorkerId, out: &mut NodeActions) {
         let connection = &self.connections[&token];
-        // Where the node of a host ends with it, there is nobody to be told; unless others work for it.
+        // A node that ends with its host has nobody to tell; unless other nodes work for it.
         let is_alone = connection.is_host && !self.cluster.as_ref().is_some_and(Cluster::is_of_program);
         if connection.role != Role::Driver || is_alone {
             return;
@@ -169,7 +169,7 @@ impl Service {
         self.notify_workers_to_leave(driver);
     }
 
-    /// The workers of a job are told to end, but for those that outlive its driver.
+    /// Tells the workers of a job to end, but for those that outlive its driver.
     pub(super) fn notify_workers_to_leave(&mut self, driver: WorkerId) {
         let living = self.core.outliving(driver);
         let is_told = |worker: &WorkerId| *worker != driver && !living.contains(worker);
@@ -198,7 +198,7 @@ impl Service {
         job.is_some_and(|job| job.leaving.contains(&worker))
     }
 
-    /// Their time is up.
+    /// Kills workers that have not left in time.
     fn kill_leaving(&mut self, driver: WorkerId) {
         let leaving = self.jobs.get_mut(&driver).map(|job| std::mem::take(&mut job.leaving));
         for worker in leaving.unwrap_or_default() {
@@ -210,7 +210,7 @@ impl Service {
         let connection = self.tokens.get(&worker).and_then(|token| self.connections.get(token));
         let Some(Connection { role: Role::Worker, pid, .. }) = connection else { return };
         if self.is_leaving(worker) {
-            // It runs what is to be run at its end, and is killed with the rest of its job.
+            // It runs its clean-up hooks, and is killed with the rest of its job.
             return;
         }
         // A reported end means the id may be another process's by now.

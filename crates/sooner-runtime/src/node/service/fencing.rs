@@ -1,10 +1,10 @@
-//! Workers of a node that stands still are stopped: the head declares such a node gone and has its tasks and
+//! Stops the workers of a node that stands still: the head declares such a node dead and has its tasks and
 //! actors run elsewhere, and the old ones must have no effects beside the new ones.
 //!
-//! The node's process cannot do that itself when it is stopped, so the templates do: they are told that the
-//! node lives, and stop their workers when they have not heard it for as long as the head waits. A node that
-//! goes on after such a time says it only after a moment in which the head can tell it otherwise: it may be
-//! gone for the others, and end.
+//! The node's process cannot do that when it is stopped itself, so the templates do: the node tells them that
+//! it is alive, and without that message for as long as the head waits, they stop their workers. A node that
+//! goes on after such a time sends it only after a moment in which the head can have it end: the other nodes
+//! may hold it for dead.
 
 use sooner_protocol::time::Instant;
 use sooner_wire::WorkerId;
@@ -21,7 +21,7 @@ fn pulse_of(patience: u64) -> u64 {
     PULSE_NANOS.min(patience / 4)
 }
 
-/// When templates are told that the node lives.
+/// When to tell templates that the node is alive.
 #[derive(Debug, Default)]
 pub(super) struct Pulse {
     last_turn: Option<Instant>,
@@ -29,7 +29,7 @@ pub(super) struct Pulse {
 }
 
 impl Pulse {
-    /// The node's loop turns. Whether it is to be said now, to templates that wait for so long.
+    /// The node's loop turns. Whether to tell templates now, which wait for so long.
     fn turn(&mut self, patience: u64, now: Instant) -> bool {
         let pulse = pulse_of(patience);
         let stood = self.last_turn.map_or(0, |last| now.since(last));
@@ -47,24 +47,24 @@ impl Pulse {
 }
 
 impl Service {
-    /// How long templates wait for word that the node lives. The head's own node is never declared gone.
+    /// How long templates wait for the node's message. The head's own node is never declared dead.
     fn patience_of_templates(&self) -> Option<u64> {
         self.cluster.as_ref().and_then(Cluster::silence_allowed)
     }
 
-    /// A template has started: the node may stand still before it would be told the next time.
+    /// Tells a template that has started: the node may stand still before the next message is due.
     pub(super) fn introduce_node(&mut self, job: WorkerId) {
         if let (Some(patience), Some(job)) = (self.patience_of_templates(), self.jobs.get_mut(&job)) {
             job.send_node_lives(NodeLives { patience });
         }
     }
 
-    /// When templates are to be told again.
+    /// When to tell templates again.
     pub(super) fn beat_deadline(&self) -> Option<Instant> {
         self.patience_of_templates().filter(|_| !self.jobs.is_empty()).map(|_| self.pulse.next)
     }
 
-    /// Tells templates that the node lives, from time to time.
+    /// Tells templates that the node is alive, from time to time.
     pub(super) fn beat(&mut self) {
         let Some(patience) = self.patience_of_templates() else { return };
         if self.pulse.turn(patience, now()) {

@@ -1,6 +1,6 @@
-//! What a node shows of the files in its directory: what workers printed, and the stacks that they wrote.
+//! Which files of its directory a node shows: the output of workers, and the stacks that they wrote.
 //!
-//! Nothing else can be named. A part is bounded, so that the node's loop is not held up.
+//! No other file can be named. A part is bounded, so that the node's loop is not held up.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -14,7 +14,7 @@ use sooner_wire::{Blob, NodeId};
 const LOGS: &str = "logs";
 const STACKS: &str = "stacks";
 
-/// The parts of this node's files that are asked for; the logs there are if `parts` is empty.
+/// The parts of this node's files that are asked for; the list of logs if `parts` is empty.
 pub(super) fn tell(directory: &Path, node: NodeId, parts: &[FilePart]) -> Vec<FileRow> {
     if parts.is_empty() {
         return list(directory);
@@ -44,7 +44,7 @@ fn list(directory: &Path) -> Vec<FileRow> {
     rows
 }
 
-/// A name that may be asked for: one step below a directory that is shown.
+/// A file that may be asked for: directly in a directory that is shown.
 fn named(file: &str) -> Option<String> {
     let (place, name) = file.split_once('/')?;
     let is_plain = !name.is_empty() && !name.starts_with('.') && !name.contains(['/', '\0']);
@@ -56,7 +56,7 @@ fn read(directory: &Path, file: &str, offset: u64, room: u64) -> Option<FileRow>
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let opened: File = rustix::fs::open(directory.join(file), flags, Mode::empty()).ok()?.into();
     let bytes = opened.metadata().ok().filter(std::fs::Metadata::is_file)?.len();
-    // A new file under the old name.
+    // The file is a new one under the old name.
     let offset = if offset > bytes { 0 } else { offset };
     let length = (bytes - offset).min(REPORT_FILE_BYTES_MAX).min(room);
     let mut text = vec![0; usize::try_from(length).ok()?];

@@ -1,4 +1,4 @@
-//! Who has the memory of a store that is full: for the errors that say so.
+//! Which processes hold the memory of a full store: for the errors that say so.
 //!
 //! It looks only when a process gives up, never while it waits.
 
@@ -9,7 +9,7 @@ use sooner_wire::message::{BlockHolder, FailureCode, Message};
 use super::{Role, Service};
 
 impl Service {
-    /// Those that hold most.
+    /// The processes that hold most.
     pub(super) fn largest_holders(&self) -> Vec<BlockHolder> {
         let holders = self.core.largest_holders(HOLDERS_NAMED_MAX, |block| self.arena.length(block.offset()));
         let row = |(process, bytes, objects)| {
@@ -19,8 +19,8 @@ impl Service {
         holders.into_iter().map(row).collect()
     }
 
-    /// Adds them to the word that a value of another node, or of the disk, finds no room here; and why
-    /// nothing goes to disk.
+    /// If a message says that a value of another node, or of the disk, finds no room here, adds the largest
+    /// holders, and why nothing goes to disk.
     pub(super) fn name_holders(&self, message: &mut Message) {
         if let Message::Pulled(pulled) = message
             && let Some(failure) = &mut pulled.failure

@@ -1,6 +1,6 @@
-//! The service's half of questions about state: tools ask, every process is asked, answers are forwarded as
-//! they come. The other nodes of a cluster are asked in the same way if the tool wants that, and ask their
-//! processes; the tool is told who did not answer.
+//! The service's half of questions about state: a tool asks, every process is asked, answers are forwarded as
+//! they come. If the tool wants that, the other nodes of the cluster are asked in the same way, and ask their
+//! processes. The tool learns which did not answer.
 
 use sooner_protocol::time::Instant;
 use sooner_wire::message::state::{Inspect, InspectEnd, Inspected, NodeInspected, NodeReport, Series, about};
@@ -13,7 +13,7 @@ use crate::node::data::Data;
 use crate::node::rounds::{Requester, Round};
 
 impl Service {
-    /// A tool may ask; it is no worker and no driver, and gets no shared memory.
+    /// Greets a tool: it may ask, is no worker and no driver, and gets no shared memory.
     pub(super) fn greet_tool(&mut self, token: u64) {
         let welcome = Welcome {
             worker: WorkerId::default(),
@@ -35,7 +35,7 @@ impl Service {
         self.dirty.push(token);
     }
 
-    /// Takes the messages that questions about state are made of; the others come back.
+    /// Handles the messages that questions about state are made of; returns all others.
     pub(super) fn on_inspection(&mut self, token: u64, message: Message) -> Option<Message> {
         let from = self.connections.get(&token)?.worker;
         match (message, from) {
@@ -43,11 +43,11 @@ impl Service {
             (Message::Drain(drain), None) => self.on_drain_asked(token, drain),
             (_, None) => self.refuse(token, "a tool only asks, or has a node leave"),
             (Message::Inspected(answer), Some(worker)) => self.forward(worker, answer),
-            // A process has not reached another one for long, whose node this one may never have had to do
-            // with.
+            // A process has long not reached one of another node. This node may never have had to do with
+            // that node.
             (Message::Suspect(suspect), Some(_)) => self.suspect(suspect.node),
             (Message::Measured(measured), Some(worker)) => self.metrics.add(worker, measured.series),
-            // What a process says of a connection that it was handed.
+            // A process answers about a connection that it was handed.
             (Message::PeerConnected(answer), Some(worker)) => self.on_handed(worker, answer),
             (other, Some(_)) => return Some(other),
         }
@@ -93,7 +93,7 @@ impl Service {
         }
     }
 
-    /// Another node asks for a tool of its own.
+    /// Another node asks, for one of its tools.
     pub(super) fn begin_round_for(&mut self, node: NodeId, question: &Inspect) {
         let bounded = Inspect {
             rows: question.rows.min(limits::REPORT_ROWS_AWAY_MAX),
@@ -105,7 +105,7 @@ impl Service {
         }
     }
 
-    /// Asks all processes of this node; gives the number of the round, if there are not too many.
+    /// Asks all processes of this node. Returns the number of the round, if there are not too many.
     fn ask_processes(&mut self, asker: Requester, question: &Inspect, others: &[NodeId]) -> Option<u64> {
         // Processes know nothing of nodes, workers and files: such questions end at once.
         let asked: Vec<WorkerId> = if question.about & !about::FILES == 0 {
@@ -140,14 +140,14 @@ impl Service {
         }
     }
 
-    /// A process of another node has answered a question of a tool here.
+    /// A process of another node has answered a question of a local tool.
     pub(super) fn forward_from(&mut self, node: NodeId, answer: Inspected) {
         if let Some((tool, request)) = self.rounds.answered_away(answer.request, node) {
             self.notify_tool(tool, &Inspected { request, ..answer }.into());
         }
     }
 
-    /// Another node has answered such a question, and so have its processes.
+    /// Another node and all its processes have answered such a question.
     pub(super) fn on_node_inspected(&mut self, node: NodeId, end: InspectEnd) {
         if end.error.is_some() {
             return self.rounds.refused(end.request, node);
@@ -172,7 +172,7 @@ impl Service {
         }
     }
 
-    /// Closes the rounds that are over with the node's own answer.
+    /// Ends the rounds that are over, with the node's own answer.
     pub(super) fn end_rounds(&mut self) {
         for mut round in self.rounds.take_ended(now()) {
             let (silent, nodes) = (round.silent(), round.silent_nodes());
@@ -229,14 +229,14 @@ impl Service {
         all
     }
 
-    /// A process's connection ended; why, is learnt later.
+    /// A process's connection has ended; the reason is learnt later.
     pub(super) fn note_end(&mut self, worker: WorkerId, pid: u32) {
         self.rounds.forget_process(worker);
         self.metrics.forget(worker);
         self.ends.add_row(worker, pid, now());
     }
 
-    /// A process is gone, and this is why.
+    /// A process has ended, for this reason.
     pub(super) fn gone(
         &mut self,
         worker: WorkerId,
@@ -265,12 +265,11 @@ fn too_many(request: u64) -> InspectEnd {
     InspectEnd { request, error, ..InspectEnd::default() }
 }
 
-/// Puts what the directory of the cluster knows into the report of a node. What only the node of an actor
-/// knows stays.
+/// Adds what the directory of the cluster knows to a node's report. What only an actor's node knows stays.
 fn join(node: &mut NodeReport, directory: NodeReport) {
     let own = std::mem::replace(&mut node.actors, directory.actors);
     node.groups = directory.groups;
-    // Those of other nodes.
+    // Demands of other nodes.
     node.demands.extend(directory.demands);
     for row in &mut node.actors {
         if let Some(known) = own.iter().find(|known| known.actor == row.actor) {

@@ -1,13 +1,13 @@
-//! Jobs of a node: their drivers, their templates, and what is printed for them
+//! Jobs of a node: their drivers, their templates, and the output of their workers
 //! (`docs/adr/0020-one-template-per-job.md`).
 //!
 //! A node that a driver hosts has that driver's job from the beginning, and its template starts with it. A
-//! node of its own has the jobs of those who connect; a job's template starts with its first worker.
+//! standalone node has the jobs of drivers that connect; a job's template starts with its first worker.
 //!
-//! A node of a cluster also has the jobs of drivers of other nodes that have work for it, from when the
-//! control service has said what they need until it says that they are over
-//! (`docs/adr/0030-jobs-over-nodes.md`). Nothing of their drivers is here: their templates are started with
-//! this node's own interpreter, and what is printed goes to the driver's node.
+//! A node of a cluster also has the jobs of drivers on other nodes that have work for it, from when the
+//! control service has sent what they need until it reports that they are over
+//! (`docs/adr/0030-jobs-over-nodes.md`). Such a driver has nothing on this node: its template runs this
+//! node's own interpreter, and its workers' output goes to the driver's node.
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -38,31 +38,31 @@ use crate::ulimits::{keeps_reserve, told};
 
 /// How long a dismissed template may take to end (nanoseconds).
 const DISMISSED_NANOS: u64 = 2_000_000_000;
-/// Bytes of a command line that are told.
+/// Bytes of a command line that are reported.
 const ENTRYPOINT_BYTES_MAX: usize = 4096;
 
 /// What the node has for one driver.
 pub(super) struct Job {
     pub(super) config: JobConfig,
     template: Option<(TemplateProcess, u64)>,
-    /// Why there will be no more workers.
+    /// Why no more workers can be started.
     given_up: Option<String>,
     /// Where lines go, in this process or to [`Lines`].
     sink: Option<Arc<dyn Sink>>,
     pub(super) lines: Option<Arc<Lines>>,
-    /// Of its lines, what its driver's node has not taken (bytes), if that is another one.
+    /// Bytes of its lines that its driver's node, if another one, has not taken.
     pub(super) untaken: u64,
-    /// Lines of other nodes that were not said to be taken: how many bytes of which node.
+    /// Lines of other nodes that were not reported as taken: how many bytes of which node.
     pub(super) owed: Vec<(NodeId, u64)>,
     /// Other nodes whose workers may print for the driver.
     pub(super) printing: Set<NodeId>,
     /// The connection that reads the lines.
     pub(super) reader: Option<u64>,
-    /// What of it had not left when last looked at (bytes).
+    /// Bytes that had not left that connection when last checked.
     pub(super) unread: usize,
     started: Instant,
     pid: u32,
-    /// Its driver has gone, and only lines are left.
+    /// Its driver has left, and only lines remain.
     pub(super) left: Option<LastLines>,
     /// Workers that were told to leave with their driver.
     pub(super) leaving: Vec<WorkerId>,
@@ -101,12 +101,12 @@ impl Job {
         }
     }
 
-    /// Its driver is on another node.
+    /// Whether its driver is on another node.
     pub(super) fn is_remote_job(&self) -> bool {
         self.origin == Origin::Elsewhere
     }
 
-    /// The node lives: its template is told.
+    /// Tells its template that the node is alive.
     pub(super) fn send_node_lives(&mut self, word: NodeLives) {
         if let Some((template, _)) = &mut self.template {
             template.send_node_lives(word);
@@ -117,7 +117,7 @@ impl Job {
         self.origin == Origin::Host
     }
 
-    /// What its template is started with.
+    /// How its template is started.
     fn program(&self, id: WorkerId, node: &Surroundings<'_>) -> Result<Program, String> {
         let place = PathBuf::from(&self.config.working_directory);
         let command = &self.config.template;
@@ -128,14 +128,14 @@ impl Job {
         };
         let hashes = Hashes::of(id, secret, library);
         let (command, place) = match self.origin {
-            // The host's workers begin where the host is, and print where it does until they are forked.
+            // The host's workers begin in its directory, and print to its output until they are forked.
             Origin::Host => (command.clone(), None),
             Origin::Here => (command.clone(), Some(place)),
             Origin::Elsewhere => {
                 let both = node.interpreter.zip(self.config.setup.as_deref());
                 let (interpreter, setup) =
                     both.ok_or("its driver does not say how workers are started here")?;
-                // A file that the program names by a relative path is the same one, or it is not there.
+                // A file that the program names by a relative path is the same one, or does not exist here.
                 let begin = Begin::new(&place, node.directory);
                 (interpreter.command(setup, &begin, hashes.need_no_environment()), Some(begin.place))
             }
@@ -145,13 +145,13 @@ impl Job {
         Ok(Program { command, working_directory: place, has_output, is_remote_job, hashes })
     }
 
-    /// What its lines are shown by.
+    /// What shows its lines.
     pub(super) fn sink(&self) -> Option<&Arc<dyn Sink>> {
         self.sink.as_ref()
     }
 }
 
-/// What a node has for templates.
+/// What starting a template needs of the node.
 struct Surroundings<'a> {
     interpreter: Option<&'a Interpreter>,
     directory: &'a Path,
@@ -169,7 +169,7 @@ impl Service {
         Ok(())
     }
 
-    /// Admits a driver: gives its id, or why not.
+    /// Admits a driver. Returns its id, or why it is refused.
     pub(super) fn admit(&mut self, token: u64, hello: &Hello) -> Result<WorkerId, &'static str> {
         let Some(config) = &hello.job else {
             let host = self.jobs.get_mut(&self.driver).filter(|host| host.pid == 0);
@@ -197,7 +197,7 @@ impl Service {
         Ok(id)
     }
 
-    /// A driver of another node has work for this one: its job is here from now on.
+    /// A driver on another node has work for this one: adds its job.
     pub(super) fn begin_remote_job(&mut self, id: WorkerId, config: JobConfig) {
         if self.jobs.contains_key(&id) {
             return;
@@ -210,14 +210,14 @@ impl Service {
         self.send_whether_more(id, true);
     }
 
-    /// The driver of a guest leaves in order: its workers may, too, but for those that outlive it.
+    /// The driver of a remote job leaves in order: its workers may, too, but for those that outlive it.
     pub(super) fn on_remote_job_leaves(&mut self, id: WorkerId) {
         if self.jobs.get(&id).is_some_and(Job::is_remote_job) {
             self.notify_workers_to_leave(id);
         }
     }
 
-    /// The socket alone does not tell that a driver is gone: a process that it forked may hold a copy.
+    /// The socket alone does not show that a driver has ended: a process that it forked may hold a copy.
     fn watch_process(&mut self, token: u64) {
         let Some(connection) = self.connections.get_mut(&token) else { return };
         let Ok(peer) = rustix::net::sockopt::socket_peercred(&connection.socket) else { return };
@@ -231,7 +231,7 @@ impl Service {
         }
     }
 
-    /// A process is gone whose connection may still seem open. What it said before counts.
+    /// A driver's process has ended, though its connection may seem open. Its earlier messages count.
     pub(super) fn on_process_end(&mut self, token: u64, out: &mut NodeActions) {
         while self.read(token, out) == ReadResult::Some {}
         self.end_connection(token, out);
@@ -264,7 +264,7 @@ impl Service {
         Ok(token)
     }
 
-    /// What a template prints is shown as its driver's workers' output is.
+    /// Shows a template's output like that of its driver's workers.
     fn show_template(&self, id: WorkerId, output: Output) {
         if let Some(output) = output {
             self.logs.add(id, output, self.jobs[&id].sink.as_ref(), self.place_of(id));
@@ -325,13 +325,13 @@ impl Service {
         }
     }
 
-    /// What lines of a job say of where they are from: nothing, if its driver is on this machine.
+    /// Where lines of a job say they are from; `None` if its driver is on this node.
     fn place_of(&self, job: WorkerId) -> Option<IpAddr> {
         self.jobs.get(&job).filter(|job| job.is_remote_job())?;
         self.cluster.as_ref().and_then(Cluster::ip)
     }
 
-    /// There will be no more workers for a job.
+    /// Starts no more workers for a job.
     fn give_up(&mut self, id: WorkerId, why: &str, out: &mut NodeActions) {
         let text = format!("no more workers can be started: {why}");
         self.note(&text);
@@ -351,12 +351,11 @@ impl Service {
         if job.is_remote_job() {
             return self.refuse_work_of(id, &text, out);
         }
-        // Nothing that the driver waits for will come.
+        // No result that the driver waits for will come.
         self.send(id, &Shutdown { reason: text }.into(), Vec::new());
     }
 
-    /// Whoever waits here for work of a guest to be done hears that it will not be: other nodes may have what
-    /// this one lacks.
+    /// Refuses the work of a remote job that waits here: other nodes may have what this one lacks.
     fn refuse_work_of(&mut self, id: WorkerId, why: &str, out: &mut NodeActions) {
         if let Some(member) = self.core.member() {
             member.on_job_given_up(id, why, out);
@@ -373,7 +372,7 @@ impl Service {
         let id = self.core.job_of(worker);
         let job = self.jobs.get(&id).ok_or("its job has ended")?;
         if let Some(why) = job.given_up.clone() {
-            // It may have ended and begun again.
+            // The job may have ended and begun again.
             self.refuse_work_of(id, &why, out);
             return Err(why);
         }
@@ -394,7 +393,7 @@ impl Service {
             let all = [&ours, &theirs, &stdout, &stdout_end, &stderr, &stderr_end];
             let last = all.into_iter().map(AsRawFd::as_raw_fd).max().unwrap_or_default();
             if !keeps_reserve(last) {
-                // Workers that are there need some for their connections.
+                // Existing workers need some for their connections.
                 return Err(rustix::io::Errno::MFILE);
             }
             Ok::<_, rustix::io::Errno>((ours, [stdout, stderr], vec![theirs, stdout_end, stderr_end]))
@@ -412,7 +411,7 @@ impl Service {
         Ok(())
     }
 
-    /// A process is gone: its job may have ended with it.
+    /// Ends the jobs of which nothing is left.
     pub(super) fn end_jobs(&mut self) {
         let here = self.jobs.iter_mut().filter(|(_, job)| job.origin == Origin::Here && job.left.is_none());
         for job in here {
@@ -452,7 +451,7 @@ impl Service {
         });
     }
 
-    /// At the end of the node: templates end, and are waited for.
+    /// Ends the templates with the node, and waits for them.
     pub(super) fn stop_templates(&mut self) {
         for job in self.jobs.values_mut() {
             if let Some((template, _)) = job.template.take() {
@@ -496,7 +495,7 @@ fn command_bytes(config: &JobConfig) -> usize {
 pub(super) type Leaving = (Orphan, Instant);
 
 impl Service {
-    /// What a driver or worker is told about its job.
+    /// The configuration of a process's job.
     pub(super) fn config_of(&self, process: WorkerId) -> Option<&JobConfig> {
         self.jobs.get(&self.core.job_of(process)).map(|job| &job.config)
     }

@@ -1,9 +1,10 @@
 //! Lines that workers print, on their way from the logs' thread to a driver in another process.
 //!
-//! The driver has a second connection for them. What it does not read fills that connection, then the
-//! [`Lines`] of its job; then the pipes of the job's workers are not read, and who prints more waits in
-//! `write`. Nothing is dropped, and no other job notices. Without a driver the lines are in files only. Lines
-//! for drivers on other nodes wait in the same way, for their nodes to take them ([`super::remote_lines`]).
+//! The driver has a second connection for them. Lines that it does not read fill that connection, then the
+//! [`Lines`] of its job; then the pipes of the job's workers are not read, and a worker that prints more
+//! waits in `write`. No line is dropped, and no other job notices. Without a driver the lines are in files
+//! only. Lines for drivers on other nodes wait in the same way until those nodes take them
+//! ([`super::remote_lines`]).
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -21,12 +22,12 @@ use crate::logs::Sink;
 /// Bytes of lines that wait for one driver.
 const WAITING_BYTES_MAX: usize = 1 << 20;
 
-/// How long no line may move after the end of a driver before the rest is given up (nanoseconds).
+/// How long no line may move after the end of a driver before the rest is dropped (nanoseconds).
 const STILL_NANOS: u64 = 2_000_000_000;
 /// How long the lines of the last workers may take after the end of their driver (nanoseconds).
 const LAST_LINES_NANOS: u64 = 30_000_000_000;
 
-/// The lines of a job whose driver is gone.
+/// The remaining lines of a job whose driver has left.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LastLines {
     since: Instant,
@@ -38,18 +39,18 @@ impl LastLines {
         Self { since: now, moved: now }
     }
 
-    /// Some have gone on.
+    /// Some lines were passed on.
     pub(super) fn on_moved(&mut self, now: Instant) {
         self.moved = now;
     }
 
-    /// When the rest is waited for no longer.
+    /// When the rest is dropped.
     pub(super) fn deadline(&self) -> Instant {
         self.moved.plus(STILL_NANOS).min(self.since.plus(LAST_LINES_NANOS))
     }
 }
 
-/// What waits for the driver of one job.
+/// Lines that wait for the driver of one job.
 pub(super) struct Lines {
     job: WorkerId,
     state: Mutex<State>,
@@ -70,12 +71,12 @@ impl Lines {
         Self { job, state: Mutex::default(), wake }
     }
 
-    /// The two pipes of a worker will end here.
+    /// Counts the two pipes of a new worker.
     pub(super) fn expect(&self, worker: WorkerId) {
         *self.state.lock().open.entry(worker).or_default() += 2;
     }
 
-    /// Takes what waits. True if the pipes may have been left unread.
+    /// Takes the waiting lines. True if the pipes may have been left unread.
     pub(super) fn take(&self) -> (Vec<LogLines>, bool) {
         let mut state = self.state.lock();
         let was_full = state.bytes > WAITING_BYTES_MAX;
@@ -83,14 +84,14 @@ impl Lines {
         (std::mem::take(&mut state.waiting), was_full)
     }
 
-    /// Nobody is there to read them: lines are dropped from now on.
+    /// No driver reads any more: lines are dropped from now on.
     pub(super) fn close(&self) {
         let mut state = self.state.lock();
         *state = State { is_closed: true, ..State::default() };
     }
 
-    /// Whether every line of all but these workers is here, or was taken. Asked before what waits is taken:
-    /// whoever lives on may print without end.
+    /// Whether every line of all but these workers is here, or was taken. To be asked before the waiting
+    /// lines are taken: a worker that lives on may print without end.
     pub(super) fn has_all_but(&self, living: &Set<WorkerId>) -> bool {
         self.state.lock().open.keys().all(|worker| living.contains(worker))
     }
@@ -135,7 +136,7 @@ impl Lines {
 }
 
 impl Service {
-    /// A driver's second connection.
+    /// Greets a driver's second connection.
     pub(super) fn greet_reader(&mut self, token: u64, job: WorkerId) {
         let Some(job) = self.jobs.get_mut(&job).filter(|job| job.lines.is_some()) else {
             return self.refuse(token, "there is no such job");
@@ -158,7 +159,7 @@ impl Service {
         }
     }
 
-    /// Sends what waits to the drivers that read, and ends the connections of those who have read all.
+    /// Sends waiting lines to the drivers that read, and ends the connections of drivers that have read all.
     pub(super) fn pass_lines(&mut self) {
         let mut finished = Vec::new();
         let mut owed = Vec::new();
@@ -204,7 +205,7 @@ impl Service {
         }
     }
 
-    /// When the lines of ended jobs are waited for no longer.
+    /// When the lines of ended jobs are dropped.
     pub(super) fn lines_deadline(&self) -> Option<Instant> {
         let waited = self.jobs.values().filter(|job| job.reader.is_some() || job.is_remote_job());
         waited.filter_map(|job| Some(job.left?.deadline())).min()

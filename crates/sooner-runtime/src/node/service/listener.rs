@@ -1,7 +1,7 @@
 //! The socket at which processes of this machine connect.
 //!
-//! Without descriptors nobody can be taken, and whoever waits makes the socket ready all the time: it stands
-//! still for a moment instead, so that the node goes on with what it has.
+//! Without descriptors no connection can be accepted, and one that waits makes the socket ready all the time.
+//! So the listener pauses for a moment, and the node goes on with the connections it has.
 
 use std::fs::Permissions;
 use std::io;
@@ -14,15 +14,15 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use sooner_protocol::time::Instant;
 
-/// How long it stands still (nanoseconds).
+/// How long the listener pauses (nanoseconds).
 const PAUSE_NANOS: u64 = 100_000_000;
 
-/// A time in which nobody could be taken.
+/// A time in which no connection could be accepted.
 #[derive(Debug)]
 struct Pause {
     since: Instant,
     until: Instant,
-    /// It listens again; whether anybody can be taken shows when somebody comes.
+    /// It listens again; whether a connection can be accepted shows when one comes.
     is_over: bool,
     error: io::Error,
 }
@@ -39,7 +39,7 @@ impl Listener {
     /// Listens at a path, for this user only.
     ///
     /// # Errors
-    /// The system's word.
+    /// The system's error.
     pub(super) fn bind(path: &Path, epoll: &OwnedFd, token: u64) -> io::Result<Self> {
         let socket = UnixListener::bind(path)?;
         std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
@@ -48,8 +48,8 @@ impl Listener {
         Ok(Self { socket, token, pause: None })
     }
 
-    /// Whoever is next. A sentence for the node's log comes with the first one after a pause: before, there
-    /// was no descriptor for the log either.
+    /// Accepts the next connection. The first one after a pause comes with a sentence for the node's log:
+    /// before, there was no descriptor for the log either.
     pub(super) fn accept(&mut self, epoll: &OwnedFd, now: Instant) -> Option<(UnixStream, Option<String>)> {
         match self.socket.accept() {
             Ok((stream, _)) => {

@@ -1,8 +1,8 @@
-//! The monitor of memory: measures while something runs, and has a worker stopped when memory is short.
+//! The memory monitor: measures while tasks run, and has a worker stopped when memory is short.
 //!
 //! One worker at a time: the next is chosen when the memory of the last one is free. Nothing is measured
-//! while no worker is busy, so that an idle node sleeps. The less memory is left, the sooner it looks again.
-//! Should the kernel have been faster, the end of its victim is what it would have been by the node.
+//! while no worker is busy, so that an idle node sleeps. The less memory is left, the sooner the monitor
+//! looks again. If the kernel was faster, its victim's end is what it would have been by the node.
 
 use std::io;
 
@@ -20,10 +20,10 @@ use crate::node::memory::{Kills, MemoryOptions, holding};
 
 /// Time between two looks (nanoseconds), at most.
 const LOOK_NANOS: u64 = 250_000_000;
-/// The same at least: memory may be nearly full for long.
+/// Time between two looks (nanoseconds), at least: memory may be nearly full for long.
 const LOOK_OFTEN_NANOS: u64 = 4_000_000;
-/// What may be filled meanwhile (bytes per nanosecond): twice as much as a few processors can, so that there
-/// is a look while half of what is left is left.
+/// How fast memory may fill meanwhile (bytes per nanosecond): twice as fast as a few processors can, so that
+/// there is a look while half of what is left is left.
 const FILLED_PER_NANO: u64 = 16;
 /// Looking takes at most one part in so many of the time.
 const LOOK_SHARE: u64 = 20;
@@ -38,9 +38,9 @@ pub(super) struct Monitor {
     machine: Machine,
     kills: Kills,
     next: Instant,
-    /// Who was stopped last, as long as it may be there, and why.
+    /// The worker stopped last, until when it may be there, and why it was stopped.
     dying: Option<(WorkerId, Instant, String)>,
-    /// Memory was short at the last look, and nobody's end would have helped.
+    /// Memory was short at the last look, and no worker's end would have helped.
     is_unclear: bool,
     /// The user was told that no end would help.
     has_warned: bool,
@@ -64,7 +64,7 @@ impl Monitor {
         self.dying.as_ref().is_some_and(|(dying, ..)| *dying == worker)
     }
 
-    /// Whether somebody's memory is about to come free.
+    /// Whether a worker's memory is about to come free.
     fn is_waiting(&self, time: Instant) -> bool {
         let is_stopping = self.dying.as_ref().is_some_and(|(_, until, _)| time < *until);
         is_stopping || self.kills.is_one_dying(time)
@@ -72,7 +72,7 @@ impl Monitor {
 }
 
 impl Service {
-    /// When memory is to be looked at next.
+    /// When to look at memory next.
     pub(super) fn memory_deadline(&self) -> Option<Instant> {
         (self.memory.options.is_on() && self.core.is_busy()).then_some(self.memory.next)
     }
@@ -98,7 +98,7 @@ impl Service {
         self.memory.next = time.plus(pause.max(time.since(begun).saturating_mul(LOOK_SHARE)));
     }
 
-    /// How full the memory is, and what some of the workers hold: all, if it must be known.
+    /// How full the memory is, and what workers hold: all if their sum is needed, else some.
     fn look(&mut self, time: Instant) -> Option<(Usage, Vec<Measured>)> {
         let options = self.memory.options;
         if let Some(total) = options.stated {
@@ -127,7 +127,7 @@ impl Service {
         workers.iter().cycle().skip(first).take(count).filter_map(|worker| self.measure(*worker)).collect()
     }
 
-    /// `None` also for drivers: they are not the node's to stop.
+    /// `None` also for drivers: the node may not stop them.
     fn measure(&self, worker: WorkerId) -> Option<Measured> {
         let connection = self.connections.get(self.tokens.get(&worker)?)?;
         if connection.role != Role::Worker || !connection.is_greeted || connection.pid == 0 {
@@ -145,8 +145,8 @@ impl Service {
         Some(Running { task, function, name: begun.name, is_retriable })
     }
 
-    /// A worker that ran this was killed, and not by the node. Says why, if it was the kernel for want of
-    /// memory: then its end is the same to everybody as if the node had stopped it.
+    /// A worker that ran this was killed, and not by the node. Returns why, if the kernel killed it for want
+    /// of memory: its end then looks to all as if the node had stopped it.
     pub(super) fn ended_by_kernel(&mut self, worker: WorkerId, running: Option<Running>) -> Option<String> {
         let time = now();
         if self.memory.is_dying(worker) {
@@ -155,13 +155,13 @@ impl Service {
         let end = self.groups.end_of(worker);
         if let Some(End::AtLimit(limit)) = end {
             if self.memory.options.is_on() && self.groups.are_counted_at_home() {
-                // It is accounted for, and nobody else was ended with it.
+                // This kill is accounted for, and no other process was killed with it.
                 self.memory.kills.see(self.memory.machine.kills(), time);
                 self.memory.kills.claim();
             }
             return self.ended_at_limit(worker, running, limit);
         }
-        // The kernel counts before it ends: one whose group has no such end was ended by somebody else.
+        // The kernel counts before it kills: a worker whose group has no such count was killed otherwise.
         if !self.memory.options.is_on() || end == Some(End::Other) {
             return None;
         }
@@ -187,7 +187,7 @@ impl Service {
         Some(stopped.reason)
     }
 
-    /// A worker is to take no more than it reserved from now on, or as much as there is again.
+    /// Limits a worker to the memory that it reserved, or lifts its limit.
     pub(super) fn limit_memory(&mut self, worker: WorkerId, reserved: Option<u64>) {
         let token = self.tokens.get(&worker).filter(|_| !self.ends.reasons.contains_key(&worker));
         let Some(pid) = token.and_then(|token| self.connections.get(token)).map(|one| one.pid) else {
@@ -202,14 +202,14 @@ impl Service {
             None => self.groups.lift(worker),
         };
         match done {
-            // It has ended, and will be seen to.
+            // The worker has ended, which is handled elsewhere.
             Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => {}
             Err(error) => self.limits_failed(&error),
             Ok(()) => {}
         }
     }
 
-    /// The monitor is left.
+    /// Workers cannot be limited: only the monitor is left.
     fn limits_failed(&mut self, error: &io::Error) {
         self.core.set_memory_limits(Limited::Nobody);
         let text = format!("the memory of single workers is not limited (worker_memory_limits): {error}");
@@ -218,14 +218,14 @@ impl Service {
 
     fn free_memory(&mut self, usage: &Usage, time: Instant, out: &mut NodeActions) {
         let measured = self.measure_all();
-        // One that began since the last look is the newest, not one that nobody knows.
+        // A task that began since the last look is the newest, not an unknown one.
         self.core.on_measured(&measured, time);
         match self.core.stop_for_memory(usage, &measured, out) {
             Some(stopped) => {
                 self.note_stopped(&stopped);
                 self.memory.dying = Some((stopped.worker, time.plus(DYING_NANOS), stopped.reason));
             }
-            // Whoever held it may have ended since the memory was looked at.
+            // The process that held it may have ended since the memory was looked at.
             None if !self.memory.is_unclear => self.memory.is_unclear = true,
             None if !self.memory.has_warned => {
                 self.memory.has_warned = true;

@@ -1,4 +1,4 @@
-//! The metrics of a node, a row each. Who adds one adds its line to `docs/state.md`, too.
+//! The metrics of a node, a row each. A new row needs a line in `docs/state.md`, too.
 //!
 //! It only reads: nothing is counted here.
 
@@ -9,7 +9,7 @@ use crate::node::spiller::OnDisk;
 
 /// What the rows read.
 pub(super) struct Figures {
-    /// `None` on a node that has no others.
+    /// `None` on a node without other nodes.
     pub(super) moved: Option<Moved>,
     /// `None` where values are not spilled.
     pub(super) on_disk: Option<OnDisk>,

@@ -1,5 +1,5 @@
-//! The service's half of connections between processes: what it says to each, and the sockets with which it
-//! connects two.
+//! The service's half of connections between processes: the messages to each, and the sockets that connect
+//! two.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,10 +15,10 @@ use super::{Role, Service, now};
 use crate::transport::{Flush, Outlet, pair};
 use crate::ulimits::told;
 
-/// How soon it is tried again to connect two processes (nanoseconds).
+/// Time between two attempts to connect two processes (nanoseconds).
 const INTRODUCE_AGAIN_NANOS: u64 = 50_000_000;
 
-/// Two processes for whose connection there was no descriptor.
+/// Two processes that no descriptor was left to connect.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Introduction {
     a: WorkerId,
@@ -26,18 +26,18 @@ pub(super) struct Introduction {
     since: Instant,
 }
 
-/// One process's end of a connection, until it has said that it has it: where it had no descriptor for it,
-/// the kernel has closed what it was sent, and what the other process has said over the connection meanwhile
-/// is in this one.
+/// A copy of one process's end of a connection, until the process confirms that it has it. If the process had
+/// no descriptor for it, the kernel has closed the end that was sent, and this copy still has what the other
+/// process has sent over the connection meanwhile.
 pub(super) struct Handed {
     end: OwnedFd,
-    /// Since when it has no descriptor for it, and why, for people.
+    /// Since when the process has no descriptor for it, and why, for people.
     lack: Option<(Instant, String)>,
-    /// It has been sent, and nothing was said of it yet.
+    /// The end was sent, and is not answered.
     is_underway: bool,
 }
 
-/// Ends of connections that nobody has confirmed: (whose, to whom).
+/// Ends of connections that are not confirmed: (whose, to whom).
 pub(super) type HandedEnds = FxHashMap<(WorkerId, WorkerId), Handed>;
 
 impl Service {
@@ -74,7 +74,7 @@ impl Service {
         self.handed.insert((to, other), Handed { end: kept, lack: None, is_underway: true });
     }
 
-    /// A process has its end of a connection, or had no descriptor for it.
+    /// A process confirms its end of a connection, or had no descriptor for it.
     pub(super) fn on_handed(&mut self, to: WorkerId, answer: PeerConnected) {
         let key = (to, answer.worker);
         let Some(why) = answer.never else {
@@ -94,13 +94,13 @@ impl Service {
         }
     }
 
-    /// A process is gone, and with it its connections.
+    /// A process has ended, and with it its connections.
     pub(super) fn forget_handed(&mut self, process: WorkerId) {
         self.handed.retain(|(to, other), _| *to != process && *other != process);
     }
 
-    /// Sends again what could not be taken. If it cannot for long, one of the two ends: the one that lacks
-    /// descriptors, unless it is a driver.
+    /// Sends the ends again that could not be taken. If one cannot for long, a process of the two is ended:
+    /// the one that lacks descriptors, unless it is a driver.
     fn attend_handed(&mut self) {
         if self.handed.is_empty() {
             return;
@@ -137,8 +137,8 @@ impl Service {
         self.ends.reasons.insert(worker, reason);
     }
 
-    /// Connects those for whom there were no descriptors. If there are none for long, one of the two ends,
-    /// and with it what waits for the connection.
+    /// Connects the processes for which there were no descriptors. If there are none for long, one of the two
+    /// is ended, and with it what waits for the connection.
     pub(super) fn attend_introductions(&mut self) {
         self.attend_handed();
         for waiting in std::mem::take(&mut self.introductions) {

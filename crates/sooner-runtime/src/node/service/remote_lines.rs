@@ -1,12 +1,12 @@
 //! Lines that workers print for drivers on other nodes.
 //!
-//! The node of the workers sends them to the node of the driver, which hands them on as it does those of its
-//! own workers. What that has not said to have taken is bounded; then the lines wait in the
-//! [`Lines`](super::lines::Lines) of their job, and who prints more waits in `write`. So a driver that reads
-//! nothing holds up its own workers, wherever they are, and no others. The driver's node hears from each node
-//! whose workers may print, and again when all they printed has been sent: so long it waits for lines when
-//! the driver is gone. Lines that are under way when the connection of the two nodes is lost for good are
-//! lost with it: they are in files, too.
+//! The workers' node sends them to the driver's node, which hands them on as it does those of its own
+//! workers. The bytes that the driver's node has not reported as taken are bounded; beyond that the lines
+//! wait in the [`Lines`](super::lines::Lines) of their job, and a worker that prints more waits in `write`.
+//! So a driver that reads nothing holds up its own workers, wherever they are, and no others. Each node whose
+//! workers may print tells the driver's node, and again when all they printed has been sent: until then that
+//! node waits for lines after the driver has left. Lines that are under way when the connection of the two
+//! nodes is lost for good are lost with it: they are in files, too.
 
 use sooner_protocol::table::Set;
 use sooner_wire::limits::LINES_UNTAKEN_BYTES_MAX;
@@ -16,7 +16,7 @@ use sooner_wire::{NodeId, WorkerId};
 use super::{Service, now};
 
 impl Service {
-    /// Sends what waits to the nodes of its drivers, and forgets jobs that are over when all is sent.
+    /// Sends waiting lines to the nodes of their drivers, and forgets jobs that are over when all is sent.
     pub(super) fn pass_remote_lines(&mut self) {
         let mut sent: Vec<LogLines> = Vec::new();
         let mut finished = Vec::new();
@@ -57,7 +57,7 @@ impl Service {
         self.send_to(job.node(), lines.into());
     }
 
-    /// Workers of another node printed something for a driver here.
+    /// Workers of another node printed something for a local driver.
     pub(super) fn on_remote_lines(&mut self, node: NodeId, lines: &LogLines) {
         let bytes = lines.text.len() as u64;
         let job = self.jobs.get_mut(&lines.job).filter(|job| !job.is_remote_job());
@@ -87,14 +87,14 @@ impl Service {
         self.send_to(node, LinesTaken { job, bytes }.into());
     }
 
-    /// The node of a driver has taken lines of its workers here.
+    /// The node of a driver has taken lines of local workers.
     pub(super) fn on_lines_taken(&mut self, node: NodeId, taken: &LinesTaken) {
         if let Some(job) = self.jobs.get_mut(&taken.job).filter(|_| taken.job.node() == node) {
             job.untaken = job.untaken.saturating_sub(taken.bytes);
         }
     }
 
-    /// The connection to that node is lost for good: what was under way was not taken, and will not be.
+    /// The connection to that node is lost for good: lines under way were not taken, and will not be.
     pub(super) fn on_lines_lost(&mut self, node: NodeId) {
         for (id, job) in &mut self.jobs {
             job.owed.retain(|(other, _)| *other != node);

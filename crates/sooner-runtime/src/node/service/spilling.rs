@@ -1,5 +1,5 @@
-//! Values on disk, for which there was no room: what the core wants written and read goes to the thread that
-//! does it.
+//! Values on disk, for which memory had no room: passes the core's writes and reads to the thread that does
+//! them.
 
 use std::collections::HashMap;
 use std::io;
@@ -22,31 +22,31 @@ use crate::node::NodeOptions;
 use crate::node::data::Ticket;
 use crate::node::spiller::{OnDisk, SpillEvent, SpillOptions, Spiller, Wanted};
 
-/// At least so many bytes are written at a time (one part in so many of the store, and a number): writing few
-/// large pieces is faster than many small ones.
+/// At least so many bytes are written at a time (one part in so many of the store, or a number if that is
+/// less): writing few large pieces is faster than many small ones.
 const BATCH_PART: u64 = 8;
 const BATCH_BYTES: u64 = 64 << 20;
 
-/// When the store has been full, values go to disk from this part of it on (percent), until it is full to the
-/// other. A program that goes on making values then seldom waits for the disk.
+/// When the store has been full, values go to disk once it is full to the first share (percent), until it is
+/// to the second. A program that goes on making values then seldom waits for the disk.
 const HIGH_PERCENT: u64 = 80;
 const LOW_PERCENT: u64 = 60;
 
-/// It is taken to become full again for so long (nanoseconds). A program that has ended its work with many
-/// values does not write those that fit.
+/// How long a store that was full is expected to be full again (nanoseconds). A program that has ended its
+/// work with many values does not write those that fit.
 const PRESSURE_NANOS: u64 = 10_000_000_000;
 
 /// Another node asks for a part of a value that is on disk, or on its way there.
 pub(super) struct AskedOnDisk {
-    /// Its question.
+    /// The other node's request.
     pub ticket: Ticket,
-    /// What it asks for.
+    /// The object that it asks for.
     pub object: ObjectId,
     /// The value.
     pub spilled: SpillId,
-    /// The bytes that it should have.
+    /// The length that the value should have.
     pub length: u64,
-    /// Those that are wanted, from there to there.
+    /// The range of bytes that is wanted.
     pub part: Range<u64>,
 }
 
@@ -54,22 +54,22 @@ pub(super) struct AskedOnDisk {
 #[derive(Default)]
 pub(super) struct Spilling {
     spiller: Option<Spiller>,
-    /// There was no room for something, this long ago at most.
+    /// Until when the store is expected to be full again.
     pressed_until: Option<Instant>,
     /// Why the last value could not be written.
     trouble: Option<String>,
     stuck: Stuck,
-    /// The same, after its thread has ended by itself.
+    /// The spiller, after its thread has ended by itself.
     former: Option<Spiller>,
-    /// Where values go, for those who read of it.
+    /// Where values are spilled, for people.
     place: String,
-    /// Blocks to which the disk still writes although nobody wants that any more; and whether they are free
-    /// after that.
+    /// Blocks to which the disk still writes although the read was stopped; and whether they are free after
+    /// that.
     held: HashMap<u64, bool>,
 }
 
 impl Spilling {
-    /// Nothing, where values go nowhere: nodes of clusters bring them to other nodes then.
+    /// Spilling is off without options: nodes of clusters then bring values to other nodes.
     pub(super) fn open(
         options: &NodeOptions,
         mapping: &Arc<Mapping>,
@@ -98,7 +98,7 @@ impl Spilling {
         self.trouble.as_deref()
     }
 
-    /// Gives the files back. What to say of a disk that does not answer, or of what is left.
+    /// Gives the files back. Returns a message about a disk that does not answer, or about what is left.
     pub(super) fn close(&mut self) -> Option<String> {
         let spiller = self.spiller.as_mut().or(self.former.as_mut())?;
         if spiller.end() {
@@ -116,7 +116,7 @@ impl Spilling {
     }
 }
 
-/// The file behind the memory, where values go to disk.
+/// The file behind the memory, if values go to disk.
 pub(super) fn open_fallback(options: &NodeOptions) -> io::Result<Option<FallbackFile>> {
     let Some(SpillOptions { directories, max_bytes, .. }) = &options.spill else { return Ok(None) };
     let Some(first) = directories.first() else { return Ok(None) };
@@ -129,7 +129,7 @@ pub(super) fn open_memory(
     fallback: Option<FallbackFile>,
 ) -> io::Result<(Mapping, Option<FallbackFile>)> {
     let Some(file) = fallback else { return Ok((Mapping::create(bytes).map_err(io::Error::other)?, None)) };
-    // As much again, which takes no memory until values are read back from a full disk.
+    // As much address space again, which takes no memory until values are read back from a full disk.
     let memory = Mapping::create(bytes.saturating_mul(2)).or_else(|_| Mapping::create(bytes));
     let memory = memory.map_err(io::Error::other)?;
     match memory.with_fallback(file.descriptor().try_clone()?, file.bytes()) {
@@ -140,7 +140,7 @@ pub(super) fn open_memory(
     }
 }
 
-/// How many bytes are asked for when so many are missing in a store of this size.
+/// How many bytes to free when `bytes` are missing in a store of this size.
 pub(super) fn batch(bytes: u64, capacity: u64) -> u64 {
     bytes.max(BATCH_BYTES.min(capacity / BATCH_PART))
 }
@@ -167,14 +167,14 @@ impl Service {
             Some(spiller) => {
                 spiller.write(spilled, block, self.arena.length(block), self.arena.used_in_file())
             }
-            // It has ended since the value's process was asked.
+            // The thread has ended since the value's process was asked.
             None => self.core.on_spilled(spilled, false, out),
         }
     }
 
-    /// A block in the file behind the memory, where there is one: for what is larger than the store, for
-    /// whoever asks the last time, and when nothing has become free for a while. `moves`: something is on its
-    /// way out.
+    /// A block in the file behind the memory, where there is one: for a value larger than the store, for a
+    /// process that asks the last time, and when nothing has become free for a while. `moves`: something is
+    /// on its way out.
     pub(super) fn fall_back(&mut self, bytes: u64, moves: bool, is_last: bool) -> Option<u64> {
         let is_stuck = self.spilling.stuck.on_no_room(moves, now());
         if bytes <= self.arena.capacity() && !is_stuck && !is_last {
@@ -200,7 +200,7 @@ impl Service {
         self.arena.allocate_spare(bytes)
     }
 
-    /// Why the file may not take so many bytes more beside what is in spill files.
+    /// Why the file may not take `bytes` more beside what is in spill files.
     fn is_beyond_cap(&self, bytes: u64) -> Option<SpillFull> {
         let max = self.options.spill.as_ref()?.max_bytes?;
         let used = self.spilling.on_disk().unwrap_or_default().used + self.arena.used_in_file();
@@ -247,7 +247,7 @@ impl Service {
         let AskedOnDisk { ticket, object, spilled, length, part } = asked;
         let Some(data) = &self.data else { return };
         match self.core.begin_serving_spilled(spilled, object) {
-            // Bytes of another value may stand behind it.
+            // The block is shorter: bytes of another value may follow it.
             ServedSpill::Here(block) if !self.arena.holds(block.offset(), length) => {
                 data.answer(ticket, spilled.offset(), Serves::No);
                 let mut out = NodeActions::new();
@@ -255,7 +255,7 @@ impl Service {
                 debug_assert!(out.is_empty(), "it is kept for its value");
             }
             ServedSpill::Here(block) => data.answer(ticket, block.offset(), Serves::Yes),
-            // Nobody asks for more at a time who keeps to the protocol.
+            // A node that keeps to the protocol never asks for more at a time.
             ServedSpill::Disk if part.end - part.start > LENT_BYTES => {
                 data.answer(ticket, spilled.offset(), Serves::No);
             }
@@ -269,7 +269,7 @@ impl Service {
         }
     }
 
-    /// Takes in what the thread has to say.
+    /// Handles the events of the thread.
     pub(super) fn attend_spills(&mut self, out: &mut NodeActions) {
         let Some(spiller) = &mut self.spilling.spiller else { return };
         for event in spiller.take_events() {
@@ -313,7 +313,7 @@ impl Service {
         }
     }
 
-    /// The thread has panicked: what was on disk is lost, and what else there is stays in memory.
+    /// The thread has panicked: values on disk are lost, and all others stay in memory.
     fn end_spilling(&mut self, reason: &str, out: &mut NodeActions) {
         self.warn(&format!(
             "the thread that writes values to disk has ended by a defect of sooner, and what was on disk is lost, and made again where \
@@ -325,7 +325,7 @@ impl Service {
         self.core.on_spilling_ended(out);
     }
 
-    /// Says once why nothing can be written, until something is.
+    /// Warns once that no value can be written, and why, until one is.
     fn note_trouble(&mut self, error: Option<String>) {
         if let Some(error) = error.as_ref().filter(|_| self.spilling.trouble.is_none()) {
             self.warn(&format!("values stay in memory because they cannot be written to disk: {error}"));

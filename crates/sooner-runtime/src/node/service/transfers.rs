@@ -28,7 +28,7 @@ impl Service {
         }
     }
 
-    /// Has the bytes of a value brought here.
+    /// Fetches the bytes of a value.
     pub(super) fn fetch(&mut self, fetching: &Fetching, out: &mut NodeActions) {
         let node = fetching.remote.node;
         if node == self.options.node {
@@ -39,7 +39,7 @@ impl Service {
             (Some(cluster), Some(data)) if cluster.knows(node) => {
                 return data.fetch(fetching, cluster.address_of(node));
             }
-            // There is no such node.
+            // The cluster has no such node.
             _ => StreamEnd::NoSuchNode,
         };
         self.core.on_stream_end(fetching.object, fetching.attempt, end, out);
@@ -52,7 +52,7 @@ impl Service {
         }
     }
 
-    /// Takes in what the thread for values has to say, and gives it what it waits for.
+    /// Handles the events of the thread for values, and answers its questions.
     pub(super) fn attend_data(&mut self, out: &mut NodeActions) {
         let (Some(data), Some(cluster)) = (&mut self.data, &mut self.cluster) else { return };
         let mut on_disk = Vec::new();
@@ -102,7 +102,7 @@ impl Service {
         }
     }
 
-    /// What the object store is used for, and the disk.
+    /// What the object store and the disk are used for.
     pub(super) fn memory_row(&self) -> MemoryRow {
         let on_disk = self.spilling.on_disk().unwrap_or_default();
         MemoryRow {
@@ -114,9 +114,9 @@ impl Service {
         }
     }
 
-    /// Has blocks given back that processes keep for reuse, and values brought elsewhere that others own, or
-    /// to disk. When all that is there is in use, tasks that wait for arguments give way: to whoever waits
-    /// for `object`, or to one that makes a value (none). True if room is on its way.
+    /// Has processes give back blocks that they keep for reuse, and values brought to disk, or elsewhere if
+    /// others own them. When all that is there is in use, tasks that wait for arguments give way: to the one
+    /// that waits for `object`, or to one that makes a value (`None`). True if room is on its way.
     pub(super) fn make_room(&mut self, bytes: u64, object: Option<ObjectId>, out: &mut NodeActions) -> bool {
         if bytes > self.arena.capacity() {
             self.trim_caches(false, out);
