@@ -1,9 +1,9 @@
-//! The door of a node: accepts connections from other machines, looks for whom each is, and hands it on
-//! untouched.
+//! The door of a node: accepts connections from other machines, finds the destination of each, and hands it
+//! on untouched.
 //!
 //! The destination of a connection stands in the first message of TLS. The door looks at it without reading
 //! it (`MSG_PEEK`), so that whoever gets the socket, in this process or another, does the whole handshake
-//! itself. Nothing is believed here: a connection that is handed on is as strange as before. Nothing waits
+//! itself. Nothing is believed here: a connection that is handed on is as untrusted as before. Nothing waits
 //! here, either: this is a part of its owner's epoll loop, one descriptor ([`AsFd`]) that is readable when
 //! [`Entrance::on_ready`] has something to do, and a deadline.
 

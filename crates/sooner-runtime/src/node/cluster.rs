@@ -69,7 +69,7 @@ pub enum Head {
 
 /// What a node needs to be a part of a cluster.
 pub struct ClusterOptions {
-    /// The node's identity, which it proves to others.
+    /// The identity that the node proves.
     pub identity: Identity,
     /// Credentials of its processes: they prove only that a process is on this node.
     pub workers: Credentials,
@@ -84,7 +84,7 @@ pub struct ClusterOptions {
     pub shares_memory: bool,
 }
 
-/// What a node says of itself.
+/// What a node reports of itself.
 pub(super) struct Itself<'a> {
     pub(super) node: NodeId,
     pub(super) name: &'a str,

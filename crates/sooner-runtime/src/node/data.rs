@@ -1,5 +1,4 @@
-//! The thread that moves values between nodes: those that this node pulls, and those that others pull from
-//! it.
+//! The thread that moves values between nodes: in those that this node pulls, out those that others pull.
 //!
 //! Values go between sockets and shared memory; beside the encryption they are copied once, on arrival. The
 //! receiver asks for pieces, so a sender keeps only what was asked for, and a receiver stops by asking for no
@@ -16,7 +15,6 @@
 //! meanwhile. That bounds both lists: each stream and each piece is in each list once.
 //!
 //! `docs/adr/0027-data-plane.md` gives the reasons.
-//! `docs/adr/0027-data-plane.md` says why it is so.
 
 mod carrier;
 mod line;
@@ -50,7 +48,7 @@ pub use reader::{Fault, Part, Reader};
 
 /// What the thread needs.
 pub struct DataOptions {
-    /// The node's identity, which it proves to others.
+    /// The identity that the node proves.
     pub identity: Identity,
     /// "3.11", as in all greetings.
     pub python: String,
@@ -276,7 +274,7 @@ impl Data {
         self.tell(Command::Offer { node, address });
     }
 
-    /// What has happened.
+    /// Takes the events since the last call.
     pub fn take_events(&mut self) -> Vec<DataEvent> {
         let mut events = std::mem::take(&mut *self.shared.events.lock());
         // A stream that was stopped may have ended before the thread learned of that.

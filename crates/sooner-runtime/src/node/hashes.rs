@@ -32,7 +32,7 @@ pub enum Hashes {
 }
 
 impl Hashes {
-    /// The hashes of a job. `library` is what interpreters of this node can load.
+    /// The hashes of a job. `library` is loaded into this node's interpreters.
     #[must_use]
     pub fn of(job: WorkerId, secret: Option<&HashSecret>, library: Option<&str>) -> Self {
         let secret =

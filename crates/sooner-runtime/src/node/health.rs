@@ -4,7 +4,7 @@
 //! It does nothing else. It measures how late the node's loop is: it wakes the loop and sees when that has
 //! turned. If the head reports that this node was declared dead, the node must end: others have given up its
 //! tasks and values. The thread tells the node's loop; if that does not end the process soon, the thread
-//! does.
+//! kills it.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;

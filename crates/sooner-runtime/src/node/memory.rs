@@ -1,9 +1,9 @@
 //! The memory of workers: how much each holds, when one is stopped to free some, and which the kernel killed.
 //!
 //! A worker holds its anonymous pages. Shared memory, above all that of the object store, is not charged to
-//! the processes that map it: the end of one of them would free none of it.
+//! the processes that map it: their end would free none of it.
 //!
-//! This module never decides which worker is stopped. What cannot be read is unknown, which is no error.
+//! It never decides which worker is stopped. What cannot be read is unknown, which is no error.
 
 use std::fs;
 
@@ -58,13 +58,13 @@ pub struct Kills {
 }
 
 impl Kills {
-    /// There were so many before.
+    /// `counted` kills came before.
     #[must_use]
     pub fn new(counted: u64) -> Self {
         Self { counted, unclaimed: 0, until: Instant::default() }
     }
 
-    /// There are so many now.
+    /// The kernel has counted so many kills by now.
     pub fn see(&mut self, counted: u64, time: Instant) {
         if time >= self.until {
             self.unclaimed = 0;
@@ -90,7 +90,7 @@ impl Kills {
     }
 }
 
-/// Memory that a process holds (bytes).
+/// Memory of a process (bytes).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Holding {
     /// Its anonymous pages.
@@ -99,7 +99,7 @@ pub struct Holding {
     pub peak: u64,
 }
 
-/// Memory that a process holds; `None` if the process has ended.
+/// Memory of a process; `None` if it has ended.
 #[must_use]
 pub fn holding(pid: u32) -> Option<Holding> {
     parse_holding(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?)

@@ -137,7 +137,7 @@ fn receive(socket: &OwnedFd) -> io::Result<OwnedFd> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     // The process in between has ended: its message is there. The socket does not block: the process that it
-    // started may still have the other end, until it becomes the program.
+    // started may have the other end until it becomes the program.
     let read =
         match recvmsg(socket, &mut [IoSliceMut::new(&mut code)], &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
             Err(rustix::io::Errno::AGAIN) => return Err(was_killed()),

@@ -103,7 +103,7 @@ impl Rounds {
         self.rounds.values().any(|round| round.asker == Requester::Tool(tool))
     }
 
-    /// A process has answered. Returns the asker, and the asker's number for the question.
+    /// A process has answered. Returns the asker, and its number for the question.
     pub fn answered(&mut self, number: u64, worker: WorkerId) -> Option<(Requester, u64)> {
         let round = self.rounds.get_mut(&number)?;
         round.open.remove(&worker).then_some((round.asker, round.request))
@@ -116,7 +116,7 @@ impl Rounds {
         }
     }
 
-    /// A process of another node has answered. Returns the tool, and the tool's number for the question.
+    /// A process of another node has answered. Returns the tool, and its number for the question.
     pub fn answered_away(&self, number: u64, node: NodeId) -> Option<(u64, u64)> {
         let round = self.rounds.get(&number).filter(|round| round.nodes.contains(&node))?;
         match round.asker {
@@ -125,8 +125,8 @@ impl Rounds {
         }
     }
 
-    /// A node and all its processes have answered. Returns the tool, the tool's number for the question, and
-    /// when the question arrived.
+    /// A node and all its processes have answered. Returns the tool, its number for the question, and when
+    /// that arrived.
     pub fn node_answered(&mut self, number: u64, node: NodeId) -> Option<(u64, u64, Instant)> {
         let (tool, request) = self.answered_away(number, node)?;
         let round = self.rounds.get_mut(&number)?;

@@ -1,7 +1,7 @@
 //! Buffers with bytes read from disk, on their way to other nodes.
 //!
 //! These bytes bypass shared memory, which is full when values are on disk. All buffers of a node take
-//! [`SEND_BUFFERS_BYTES`] together, or a single larger one is alone. The next read waits until a buffer is
+//! [`SEND_BUFFERS_BYTES`] together, or there is a single larger one. The next read waits until a buffer is
 //! sent.
 //!
 //! This module never reads a disk or a socket. A buffer that is dropped, sent or not, gives its room back.

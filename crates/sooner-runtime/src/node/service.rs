@@ -92,7 +92,7 @@ struct Connection {
     is_full: bool,
     pid: u32,
     cell: u32,
-    /// Whether the peer is the process in which this node is a thread.
+    /// Whether this node is a thread of the peer's process.
     is_host: bool,
     /// A descriptor that signals the end of a driver's process, and its token.
     process: Option<(OwnedFd, u64)>,

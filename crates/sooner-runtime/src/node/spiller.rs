@@ -541,7 +541,7 @@ impl Worker {
                 let read = self.disk.read(*place, &id_of(spilled), part.start, buffer.bytes_mut());
                 read.map_err(|error| Some(error.to_string()))
             }
-            // Nobody needs it any more.
+            // The value is not needed any more.
             Some(Where::Block { .. }) | None => Err(None),
         };
         if read.is_ok() {

@@ -69,7 +69,7 @@ impl Dials {
         Ok(())
     }
 
-    /// A connection has come, perhaps an expected one.
+    /// A connection has come, perhaps expected.
     pub(super) fn has_come(&mut self, caller: Caller) {
         self.open.retain(|_, dialling| dialling.caller != caller || dialling.socket.is_some());
     }

@@ -18,8 +18,8 @@ use crate::node::accept::{Crowd, Entered, Entrance, Shares};
 use crate::node::notes::Notes;
 use crate::transport::{Conn, Stream, TlsStream};
 
-/// A connection for the node itself: another node that will greet, or a peer that only checks whether this
-/// node is alive, which the handshake shows.
+/// Another node that will greet, or a peer that only checks whether this node is alive: the handshake shows
+/// it.
 struct Guest {
     framed: Conn,
     address: SocketAddr,

@@ -32,13 +32,13 @@ pub struct JoinFailure {
 }
 
 impl JoinFailure {
-    /// With one sentence that says what to do.
+    /// `text` is one sentence that says what to do.
     #[must_use]
     pub fn new(kind: Kind, text: impl Into<String>) -> Self {
         Self { kind, text: text.into() }
     }
 
-    /// What it is.
+    /// Why the node could not join.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.kind

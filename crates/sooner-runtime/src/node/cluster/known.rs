@@ -87,7 +87,7 @@ impl Known {
         self.nodes.keys().copied()
     }
 
-    /// Identifies a node's kernel: nodes with the same id share it.
+    /// Nodes with the same boot id share a kernel.
     pub(super) fn boot_id_of(&self, node: NodeId) -> Option<&str> {
         self.nodes.get(&node).map(|row| row.about.boot_id.as_str()).filter(|boot| !boot.is_empty())
     }

@@ -47,7 +47,7 @@ enum State {
     /// Do not dial before then.
     Down(Instant),
     Connecting(OwnedFd, Instant),
-    /// Both prove who they are, and greet each other.
+    /// Both sides prove who they are, and greet each other.
     Greeting,
     /// The node's registration was sent, and is not answered.
     Registering(Instant),
@@ -58,7 +58,7 @@ enum State {
 enum Way {
     /// To this process.
     Own(Box<Conn>),
-    /// To a head elsewhere.
+    /// To a head in another process.
     Session(Box<Session>),
 }
 

@@ -1,5 +1,5 @@
-//! A node's dealings with the other nodes of its cluster: the messages of its core and its processes to them,
-//! and the connections that come from them.
+//! A node's dealings with the other nodes of its cluster: messages of its core and its processes to them, and
+//! connections from them.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -35,7 +35,7 @@ pub(in crate::node) enum ClusterEvent {
     Word(ToNode),
     /// Nodes take part, or have changed.
     Known(Vec<NodeRow>),
-    /// What nodes have free.
+    /// Free resources of nodes.
     View(ResourceView),
     /// Nodes that could serve what was asked for.
     Candidates(Candidates),
@@ -88,7 +88,7 @@ impl Cluster {
     }
 
     /// Asks what the directory knows, for tools that inspect the state: [`ClusterEvent::Directory`] follows.
-    /// False if there is no connection to the head.
+    /// False without a connection to the head.
     pub(in crate::node) fn ask_directory(&mut self, request: u64) -> bool {
         if !self.link.is_up() {
             return false;
@@ -284,8 +284,8 @@ impl Cluster {
         self.on_links();
     }
 
-    /// How long this node may be silent before the head declares it dead (nanoseconds). `None` for the head's
-    /// own node: it never does.
+    /// How long this node may be silent before the head declares it dead (nanoseconds); `None` for the head's
+    /// own node.
     pub(in crate::node) fn silence_allowed(&self) -> Option<u64> {
         self.health_timeout.filter(|_| self.control.is_none())
     }

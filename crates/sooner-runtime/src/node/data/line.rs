@@ -167,8 +167,7 @@ struct Talk {
 }
 
 impl Line {
-    /// `hello` is what this side says first, if it has dialled; `asks` whether it is the one that asks for
-    /// pieces.
+    /// `hello` is the greeting of this side, if it has dialled; `asks`: whether this side asks for pieces.
     pub(super) fn new(
         stream: TlsStream,
         hello: Option<PeerHello>,

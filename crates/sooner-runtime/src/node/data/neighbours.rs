@@ -20,7 +20,7 @@ pub(super) struct Neighbours {
     /// Identifies this machine; `None` if the node shares nothing.
     machine: Option<String>,
     mapping: Arc<Mapping>,
-    /// Other nodes' memory, by inode. The connections that read it keep it.
+    /// Other nodes' memory, by inode. Connections keep what they read.
     open: Mutex<HashMap<u64, Weak<ForeignMemory>>>,
     next: AtomicU64,
 }

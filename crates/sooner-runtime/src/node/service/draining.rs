@@ -1,4 +1,4 @@
-//! A node that is to leave: because its process was told to stop, or because somebody asked the head for it.
+//! A node that is to leave: because its process was told to stop, or the head was asked for it.
 //!
 //! The node begins nothing more, and waits until its tasks have ended, its actors have moved and its values
 //! are handed over; not longer than it was given. In a cluster the head learns of it first, so that the other

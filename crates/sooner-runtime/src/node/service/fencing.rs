@@ -3,8 +3,8 @@
 //!
 //! The node's process cannot do that when it is stopped itself, so the templates do: the node tells them that
 //! it is alive, and without that message for as long as the head waits, they stop their workers. A node that
-//! goes on after such a time sends it only after a moment in which the head can have it end: the other nodes
-//! may hold it for dead.
+//! goes on after such a time waits a moment before it sends that message: meanwhile the head can tell it that
+//! it was declared dead and must end.
 
 use sooner_protocol::time::Instant;
 use sooner_wire::WorkerId;

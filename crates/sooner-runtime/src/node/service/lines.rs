@@ -22,7 +22,7 @@ use crate::logs::Sink;
 /// Bytes of lines that wait for one driver.
 const WAITING_BYTES_MAX: usize = 1 << 20;
 
-/// How long no line may move after the end of a driver before the rest is dropped (nanoseconds).
+/// How long no line may move after the end of a driver before the rest is given up (nanoseconds).
 const STILL_NANOS: u64 = 2_000_000_000;
 /// How long the lines of the last workers may take after the end of their driver (nanoseconds).
 const LAST_LINES_NANOS: u64 = 30_000_000_000;
@@ -44,7 +44,7 @@ impl LastLines {
         self.moved = now;
     }
 
-    /// When the rest is dropped.
+    /// When the rest is given up.
     pub(super) fn deadline(&self) -> Instant {
         self.moved.plus(STILL_NANOS).min(self.since.plus(LAST_LINES_NANOS))
     }
@@ -205,7 +205,7 @@ impl Service {
         }
     }
 
-    /// When the lines of ended jobs are dropped.
+    /// When the lines of ended jobs are given up.
     pub(super) fn lines_deadline(&self) -> Option<Instant> {
         let waited = self.jobs.values().filter(|job| job.reader.is_some() || job.is_remote_job());
         waited.filter_map(|job| Some(job.left?.deadline())).min()

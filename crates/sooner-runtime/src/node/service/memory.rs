@@ -38,7 +38,7 @@ pub(super) struct Monitor {
     machine: Machine,
     kills: Kills,
     next: Instant,
-    /// The worker stopped last, until when it may be there, and why it was stopped.
+    /// The worker stopped last, until when it may be there, and why.
     dying: Option<(WorkerId, Instant, String)>,
     /// Memory was short at the last look, and no worker's end would have helped.
     is_unclear: bool,
@@ -218,7 +218,7 @@ impl Service {
 
     fn free_memory(&mut self, usage: &Usage, time: Instant, out: &mut NodeActions) {
         let measured = self.measure_all();
-        // A task that began since the last look is the newest, not an unknown one.
+        // One that began since the last look is the newest, not an unknown one.
         self.core.on_measured(&measured, time);
         match self.core.stop_for_memory(usage, &measured, out) {
             Some(stopped) => {

@@ -26,9 +26,8 @@ pub(super) struct Introduction {
     since: Instant,
 }
 
-/// A copy of one process's end of a connection, until the process confirms that it has it. If the process had
-/// no descriptor for it, the kernel has closed the end that was sent, and this copy still has what the other
-/// process has sent over the connection meanwhile.
+/// A copy of one process's end of a connection, until the process confirms its own. If it had no descriptor
+/// for that, the kernel has closed it, and the copy still has what the other process has sent meanwhile.
 pub(super) struct Handed {
     end: OwnedFd,
     /// Since when the process has no descriptor for it, and why, for people.
@@ -99,8 +98,8 @@ impl Service {
         self.handed.retain(|(to, other), _| *to != process && *other != process);
     }
 
-    /// Sends the ends again that could not be taken. If one cannot for long, a process of the two is ended:
-    /// the one that lacks descriptors, unless it is a driver.
+    /// Sends ends again that could not be taken. If one cannot for long, a process of the two is ended: the
+    /// one that lacks descriptors, unless it is a driver.
     fn attend_handed(&mut self) {
         if self.handed.is_empty() {
             return;

@@ -1,9 +1,9 @@
 //! Lines that workers print for drivers on other nodes.
 //!
 //! The workers' node sends them to the driver's node, which hands them on as it does those of its own
-//! workers. The bytes that the driver's node has not reported as taken are bounded; beyond that the lines
-//! wait in the [`Lines`](super::lines::Lines) of their job, and a worker that prints more waits in `write`.
-//! So a driver that reads nothing holds up its own workers, wherever they are, and no others. Each node whose
+//! workers. Sent lines that the driver's node has not reported as taken are bounded; further lines wait in
+//! the [`Lines`](super::lines::Lines) of their job, and a worker that prints more waits in `write`. So a
+//! driver that reads nothing holds up its own workers, wherever they are, and no others. Each node whose
 //! workers may print tells the driver's node, and again when all they printed has been sent: until then that
 //! node waits for lines after the driver has left. Lines that are under way when the connection of the two
 //! nodes is lost for good are lost with it: they are in files, too.

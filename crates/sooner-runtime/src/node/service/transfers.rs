@@ -1,4 +1,4 @@
-//! Room for values of other nodes, and where they come from.
+//! Values that move between nodes: room for them, fetching and serving.
 
 use sooner_protocol::node::objects::{Fetching, Serves, StreamEnd};
 use sooner_protocol::node::{NodeAction, NodeActions, ServedCopy};
@@ -115,8 +115,8 @@ impl Service {
     }
 
     /// Has processes give back blocks that they keep for reuse, and values brought to disk, or elsewhere if
-    /// others own them. When all that is there is in use, tasks that wait for arguments give way: to the one
-    /// that waits for `object`, or to one that makes a value (`None`). True if room is on its way.
+    /// others own them. When all memory is in use, tasks that wait for arguments give way: to the one that
+    /// waits for `object`, or to one that makes a value (`None`). True if room is on its way.
     pub(super) fn make_room(&mut self, bytes: u64, object: Option<ObjectId>, out: &mut NodeActions) -> bool {
         if bytes > self.arena.capacity() {
             self.trim_caches(false, out);
