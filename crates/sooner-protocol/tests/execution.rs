@@ -249,6 +249,25 @@ fn what_recovers_a_value_does_not_wait_until_all_calls_are_made_again() {
 }
 
 #[test]
+fn a_process_that_lacks_a_call_has_nothing_to_take() {
+    let mut execution = actor(1, &[]);
+    execution.on_restore(&[CALLER]);
+    push(&mut execution, [call_of(OTHER, 2, true)]);
+    assert!(execution.can_take());
+    execution.refuse_again();
+    assert!(!execution.can_take() && execution.take_next(Instant(8)).is_none());
+}
+
+#[test]
+fn calls_that_wait_for_those_made_again_are_listed_with_the_queued_ones() {
+    let mut execution = actor(1, &[]);
+    execution.on_restore(&[CALLER]);
+    push(&mut execution, [call_of(OTHER, 2, true), call_of(OTHER, 3, false), call_of(OTHER, 4, false)]);
+    assert_eq!(execution.queued_tasks().count(), execution.queued());
+    assert_eq!(execution.queued(), 3);
+}
+
+#[test]
 fn what_runs_to_recover_a_value_is_known_until_it_ends() {
     let mut execution = actor(1, &[]);
     push(&mut execution, [call_of(OTHER, 3, true)]);

@@ -368,3 +368,24 @@ fn a_group_that_is_removed_leaves_nothing_behind() {
     let states = explore(GroupStrategy::StrictSpread, left);
     assert!(states > 300, "{states}");
 }
+
+#[test]
+fn groups_keep_their_turns_when_one_is_removed() {
+    let (mut groups, mut out) = (Groups::default(), Vec::new());
+    let group = |number| TaskId { owner: CLIENT, number };
+    for number in 1..=4 {
+        let bundles = vec![Bundle { resources: cpus(1.0), labels: vec![] }];
+        let (group, strategy) = (group(number), GroupStrategy::Pack);
+        let create = CreateGroup { request: 0, group, title: None, strategy, bundles, driver: Some(CLIENT) };
+        groups.on_create(CLIENT, create, &mut out);
+    }
+    groups.on_remove(group(1), &mut out);
+    let row = NodeRow { node: NodeId(0), total: cpus(2.0), free: cpus(2.0), labels: vec![] };
+    out.clear();
+    groups.settle(&[row], Instant(1), &mut out);
+    let prepared = out.iter().filter_map(|action| match action {
+        GroupAction::Node(_, BundleOrder::Prepare(prepare)) => Some(prepare.group),
+        _ => None,
+    });
+    assert_eq!(prepared.collect::<Vec<_>>(), [group(2), group(3)]);
+}

@@ -220,7 +220,8 @@ impl Groups {
 
     /// A client ends a group, and with it everything that runs in the group.
     pub fn on_remove(&mut self, id: GroupId, out: &mut Vec<GroupAction>) {
-        let Some(group) = self.groups.swap_remove(&id) else { return };
+        // The others keep their turns.
+        let Some(group) = self.groups.shift_remove(&id) else { return };
         self.note(id);
         // Callers learn of this before they learn that their workers died.
         let row = GroupRow { phase: GroupPhase::Removed, ..group.row(true) };
@@ -382,8 +383,8 @@ impl Groups {
         self.is_busy
     }
 
-    /// Places waiting groups that have room, oldest first (the newest takes a removed group's turn). A group
-    /// that does not fit holds up none that does. `rows` is what is known of the nodes that take part.
+    /// Places waiting groups that have room, oldest first. A group that does not fit holds up none that
+    /// does. `rows` is what is known of the nodes that take part.
     pub fn settle(&mut self, rows: &[NodeRow], now: Instant, out: &mut Vec<GroupAction>) {
         self.is_busy = self.groups.values().any(|group| group.phase != Phase::Placed);
         for group in self.groups.values_mut() {

@@ -543,7 +543,7 @@ impl Execution {
     /// Whether there is a task to run now.
     #[must_use]
     pub fn can_take(&self) -> bool {
-        self.next_at(None).is_some()
+        !self.lacks_call() && self.next_at(None).is_some()
     }
 
     /// Whether the local actor has concurrency groups: the end of one call may let another one begin.
@@ -750,7 +750,7 @@ impl Execution {
 
     /// Tasks that are queued.
     pub fn queued_tasks(&self) -> impl Iterator<Item = &Incoming> {
-        self.queue.iter()
+        self.queue.iter().chain(&self.held)
     }
 
     /// The local actor, and the objects its constructor was given.
