@@ -1,12 +1,14 @@
 //! Creations for which there is no room yet, while room is on its way: first come, first served.
 //!
-//! Whoever creates a value waits for the node's answer. It comes when something was freed and the value fits,
-//! when nothing is on its way any more, or after [`CREATION_WAIT_NANOS`]: then it asks again, behind the
-//! others, so that one that is too large for now holds up nobody for long, and it can look about in between.
-//! The last attempt of a process waits behind nobody, because it is answered whatever there is.
+//! A process that creates a value waits for the node's answer. The answer comes when memory was freed and the
+//! value fits, when no more memory is on its way, or after [`CREATION_WAIT_NANOS`]: then the process asks
+//! again, behind the others. So a creation that is too large for now holds up no other for long, and its
+//! process can look about in between. The last attempt of a process waits behind no other, because it is
+//! answered whatever room there is.
 //!
-//! At most one for each thread that creates a value. It never keeps room for somebody who is gone, and never
-//! looks for room itself: whoever has the memory tries the one that is due.
+//! There is at most one creation for each thread that creates a value. This file never keeps room for a dead
+//! process, and never looks for room itself: the caller, which has the memory, tries the creation that is
+//! due.
 
 use std::collections::VecDeque;
 
@@ -23,14 +25,14 @@ struct Waiting {
     until: Instant,
 }
 
-/// One that is to be tried now.
+/// A creation that is to be tried now.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Due {
-    /// Whose it is.
+    /// The process that asked.
     pub from: WorkerId,
-    /// What it asks for.
+    /// Its request.
     pub ask: Allocate,
-    /// It has waited long enough, and is answered whatever there is.
+    /// The creation has waited long enough, and is answered whatever room there is.
     pub is_over: bool,
 }
 
@@ -38,39 +40,40 @@ pub struct Due {
 #[derive(Debug, Default)]
 pub struct Creations {
     waiting: VecDeque<Waiting>,
-    /// Something was freed since they were last looked at.
+    /// Memory was freed since the creations were last tried.
     has_room: bool,
 }
 
 impl Creations {
-    /// Whether a new one has to wait behind others.
+    /// Whether a new creation has to wait behind others.
     #[must_use]
     pub fn must_wait(&self, ask: &Allocate) -> bool {
         !self.waiting.is_empty() && ask.is_last != Some(true)
     }
 
-    /// Whether others than this one wait.
+    /// Whether creations other than this one wait.
     #[must_use]
     pub fn is_crowded(&self, from: WorkerId, request: u64) -> bool {
         self.waiting.iter().any(|waiting| (waiting.from, waiting.ask.request) != (from, request))
     }
 
-    /// One waits from now on.
+    /// A creation waits from now on.
     pub fn push(&mut self, from: WorkerId, ask: Allocate, now: Instant) {
         self.waiting.push_back(Waiting { from, ask, until: now.plus(CREATION_WAIT_NANOS) });
     }
 
-    /// Something was freed.
+    /// Memory was freed.
     pub fn on_freed(&mut self) {
         self.has_room = true;
     }
 
-    /// Whether something was freed since the last call: then all are worth a try, in their order.
+    /// Whether memory was freed since the last call: then all creations are worth a try, in their order.
     pub fn take_room(&mut self) -> bool {
         std::mem::take(&mut self.has_room)
     }
 
-    /// The first one, if it is to be tried now: it `has_room`, or it has waited long enough.
+    /// The first creation, if it is to be tried now: there is room (`has_room`), or it has waited long
+    /// enough.
     #[must_use]
     pub fn due(&self, has_room: bool, now: Instant) -> Option<Due> {
         let first = self.waiting.front()?;
@@ -78,12 +81,12 @@ impl Creations {
         (has_room || is_over).then(|| Due { from: first.from, ask: first.ask.clone(), is_over })
     }
 
-    /// The first one was answered, or is gone.
+    /// The first creation was answered, or its process is dead.
     pub fn pop(&mut self) {
         self.waiting.pop_front();
     }
 
-    /// When the first one has waited long enough.
+    /// When the first creation has waited long enough.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         self.waiting.front().map(|first| first.until)

@@ -6,11 +6,12 @@
 //! to come: the arguments of a detached actor, the states in checkpoints. A block is free when nobody holds
 //! it.
 //!
-//! A worker that ends may have told the node of a block it gave away and not the receiver of the value in it.
-//! So the receivers are asked which blocks of a dead giver they do not know, and those are free. The question
-//! comes behind the news of the end, before which a receiver reads all that the giver sent it (N4).
+//! A worker that gives a block away tells the node, and it tells the receiver of the value. If the worker
+//! dies, the receiver's message may be lost. So the node asks the receivers which blocks of a dead giver they
+//! do not know; those blocks are free. The question comes after the message about the death, before which a
+//! receiver reads all that the giver sent it (N4).
 //!
-//! A value on disk has holders as a block has one: both are places here.
+//! A value on disk has holders as a block has them: both are a [`Place`] here.
 //!
 //! It never touches memory: it says which places are free.
 
@@ -26,29 +27,29 @@ use crate::table::{Map, Set};
 #[derive(Debug, Default)]
 pub struct Holders {
     places: Map<Place, Vec<WorkerId>>,
-    /// Who gave a block last, and to whom. Goes with the block.
+    /// Per block: the process that gave it last, and its receiver. Goes with the block.
     given: Map<Place, (WorkerId, WorkerId)>,
     by_holder: Map<WorkerId, Set<Place>>,
     /// Blocks the node keeps, and how often.
     kept: Map<Place, u32>,
     orphans: Orphans,
-    /// Blocks freed by a process before the message that gives them to it came: the giver and the receiver
-    /// speak over different connections. At most one entry per block on its way.
+    /// Blocks that a process freed before the node received the message that gives it the block: giver and
+    /// receiver use different connections. At most one entry per block on its way.
     early: Set<(Place, WorkerId)>,
-    /// Blocks that a process gave on before the message that gives them to it came, and to whom: it may have
-    /// used the block again for a value that it returned.
+    /// Blocks that a process gave on before the node received the message that gives it the block, with the
+    /// next receiver: the process may have used the block again for a value that it returned.
     given_on: Map<(Place, WorkerId), WorkerId>,
     /// Objects in blocks whose holders are not their owners, or are at other nodes.
     objects: Map<Place, ObjectId>,
-    /// Processes that are gone and held blocks that others read: nobody else knows what is in a block that
-    /// its owner held.
+    /// Per block that others may read: its dead holders. No other process knows which object is in a block
+    /// that the object's owner held.
     left_by: Map<Place, Vec<WorkerId>>,
-    /// Objects in blocks that the node keeps, whoever holds them besides.
+    /// Objects in blocks that the node keeps, whether or not processes hold the blocks too.
     kept_objects: Map<Place, ObjectId>,
     ages: Ages,
 }
 
-/// In which order blocks came to be, or were found in use last.
+/// Blocks by time of creation or last failed eviction.
 #[derive(Debug, Default)]
 struct Ages {
     made: u64,
@@ -57,7 +58,7 @@ struct Ages {
 }
 
 impl Ages {
-    /// The block is the youngest.
+    /// The block becomes the youngest.
     fn renew(&mut self, block: BlockId) {
         self.made += 1;
         if let Some(before) = self.of.insert(block, self.made) {
@@ -76,9 +77,9 @@ impl Ages {
 /// Whether a block may be read for another node that asks for an object in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Serves {
-    /// It is there.
+    /// The object is there.
     Yes,
-    /// Its process may be about to say that it is: ask again when something is said of the block.
+    /// The process may be about to report the object there: ask again when the node learns more of the block.
     NotYet,
     /// The block is free, or holds something else.
     No,
@@ -96,8 +97,9 @@ impl Holders {
         self.by_holder.entry(holder).or_default().insert(place);
     }
 
-    /// The block's object belongs to another process. True if the block is free, because that one has freed
-    /// it. One that is gone may have told others of the value before its end.
+    /// Moves the block to another process, the owner of its object. True if the block is free, because the
+    /// receiver has freed it already. The block of a dead receiver is not free: the receiver may have told
+    /// other processes of the value before its death.
     #[must_use]
     pub fn give(
         &mut self,
@@ -124,7 +126,7 @@ impl Holders {
         self.early.swap_remove(&(place, to)) && self.release(place, to)
     }
 
-    /// The process that holds a block is gone.
+    /// A process that holds a block is dead.
     fn orphan(&mut self, place: Place, gone: WorkerId) {
         let Some(holders) = self.places.get_mut(&place) else { return };
         holders.retain(|holder| *holder != gone);
@@ -134,7 +136,7 @@ impl Holders {
         debug_assert!(!is_free, "somebody may read it");
     }
 
-    /// Makes one process the holder instead of another; false if that one does not hold the block.
+    /// Makes `to` the holder instead of `from`; false if `from` does not hold the block.
     fn replace(&mut self, place: Place, from: WorkerId, to: WorkerId) -> bool {
         let Some(holders) = self.places.get_mut(&place) else { return false };
         let Some(at) = holders.iter().position(|holder| *holder == from) else { return false };
@@ -146,13 +148,13 @@ impl Holders {
         true
     }
 
-    /// Everybody who holds a block, with the block.
+    /// All holders, each with each block that it holds.
     pub fn all_held(&self) -> impl Iterator<Item = (WorkerId, Place)> {
         self.by_holder.iter().flat_map(|(holder, places)| places.iter().map(|place| (*holder, *place)))
     }
 
-    /// Processes that hold most, at most so many: the bytes and the number of their blocks, of such lengths.
-    /// What several hold counts for each.
+    /// The `most` processes that hold most bytes, with the bytes and the number of their blocks. `length`
+    /// gives the bytes of a block. A block with several holders counts for each.
     #[must_use]
     pub fn largest(&self, most: usize, length: impl Fn(BlockId) -> u64) -> Vec<(WorkerId, u64, u64)> {
         let sum = |(holder, places): (&WorkerId, &Set<Place>)| {
@@ -181,7 +183,7 @@ impl Holders {
         }
     }
 
-    /// A process holds a block, too: it frees it when it has no view of it any more.
+    /// Adds a holder to a block: the process frees the block when it has no view of it any more.
     pub fn share(&mut self, place: Place, with: WorkerId) {
         if let Some(holders) = self.places.get_mut(&place).filter(|holders| !holders.contains(&with)) {
             holders.push(with);
@@ -202,7 +204,8 @@ impl Holders {
         self.is_free_now(place)
     }
 
-    /// Forgets a block that nobody holds.
+    /// Forgets a block without holders, and gives true. The block of a dead owner waits for [`Orphans`]
+    /// instead.
     fn is_free_now(&mut self, place: Place) -> bool {
         let is_unheld = !self.kept.contains_key(&place) && self.places.get(&place).is_some_and(Vec::is_empty);
         if is_unheld && self.orphans.contains(place) {
@@ -247,7 +250,7 @@ impl Holders {
         }
         holders.retain(|other| *other != holder);
         if self.given.get(&place).is_some_and(|(_, to)| *to == holder) {
-            // It knew the block, and is done with it: also if the node keeps it.
+            // The receiver knew the block, and is done with it: also if the node keeps it.
             self.given.swap_remove(&place);
         }
         self.is_free_now(place)
@@ -265,21 +268,21 @@ impl Holders {
         receivers
     }
 
-    /// To whom a process that is gone had given a block on, of which it had not been said yet that it got it:
-    /// whether that one knows it was not asked when the process died.
+    /// The receiver of a block that a dead process had given on before the node learned that the process got
+    /// it. When the process died, this receiver was not asked whether it knows the block.
     #[must_use]
     pub fn given_on_by(&self, place: Place, gone: WorkerId) -> Option<WorkerId> {
         self.given.get(&place).filter(|(giver, _)| *giver == gone).map(|(_, receiver)| *receiver)
     }
 
-    /// The receiver does not know a block that a dead process gave it. True if nobody holds it now. An answer
-    /// that was overtaken (the block was freed since, or given by another one) changes nothing.
+    /// The receiver does not know a block that a dead process gave it. True if nobody holds the block now. An
+    /// answer that was overtaken (the block was freed since, or given by another process) changes nothing.
     #[must_use]
     pub fn disown(&mut self, place: Place, giver: WorkerId, receiver: WorkerId) -> bool {
         self.given.get(&place) == Some(&(giver, receiver)) && self.release(place, receiver)
     }
 
-    /// A process is gone. Gives the blocks that are free.
+    /// A process is dead. Gives the blocks that are free.
     #[must_use]
     pub fn on_gone(&mut self, worker: WorkerId) -> Vec<Place> {
         self.early.retain(|(_, holder)| *holder != worker);
@@ -290,13 +293,13 @@ impl Holders {
         self.forget_all(free)
     }
 
-    /// What to ask all processes, if somebody may read blocks of dead owners.
+    /// The question for all processes, if one of them may read blocks of dead owners.
     pub fn ask(&mut self, clients: impl Iterator<Item = WorkerId>) -> Option<ReadersOf> {
         self.orphans.ask(clients)
     }
 
-    /// A process names the blocks it reads. Gives those that are free now. A block may be among them that the
-    /// dead owner was to get and whose giver has not said so yet.
+    /// A process names the blocks it reads. Gives the blocks that are free now. The named blocks may include
+    /// one that the dead owner was to get, before its giver's message about that came.
     #[must_use]
     pub fn on_answer(&mut self, from: WorkerId, answer: &StillRead) -> Vec<Place> {
         if !self.orphans.expects(answer.round, from) {
@@ -304,7 +307,7 @@ impl Holders {
         }
         for place in answer.offsets.iter().map(|offset| Place::of(*offset)) {
             self.orphans.insert(place);
-            // It knows the block by reading it, whoever gave it before.
+            // The process knows the block by reading it, whoever gave it before.
             self.given.swap_remove(&place);
             self.share(place, from);
         }
@@ -324,15 +327,15 @@ impl Holders {
         }
     }
 
-    /// The object of an owner elsewhere that is in a block, if its giver has said so.
+    /// The object in a block, if its owner is elsewhere and its giver has reported it.
     #[must_use]
     pub fn object_in(&self, place: Place) -> Option<ObjectId> {
         self.objects.get(&place).copied()
     }
 
-    /// Whether an object is in a block, as far as is known. The owner of an object that it holds itself has
-    /// never said which one is where; it keeps the block for as long as anybody asks, and so do those that
-    /// read it after its end.
+    /// Whether an object is in a block, as far as the node knows. An owner never reports which object is in a
+    /// block that it holds itself. It keeps the block for as long as any process asks for the object, and
+    /// after its death the readers keep the block.
     #[must_use]
     pub fn serves(&self, place: Place, object: ObjectId) -> Serves {
         let Some(holders) = self.places.get(&place) else { return Serves::No };
@@ -363,7 +366,7 @@ impl Holders {
         self.places.get(&place).map_or(&[], Vec::as_slice)
     }
 
-    /// There is no process any more. Gives the blocks that are free.
+    /// No client is left. Gives the blocks that are free.
     pub fn on_nobody_left(&mut self) -> Vec<Place> {
         let free = self.orphans.take_unread();
         self.forget_all(free)
@@ -375,14 +378,14 @@ impl Holders {
         self.places.contains_key(&place) && !self.kept.contains_key(&place)
     }
 
-    /// The blocks that processes hold, the oldest first. Of those that the node keeps besides, only what
+    /// The blocks that processes hold, the oldest first. Blocks that the node keeps too are included only if
     /// `is_wanted`.
     pub fn oldest(&self, is_wanted: impl Fn(BlockId) -> bool) -> impl Iterator<Item = BlockId> {
         let blocks = self.ages.by_age.values().copied();
         blocks.filter(move |block| !self.kept.contains_key(&Place::Memory(*block)) || is_wanted(*block))
     }
 
-    /// A block is in use: others go before it.
+    /// A block is in use: it becomes the youngest, so that others go before it.
     pub fn renew(&mut self, block: BlockId) {
         if self.places.contains_key(&Place::Memory(block)) {
             self.ages.renew(block);

@@ -1,8 +1,8 @@
 //! Blocks of shared memory whose contents are lost, until their memory may be used again.
 //!
-//! A lost block is not free: a process that has not heard yet may say that a value is there. When its holders
-//! have given it up, every process is asked to forget that it was lost; when all have answered, nobody can
-//! take what will lie there for what is lost.
+//! A lost block is not free: a process that has not learned of the loss may still report a value there. When
+//! the holders have given the block up, every process is asked to forget that it was lost. When all have
+//! answered, no process can take a later value in the block for the lost one.
 //!
 //! It never touches memory: it says which blocks are free.
 
@@ -15,15 +15,15 @@ use crate::table::{Map, Set};
 #[derive(Debug, Clone, Default)]
 pub struct Lost {
     blocks: Set<BlockId>,
-    /// Per question: its block, and who has not answered.
+    /// Per question: its block, and the processes that have not answered.
     rounds: Map<Round, (BlockId, Set<WorkerId>)>,
     asked: u64,
-    /// Processes that came after a loss and have not heard of it.
+    /// Processes that connected after a loss and have not learned of it.
     newcomers: Vec<WorkerId>,
 }
 
 impl Lost {
-    /// The contents of a block are lost. False if that is known.
+    /// The contents of a block are lost. False if the node knew that.
     pub fn insert(&mut self, block: BlockId) -> bool {
         self.blocks.insert(block)
     }
@@ -34,25 +34,25 @@ impl Lost {
         place.block().is_some_and(|block| self.blocks.contains(&block))
     }
 
-    /// A process has come: if something is lost, it must hear of that.
+    /// A process has connected: if a block is lost, the process must learn of that.
     pub fn on_connected(&mut self, client: WorkerId) {
         self.newcomers.extend((!self.blocks.is_empty()).then_some(client));
     }
 
-    /// Those that have come since the last call and must hear what is lost.
+    /// The processes that have connected since the last call and must learn what is lost.
     pub fn take_newcomers(&mut self) -> Vec<WorkerId> {
         std::mem::take(&mut self.newcomers)
     }
 
-    /// The lost blocks that somebody may still believe in.
+    /// The lost blocks that some process may still believe in.
     #[must_use]
     pub fn believed(&self) -> Vec<BlockId> {
         let retired: Set<BlockId> = self.rounds.values().map(|(block, _)| *block).collect();
         self.blocks.iter().copied().filter(|block| !retired.contains(block)).collect()
     }
 
-    /// Nobody holds a lost block any more. Gives the number of the question to ask `clients`, if there are
-    /// any.
+    /// No process holds a lost block any more. Gives the number of the question to ask `clients`, if there
+    /// are any.
     pub fn retire(&mut self, block: BlockId, clients: &[WorkerId]) -> Option<Round> {
         self.asked += 1;
         let round = Round::of_lost(self.asked);
@@ -60,13 +60,13 @@ impl Lost {
         self.close(round).is_none().then_some(round)
     }
 
-    /// A process has forgotten. Gives the block if it was the last one: it is free.
+    /// A process has forgotten the loss. Gives the block if this was the last answer: the block is free.
     pub fn on_answer(&mut self, round: Round, from: WorkerId) -> Option<BlockId> {
         self.rounds.get_mut(&round)?.1.swap_remove(&from);
         self.close(round)
     }
 
-    /// A process is gone. Gives the blocks that are free now.
+    /// A process is dead. Gives the blocks that are free now.
     pub fn on_gone(&mut self, client: WorkerId) -> Vec<BlockId> {
         let rounds: Vec<Round> = self.rounds.keys().copied().collect();
         rounds.into_iter().filter_map(|round| self.on_answer(round, client)).collect()

@@ -1,11 +1,11 @@
-//! Blocks whose owners are gone, and whether anybody still reads them.
+//! Blocks whose owners are dead, and whether any process still reads them.
 //!
-//! Readers are not counted: a process that reads such a value may lend it on, and end before or after the one
-//! that it lent it to. Instead every process is asked. One that reads says so and holds the block until it
-//! frees it; when nobody is known to hold it, all are asked again. A block is free after two rounds in which
-//! nobody read it and between whose answers nobody was lent any such value: then there was a moment at which
-//! nobody had it, and nobody could get it any more. (The argument is that of termination detection by two
-//! counts.)
+//! Readers are not counted: a process that reads such a value may lend it on, and end before or after its
+//! borrower. Instead every process is asked. A reader names the block and holds it until it frees it; when
+//! the block has no known holder, all are asked again. A block is free after two rounds in which no process
+//! read it and between whose answers no process was lent such a value: then there was a moment at which no
+//! process had the value, and none could get it any more. (The argument is that of termination detection by
+//! two counts.)
 //!
 //! It never touches memory: it says which blocks are free.
 
@@ -21,7 +21,7 @@ struct OpenRound {
     open: Set<WorkerId>,
     /// Blocks in question.
     places: Vec<Place>,
-    /// Nobody was lent a value in such a block since the round before, and nobody has died.
+    /// Since the round before, no process was lent a value in such a block, and none has died.
     is_quiet: bool,
 }
 
@@ -29,36 +29,37 @@ struct OpenRound {
 #[derive(Debug, Default)]
 pub(super) struct Orphans {
     places: Set<Place>,
-    /// Those that nobody is known to hold, and whether a whole round has found no reader.
+    /// Blocks without a known holder, and whether a whole round has found no reader.
     unheld: Map<Place, bool>,
     round: Option<OpenRound>,
     asked: u64,
-    /// How often each process had been lent a value in a block of the question before when it answered last.
+    /// Per process: how often it had been lent a value in a block of the question before, as of its last
+    /// answer.
     lent: Map<WorkerId, u64>,
 }
 
 impl Orphans {
-    /// The owner of a block is gone.
+    /// The owner of a block is dead.
     pub(super) fn insert(&mut self, place: Place) {
         self.places.insert(place);
     }
 
-    /// Whether the owner of a block is gone.
+    /// Whether the owner of a block is dead.
     pub(super) fn contains(&self, place: Place) -> bool {
         self.places.contains(&place)
     }
 
-    /// Nobody is known to hold a block whose owner is gone.
+    /// A block whose owner is dead has no known holder.
     pub(super) fn unhold(&mut self, place: Place) {
         self.unheld.insert(place, false);
     }
 
-    /// Somebody holds a block.
+    /// A block has a holder.
     pub(super) fn hold(&mut self, place: Place) {
         self.unheld.swap_remove(&place);
     }
 
-    /// What to ask all processes, if a round is due.
+    /// The question for all processes, if a round is due.
     pub(super) fn ask(&mut self, clients: impl Iterator<Item = WorkerId>) -> Option<ReadersOf> {
         if self.unheld.is_empty() || self.round.is_some() {
             return None;
@@ -84,12 +85,12 @@ impl Orphans {
         free
     }
 
-    /// Whether an answer is one that is waited for.
+    /// Whether the open round waits for this answer.
     pub(super) fn expects(&self, round: Round, from: WorkerId) -> bool {
         self.round.as_ref().is_some_and(|open| open.number == round && open.open.contains(&from))
     }
 
-    /// A process has answered, and what it reads is held. Gives the blocks that are free.
+    /// A process has answered, and holds the blocks it reads. Gives the blocks that are free.
     pub(super) fn on_answer(&mut self, from: WorkerId, lent: u64) -> Vec<Place> {
         let before = self.lent.insert(from, lent).unwrap_or_default();
         let Some(round) = &mut self.round else { return Vec::new() };
@@ -98,7 +99,7 @@ impl Orphans {
         self.close()
     }
 
-    /// A process is gone. Gives the blocks that are free.
+    /// A process is dead. Gives the blocks that are free.
     pub(super) fn on_gone(&mut self, gone: WorkerId) -> Vec<Place> {
         self.lent.swap_remove(&gone);
         if let Some(round) = &mut self.round {

@@ -1,9 +1,9 @@
 //! Whether a piece of a value may be sent to a node that asks for it.
 //!
-//! The node says of each piece whether the value is here. Whoever asks may have heard of a value before this
-//! node has, which then cannot know yet ([`Serves::NotYet`]): it is asked again a little later. That ends
-//! after a while, so that who asks for the piece looks for it elsewhere. The block of a piece that is sent is
-//! kept until it was.
+//! The node says of each piece whether the value is local. The node that asks may have learned of a value
+//! before this node has ([`Serves::NotYet`]): then this node is asked again a little later. After a while the
+//! piece is refused, so that the asking node looks for it elsewhere. The block of a piece is kept until the
+//! piece was sent.
 
 use sooner_wire::message::FetchEnd;
 
@@ -13,7 +13,7 @@ use crate::time::Instant;
 /// How soon the node is asked again (nanoseconds).
 const AGAIN_NANOS: u64 = 2_000_000;
 
-/// How long the node may not know (nanoseconds).
+/// How long the node may answer that it does not know yet (nanoseconds).
 const UNKNOWN_NANOS: u64 = 5_000_000_000;
 
 /// See the module.
@@ -30,7 +30,7 @@ pub enum Permit {
 }
 
 impl Permit {
-    /// What the node's answer means for a piece of which it was asked first at `since`.
+    /// What the node's answer means for a piece that was first asked for at `since`.
     #[must_use]
     pub fn after(serves: Serves, since: Instant, now: Instant) -> Self {
         match serves {

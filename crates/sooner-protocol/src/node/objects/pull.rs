@@ -1,13 +1,14 @@
 //! Values of other nodes on their way into this node's memory. The receiver pulls, as in Hoplite (section 4,
 //! figure 4).
 //!
-//! One pull per object, whoever asks for it: it waits for room, gets a block, and moves, through a stream
-//! that the shell opens and that begins where the last one broke off. Pulls are admitted by priority (gets
-//! before waits before arguments of tasks), then by age, up to a budget of bytes: `admission.rs`.
+//! There is one pull per object, however many processes ask for it. The pull waits for room, gets a block,
+//! and moves through a stream that the shell opens and that begins where the last one broke off. Pulls are
+//! admitted by priority (gets before waits before arguments of tasks), then by age, up to a budget of bytes:
+//! `admission.rs`.
 //!
 //! The bytes come from the block that the first asker named. Where owners are asked ([`Pulls::ask_owners`]),
-//! they come from whom the owner names, and from another one when the owner says so: `directed.rs`. An owner
-//! that pulls for itself asks nobody.
+//! the bytes come from the sender that the owner names, and from another when the owner says so:
+//! `directed.rs`. An owner that pulls for itself asks nobody.
 //!
 //! Invariants:
 //! - PU1: an object has one pull at most, and no pull while a copy of it is here.
@@ -44,7 +45,7 @@ const BUDGET_MAX: u64 = u64::MAX / 2;
 /// What the machine wants done, in order.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PullAction {
-    /// Find a block of so many bytes; [`Pulls::on_block`] or [`Pulls::on_no_block`] follows.
+    /// Find a block of `bytes` bytes; [`Pulls::on_block`] or [`Pulls::on_no_block`] follows.
     Allocate {
         /// For which object.
         object: ObjectId,
@@ -53,14 +54,14 @@ pub enum PullAction {
     },
     /// Open a stream of bytes; [`Pulls::on_bytes`] and [`Pulls::on_stream_end`] follow.
     Fetch(Fetching),
-    /// Nobody wants the stream any more. Nothing may be written to its block from now on.
+    /// No process wants the stream any more. Nothing may be written to its block from now on.
     Stop {
         /// Of which object.
         object: ObjectId,
         /// Which stream.
         attempt: FetchAttempt,
     },
-    /// The value is here. The asker holds the block from now on.
+    /// The value is local. The asker holds its block from now on.
     Here {
         /// Who asked.
         to: WorkerId,
@@ -91,7 +92,7 @@ pub enum PullAction {
     Free(BlockId),
     /// This node holds a block for itself from now on, until [`Self::Free`] or [`Self::Release`].
     Hold(BlockId),
-    /// It does not any more; others may.
+    /// This node does not hold the block any more; others may.
     Release(BlockId),
     /// Ask the owner from whom to pull; [`Pulls::on_located`] follows.
     Locate(ObjectId),
@@ -99,14 +100,14 @@ pub enum PullAction {
     Made {
         /// Of which object.
         object: ObjectId,
-        /// By which word of the owner's.
+        /// The number of the owner's message that named the sender.
         attempt: TransferAttempt,
     },
-    /// Tell the owner that the rest does not come.
+    /// Tell the owner that the rest does not come from the sender.
     SenderFailed {
         /// Of which object.
         object: ObjectId,
-        /// By which word of the owner's.
+        /// The number of the owner's message that named the sender.
         attempt: TransferAttempt,
     },
     /// Ask the owner whether a copy may go; [`Pulls::on_drop`] follows.
@@ -118,18 +119,18 @@ pub enum PullAction {
 pub struct Fetching {
     /// Of which object.
     pub object: ObjectId,
-    /// Where they come from.
+    /// Where the bytes come from.
     pub remote: Remote,
-    /// Bytes that are here: it begins behind them.
+    /// Bytes that are local already: the stream begins behind them.
     pub at: u64,
-    /// The block that they go to.
+    /// The block that the bytes go to.
     pub block: BlockId,
     /// The number of the stream.
     pub attempt: FetchAttempt,
-    /// The sender has a copy of this generation, and knows by itself in which block.
+    /// Set if the sender has a copy of this generation. It knows by itself in which block.
     pub generation: Option<u64>,
-    /// The stream to the same block that this one follows: it ends now, and what came by it since is here,
-    /// too.
+    /// The stream to the same block that this one replaces: the old one ends now, and the bytes that came
+    /// through it meanwhile are local, too.
     pub after: Option<FetchAttempt>,
 }
 
@@ -138,28 +139,28 @@ pub struct Fetching {
 pub enum StreamEnd {
     /// The connection broke.
     Cut,
-    /// The sender does not have the object there, or is gone.
+    /// The sender does not have the object there, or is dead.
     NotThere,
-    /// No such node is known here: it is gone, or newer than what is known.
+    /// This node knows no such node: it is dead, or newer than this node's view.
     NoSuchNode,
-    /// There is no way from here to the sender, which may have it.
+    /// This node cannot reach the sender, which may have the object.
     Unreachable,
 }
 
 #[derive(Debug)]
 enum State {
-    /// Others go first, or there was no room: it is asked for again at this time, or when something was
-    /// freed.
+    /// Other pulls go first, or there was no room: a block is asked for again at this time, or when memory
+    /// was freed.
     Waiting { again: Option<Instant> },
     /// The shell looks for a block.
     Allocating,
-    /// So many bytes are in the block; the owner has to say who has the rest.
+    /// `at` bytes are in the block; the owner has to say which node has the rest.
     Asking { block: BlockId, at: u64 },
-    /// So many bytes are in the block.
+    /// `at` bytes are in the block.
     Moving { block: BlockId, at: u64, attempt: FetchAttempt },
 }
 
-/// Who waits for a value, and since when.
+/// A process that waits for a value, and since when.
 #[derive(Debug)]
 struct Requester {
     process: WorkerId,
@@ -171,16 +172,16 @@ struct Requester {
 struct Open {
     remote: Remote,
     askers: Vec<Requester>,
-    /// The highest of the askers'.
+    /// The highest priority of the askers.
     priority: Priority,
     age: u64,
     state: State,
-    /// When room was refused first since anything was freed.
+    /// When room was refused first since any block was freed.
     refused: Option<Instant>,
     overtaking: admission::Overtaking,
-    /// Unless the bytes come from the block that was named.
+    /// `None` if the bytes come from the block that was named.
     directed: Option<directed::Directed>,
-    /// It comes from this node's disk.
+    /// The value comes from this node's disk.
     is_restored: bool,
 }
 
@@ -190,11 +191,11 @@ struct Copy {
     block: BlockId,
     length: u64,
     directed: Option<directed::Directed>,
-    /// Where its value is on this node's disk, if it came from there and is there still.
+    /// Where the value is on this node's disk, if the copy came from there and the value is there still.
     restored: Option<SpillId>,
-    /// Since when nobody needs it, as a number that grows.
+    /// Since when no process needs the copy, as a number that grows.
     cached: Option<u64>,
-    /// It has become the value: its owner holds it here.
+    /// The copy has become the value: its owner holds it on this node.
     is_primary: bool,
 }
 
@@ -215,7 +216,7 @@ pub struct Pulls {
     here: Map<ObjectId, Copy>,
     /// The same, by block.
     objects: Map<BlockId, ObjectId>,
-    /// Copies that nobody needs, by the time since when.
+    /// Copies that no process needs, by the time since when.
     cached: BTreeMap<u64, ObjectId>,
     /// Copies of values that are on this node's disk.
     restored: Map<SpillId, ObjectId>,
@@ -230,7 +231,7 @@ impl Default for Pulls {
 }
 
 impl Pulls {
-    /// With so many bytes in flight at most, unless a single value is larger.
+    /// At most `budget` bytes are in flight, unless a single value is larger.
     #[must_use]
     pub fn new(budget: u64) -> Self {
         Self {
@@ -251,16 +252,16 @@ impl Pulls {
         self.budget = bytes.min(BUDGET_MAX);
     }
 
-    /// A client asks for a value. One that asks again before it was answered asks once. An owner that is gone
-    /// is not asked, nor anybody for the state of an actor: the node that keeps it for the control service
-    /// has it, and its creator knows nothing of it.
+    /// A client asks for a value. A request that is repeated before the answer counts once. A dead owner is
+    /// not asked. Nor is the owner of an actor's state: the node that keeps the state for the control service
+    /// has it, and the actor's creator knows nothing of it.
     pub fn on_pull(&mut self, from: WorkerId, pull: &Pull, is_owner_gone: bool, out: &mut Vec<PullAction>) {
         let has_owner = !is_owner_gone && pull.object != pull.object.task.state();
         let is_directed = self.asks_owners && has_owner && from != pull.object.owner();
         self.ask_for(from, pull, is_directed, false, out);
     }
 
-    /// A client asks for a value that is on this node's disk. Nobody else is asked for it.
+    /// A client asks for a value that is on this node's disk. No owner is asked for it.
     pub fn on_pull_from_disk(&mut self, from: WorkerId, pull: &Pull, out: &mut Vec<PullAction>) {
         self.ask_for(from, pull, false, true, out);
     }
@@ -277,7 +278,7 @@ impl Pulls {
         if let Some(copy) = self.here.get(&object) {
             let (block, location) = (copy.block, copy.location());
             out.push(PullAction::Here { to: from, object, location });
-            // Who asked holds it by now.
+            // The asker holds the block by now.
             return out.extend(self.uncache(object).then_some(PullAction::Release(block)));
         }
         self.made += 1;
@@ -295,7 +296,7 @@ impl Pulls {
         });
         let is_free = matches!(open.state, State::Allocating) && open.askers.is_empty();
         if is_free && open.remote.location.length == remote.location.length {
-            // Those who asked before had their answers: their place may be another value's by now.
+            // Earlier askers had their answers: the place they named may be another value's by now.
             open.remote = remote;
         }
         open.priority = open.priority.min(priority);
@@ -328,7 +329,7 @@ impl Pulls {
         self.admit(out);
     }
 
-    /// So many bytes of an object are in its block.
+    /// `bytes` bytes of an object are in its block.
     pub fn on_bytes(
         &mut self,
         object: ObjectId,
@@ -366,7 +367,7 @@ impl Pulls {
         self.here.insert(object, Copy { block, length, directed, restored, cached: None, is_primary: false });
         self.restored.extend(restored.map(|spilled| (spilled, object)));
         self.objects.insert(block, object);
-        // Those who ask hold it before this node lets go of it.
+        // The askers hold the block before this node lets go of it.
         out.extend(askers.into_iter().map(|to| PullAction::Here { to, object, location }));
         out.extend(is_held.then_some(PullAction::Release(block)));
         self.admit(out);
@@ -394,7 +395,8 @@ impl Pulls {
             open.state = State::Asking { block: *block, at: *at };
             return;
         }
-        // A value may well be where this node cannot get it from. Others may have been sent here for it.
+        // The value may well exist where this node cannot get it from. Other nodes may have been sent here
+        // for it.
         let left = open.directed.is_some().then_some(PullAction::Leave(object));
         match end {
             StreamEnd::Cut => {
@@ -416,14 +418,14 @@ impl Pulls {
         }
     }
 
-    /// A node is gone, and with it what was to come from there.
+    /// A node is dead, and the bytes that were to come from there do not come.
     pub fn on_node_gone(&mut self, node: NodeId, out: &mut Vec<PullAction>) {
         let hit = self.open.iter().filter(|(_, open)| open.remote.node == node).map(|(object, _)| *object);
         for object in hit.collect::<Vec<_>>() {
             if let Some(directed) =
                 self.open[&object].directed.as_ref().filter(|directed| !directed.is_alone())
             {
-                // The owner names another one. Until then the stream may stay: nothing comes.
+                // The owner names another sender. Until then the stream may stay: nothing comes through it.
                 out.extend(directed.failed(object));
                 continue;
             }
@@ -447,7 +449,7 @@ impl Pulls {
         }
     }
 
-    /// A client is gone. What nobody else has asked for does not go on.
+    /// A client is dead. A pull that no other process has asked for does not go on.
     pub fn on_client_gone(&mut self, client: WorkerId, out: &mut Vec<PullAction>) {
         let mut unwanted = Vec::new();
         for (object, open) in &mut self.open {
@@ -465,9 +467,9 @@ impl Pulls {
         self.admit(out);
     }
 
-    /// An owner gives these places of another node up: what is pulled from there for itself, or because
-    /// others heard of the place, does not come any more. Without this a pull would ask for ever where
-    /// another value is by then.
+    /// An owner gives up these places at another node. Pulls from there end that the owner began for itself,
+    /// or that others began because they had learned of the place: otherwise such a pull would ask for ever
+    /// where another value is by then.
     pub fn on_given_up(
         &mut self,
         owner: WorkerId,
@@ -485,7 +487,7 @@ impl Pulls {
             let open = &mut self.open[&object];
             let tried = Some(open.remote);
             match open.state {
-                // The shell finds nobody who asks when it has a block.
+                // When the shell has a block, it finds no asker.
                 State::Allocating => {
                     let askers = std::mem::take(&mut open.askers);
                     let gone = |asker: Requester| PullAction::NotThere { to: asker.process, object, tried };
@@ -501,7 +503,7 @@ impl Pulls {
         }
     }
 
-    /// Ends a pull that nobody waits for.
+    /// Ends a pull that no process waits for.
     fn cancel(&mut self, object: ObjectId, out: &mut Vec<PullAction>) {
         match self.open[&object].state {
             State::Moving { block, attempt, .. } => {
@@ -514,7 +516,7 @@ impl Pulls {
         self.close(object);
     }
 
-    /// A block is free: if a copy was in it, it is not here any more.
+    /// A block is free: a copy that was in it is not local any more.
     pub fn on_freed(&mut self, block: BlockId) {
         if let Some(object) = self.objects.swap_remove(&block) {
             self.forget_source(object);
@@ -560,7 +562,7 @@ impl Pulls {
         self.check_cached();
     }
 
-    /// Ends a pull without an answer. Gives who is to be answered.
+    /// Ends a pull without an answer. Gives the processes to answer.
     fn close(&mut self, object: ObjectId) -> Vec<WorkerId> {
         let Some(open) = self.open.swap_remove(&object) else { return Vec::new() };
         if !matches!(open.state, State::Waiting { .. }) {
@@ -588,7 +590,7 @@ impl Pulls {
 }
 
 impl Open {
-    /// The stream that it is in the state to open.
+    /// The action that opens the stream of its state.
     fn fetch(&self, object: ObjectId, after: Option<FetchAttempt>) -> PullAction {
         let State::Moving { block, at, attempt } = self.state else { unreachable!("it moves") };
         let generation = self.directed.as_ref().and_then(directed::Directed::of_copy);

@@ -1,19 +1,19 @@
 //! Which values of a node are on disk, and which are on their way there.
 //!
-//! The node wants a block back: its process is *asked*; if nobody reads the value, the process gives the
+//! The node wants a block back, and *asks* its process. If nobody reads the value, the process gives the
 //! block up, and the value is *written*; then the block is free, and the value is *on disk* until its owner
-//! frees it. A value is known by a number that is never used again ([`SpillId`]), from
-//! the question on. Whoever is told of it before the process has answered waits for that.
+//! frees it. From the question on, the value has a number that is never used again ([`SpillId`]). A process
+//! that asks for this number before the block's process has answered waits for that answer.
 //!
-//! No state waits for another value: a block that is being written needs no room, and what is brought back
-//! takes room only when there is some. So spilling never waits for spilling.
+//! No state waits for another value: a block that is being written needs no room, and a value that is brought
+//! back takes room only when there is some. So spilling never waits for spilling.
 //!
 //! Invariants:
 //! - VD1: a block is asked for, or written, at most once at a time, and not both.
 //! - VD2: a value is on disk, or its block is here: it is never in neither place.
 //!
-//! What could not be written is tried again when there is need, after a pause that doubles: a disk may have
-//! room later, and one that is broken should not be asked all the time.
+//! A value that could not be written is tried again when there is need, after a pause that doubles: a disk
+//! may have room later, and a broken disk should not be asked all the time.
 //!
 //! It moves nothing and holds no block: the node does.
 
@@ -27,21 +27,21 @@ use crate::time::Instant;
 /// A block that a process was asked to give up.
 #[derive(Debug)]
 struct Asked {
-    /// Who was asked.
+    /// The processes that were asked.
     of: Vec<WorkerId>,
-    /// Where its value will be; none for a copy.
+    /// The number that its value will have on disk; none for a copy.
     spilled: Option<SpillId>,
     bytes: u64,
-    /// It was in use when it was asked for before, and nothing has changed since.
+    /// The block was in use when it was asked for before, and nothing has changed since.
     is_again: bool,
-    /// Nobody holds it any more: it is free as soon as the question is answered.
+    /// No process holds the block any more: it is free as soon as the question is answered.
     is_free: bool,
 }
 
 /// What has to be done after a question was answered.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AfterAnswer {
-    /// This value will not be anywhere.
+    /// No value will have this number.
     pub nowhere: Option<SpillId>,
     /// This block is free.
     pub free: Option<BlockId>,
@@ -72,7 +72,7 @@ pub enum SpillSource {
 pub struct AfterWrite {
     /// This block is not needed any more.
     pub frees: Option<BlockId>,
-    /// Nor is what was written, or noted as not written.
+    /// Nor is the record of the value, whether it was written or not.
     pub is_dropped: bool,
 }
 
@@ -83,30 +83,30 @@ pub struct Residency {
     asked: Map<BlockId, Asked>,
     spilled: Map<SpillId, Spilled>,
     writing: Map<BlockId, SpillId>,
-    /// Blocks that were in use when they were asked for, since any was given up.
+    /// Blocks that were in use when they were asked for. Cleared when a block is given up or freed.
     refused: Set<BlockId>,
-    /// Questions for values whose processes have not answered yet.
+    /// Requests for values whose processes have not answered yet.
     early: Vec<(WorkerId, Pull)>,
-    /// Blocks whose values could not be written, and those.
+    /// Blocks whose values could not be written, and these values.
     unwritten: Map<BlockId, SpillId>,
-    /// When these may be tried again, and how long after the failure before that is.
+    /// When the unwritten values may be tried again, and the pause before that (nanoseconds).
     retry: Option<(Instant, u64)>,
-    /// Objects of owners elsewhere that have left their blocks: those, and by which numbers they are known.
+    /// Objects of owners elsewhere that have left their blocks: per object the block and its number on disk.
     moved: Map<ObjectId, (BlockId, SpillId)>,
-    /// The same the other way round.
+    /// The same objects, by number.
     objects: Map<SpillId, ObjectId>,
 }
 
 impl Residency {
-    /// An object has left its block for good, as this value. Others may still ask for it there, where another
-    /// one may be by then.
+    /// An object has left its block for good, as the value `spilled`. Processes may still ask for the object
+    /// in the block, where another one may be by then.
     pub fn note_moved(&mut self, object: ObjectId, block: BlockId, spilled: SpillId) {
         self.moved.insert(object, (block, spilled));
         self.objects.insert(spilled, object);
     }
 
-    /// Whether an object has left this block, and is still needed. One that was made again may be about to be
-    /// given in another one.
+    /// Whether an object has left this block, and is still needed. The block matters: an object that was made
+    /// again may be about to be given in another block.
     #[must_use]
     pub fn has_moved(&self, object: ObjectId, block: BlockId) -> bool {
         self.moved.get(&object).is_some_and(|(left, _)| *left == block)
@@ -140,8 +140,8 @@ impl Residency {
         self.asked.contains_key(&block) || self.writing.contains_key(&block)
     }
 
-    /// Nobody holds a block any more. True if it must wait: its process may take the question for one about
-    /// the next value there.
+    /// No process holds a block any more. True if the block cannot be free yet: the asked process may take
+    /// the open question for one about the next value in the block.
     #[must_use]
     pub fn delays(&mut self, block: BlockId) -> bool {
         let asked = self.asked.get_mut(&block);
@@ -166,7 +166,7 @@ impl Residency {
         self.unwritten.contains_key(&block) && self.retry.is_some_and(|(due, _)| now < due)
     }
 
-    /// Whether the value in a block could not be written: whoever holds the block reads it there.
+    /// Whether the value in a block could not be written: then holders of the block read it there.
     #[must_use]
     pub fn is_unwritten(&self, block: BlockId) -> bool {
         self.unwritten.contains_key(&block)
@@ -178,8 +178,8 @@ impl Residency {
         !self.unwritten.is_empty()
     }
 
-    /// Has values of so many bytes written that could not be before, if it is time: each, and its block. Not
-    /// those that somebody reads in their blocks.
+    /// Values to write that could not be written before, each with its block: about `bytes` bytes, if it is
+    /// time. Values that are read in their blocks are left out.
     pub fn retry(
         &mut self,
         bytes: u64,
@@ -220,19 +220,20 @@ impl Residency {
         asked + written.sum::<u64>()
     }
 
-    /// Whether room may come: something is being written, or is asked for that was not in use the last time.
+    /// Whether room may come: a block is being written, or one is asked for that was not in use the last
+    /// time.
     #[must_use]
     pub fn has_hope(&self) -> bool {
         !self.writing.is_empty() || self.asked.values().any(|asked| !asked.is_again)
     }
 
-    /// A block is free: others may be, too.
+    /// A block is free: blocks that were in use may be free, too.
     pub fn on_room(&mut self) {
         self.refused.clear();
     }
 
-    /// A process gives a block up: its value is to be written. False if it was not asked, or is another one's
-    /// by now.
+    /// A process gives a block up: its value is to be written. False if the process was not asked, or the
+    /// block is another's by now.
     pub fn on_moved(&mut self, from: WorkerId, block: BlockId, spilled: Option<SpillId>) -> bool {
         let is_answer = |asked: &Asked| asked.spilled == spilled && spilled.is_some() && asked.of == [from];
         if !self.asked.get(&block).is_some_and(is_answer) {
@@ -246,7 +247,7 @@ impl Residency {
         true
     }
 
-    /// A process keeps a block, or gave a copy of its up.
+    /// A process keeps a block, or gave up its copy in the block.
     pub fn on_answered(&mut self, from: WorkerId, block: BlockId) -> AfterAnswer {
         let Some(asked) = self.asked.get_mut(&block) else { return AfterAnswer::default() };
         asked.of.retain(|process| *process != from);
@@ -260,7 +261,7 @@ impl Residency {
         AfterAnswer { nowhere: asked.spilled, free: asked.is_free.then_some(block) }
     }
 
-    /// A process is gone: it does not answer.
+    /// A process is dead: it does not answer.
     pub fn on_gone(&mut self, process: WorkerId) -> Vec<AfterAnswer> {
         self.early.retain(|(from, _)| *from != process);
         let blocks = self.asked.iter().filter(|(_, asked)| asked.of.contains(&process));
@@ -287,7 +288,8 @@ impl Residency {
         AfterWrite { frees: is_written.then_some(block), is_dropped: false }
     }
 
-    /// The pause doubles with each failure after it; those that were on their way with it count as the same.
+    /// The pause doubles with each failure after it; writes that were under way together count as one
+    /// failure.
     fn note_write(&mut self, is_written: bool, now: Instant) {
         let pause = match self.retry {
             _ if is_written => return self.retry = None,
@@ -298,16 +300,16 @@ impl Residency {
         self.retry = Some((now.plus(pause), pause));
     }
 
-    /// The disk is gone for good: what was on it is nowhere, and what is being written stays in its block.
-    /// What has to be done after the writes that have failed by that.
+    /// The disk is lost for good: so are the values on it, and values that are being written stay in their
+    /// blocks. Gives what has to be done for the writes that failed by that.
     pub fn on_ended(&mut self, now: Instant) -> Vec<(SpillId, AfterWrite)> {
         self.spilled.retain(|_, value| !matches!(value, Spilled::Written));
         let writing: Vec<SpillId> = self.writing.values().copied().collect();
         writing.into_iter().map(|spilled| (spilled, self.on_written(spilled, false, now))).collect()
     }
 
-    /// The value is not needed any more. What to do at once: a value that is being written is dropped after
-    /// that.
+    /// The value is not needed any more. Gives what to do at once: a value that is being written is dropped
+    /// after the write.
     pub fn on_freed(&mut self, spilled: SpillId) -> AfterWrite {
         if let Some(object) = self.objects.swap_remove(&spilled)
             && self.moved.get(&object).is_some_and(|(_, number)| *number == spilled)
@@ -343,12 +345,12 @@ impl Residency {
         if is_asked { None } else { Some(false) }
     }
 
-    /// Somebody asks for a value whose process has not answered.
+    /// A process asks for a value whose own process has not answered.
     pub fn wait(&mut self, from: WorkerId, pull: Pull) {
         self.early.push((from, pull));
     }
 
-    /// Those who wait for this answer.
+    /// Takes the requests that wait for this answer.
     pub fn take_waiting(&mut self, spilled: SpillId) -> Vec<(WorkerId, Pull)> {
         self.early.extract_if(.., |(_, pull)| pull.remote.location.place() == Place::Disk(spilled)).collect()
     }
@@ -362,7 +364,7 @@ impl Residency {
         }
     }
 
-    /// Where a value is read; `None`: it is none, or its process has not answered.
+    /// Where a value is read; `None`: there is no such value, or its process has not answered.
     #[must_use]
     pub fn source_of(&self, spilled: SpillId) -> Option<SpillSource> {
         match self.spilled.get(&spilled)? {

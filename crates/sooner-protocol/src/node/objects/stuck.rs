@@ -1,7 +1,7 @@
 //! When a full store is stuck: nothing in it can go anywhere, and nothing has become free for a while. Then
 //! what is wanted goes to the file behind the memory (`docs/adr/0044-memory-in-a-file.md`).
 //!
-//! Whoever creates values into a stuck store waits once and not for each value: it stays stuck until
+//! A process that creates values in a stuck store waits once, not for each value: the store stays stuck until
 //! something becomes free.
 //!
 //! It never looks at the clock, and decides nothing about values that can go to disk: those go first.
@@ -18,8 +18,8 @@ pub struct Stuck {
 }
 
 impl Stuck {
-    /// There was no room for a value: whether the store is stuck. `moves`: something is on its way out, which
-    /// is waited for longer, and not for ever.
+    /// There was no room for a value. True if the store is stuck. `moves`: values are on their way out; these
+    /// are waited for longer, but not for ever.
     pub fn on_no_room(&mut self, moves: bool, now: Instant) -> bool {
         let limit = if moves { STUCK_MOVING_NANOS } else { STUCK_NANOS };
         now.since(*self.since.get_or_insert(now)) >= limit

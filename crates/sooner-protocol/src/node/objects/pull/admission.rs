@@ -1,19 +1,19 @@
 //! Which pulls get room, in which order, and which of them give it up for others.
 //!
-//! In order of priority, then of age, as far as the budget goes. One that finds no room is asked for again
-//! when something was freed, and every so often even if nothing was: what is in use may come to be movable,
-//! because a reader ends, without a word to the node.
+//! Pulls are admitted in order of priority, then of age, as far as the budget goes. A pull that finds no room
+//! is asked for again when memory was freed, and every so often even if none was: a value in use may become
+//! movable, because a reader ends, without a message to the node.
 //!
-//! **Overtaking.** Those behind one that found no room may be the arguments of the very tasks whose end would
-//! give it room. So some may pass: no more bytes at a time than it has itself, and at times that are further
-//! and further apart, up to 8 s ([`Overtaking`]). In between all that is freed is kept for it. So a large one
-//! does not starve: what has passed is small, ends, and is followed by nothing for a while. And it holds up
-//! nobody for longer than such a while.
+//! **Overtaking.** Pulls behind one that found no room may be the arguments of the very tasks whose end would
+//! give it room. So some may pass: no more bytes at a time than the blocked pull has itself, and at times
+//! that are further and further apart, up to 8 s ([`Overtaking`]). In between, all memory that is freed is
+//! kept for the blocked pull. So a large pull does not starve: what has passed is small, ends, and is
+//! followed by nothing for a while. And it holds up the others for no longer than such a while.
 //!
 //! **Arguments of a task come together, or not at all** (`docs/adr/0041-arguments-are-admitted-together.md`).
 //! Pulls of arguments are as old as their tasks are at their workers, so the oldest task gets all of its
-//! arguments first. What keeps it from them may be held by younger tasks that wait for theirs:
-//! [`Pulls::youngest_behind`] says who has to give way.
+//! arguments first. Younger tasks that wait for their own may hold the memory it lacks:
+//! [`Pulls::youngest_behind`] says which process has to give way.
 
 use sooner_wire::limits::{MOVES_PAUSE_NANOS, PULL_AGAIN_NANOS, PULL_ROOM_NANOS};
 use sooner_wire::message::Priority;
@@ -24,17 +24,17 @@ use crate::probes::{bug, mark};
 use crate::table::{Map, Set};
 use crate::time::Instant;
 
-/// How many pulls may be without room before nobody else is asked for: each of them is asked for again and
+/// How many pulls may be without room before no other is asked for: each of them is asked for again and
 /// again.
 const BLOCKED_MAX: usize = 8;
 
-/// The longest time in which nobody overtakes, in turns of [`PULL_AGAIN_NANOS`].
+/// The longest time in which no pull overtakes, in turns of [`PULL_AGAIN_NANOS`].
 const STRICT_TURNS_MAX: u64 = 16;
 
 /// What may overtake a pull that found no room.
 #[derive(Debug, Default)]
 pub(super) struct Overtaking {
-    /// When it found none for the first time, whatever was freed since.
+    /// When the pull found no room for the first time, whatever was freed since.
     since: Option<Instant>,
     /// How often [`PULL_AGAIN_NANOS`] had passed by the last time.
     turn: u64,
@@ -43,7 +43,7 @@ pub(super) struct Overtaking {
 }
 
 impl Overtaking {
-    /// A pull of so many bytes found no room.
+    /// A pull of `bytes` bytes found no room.
     fn on_refused(&mut self, bytes: u64, now: Instant) {
         let is_first = self.since.is_none();
         let turn = now.since(*self.since.get_or_insert(now)) / PULL_AGAIN_NANOS;
@@ -61,14 +61,14 @@ struct Candidate {
     bytes: u64,
     /// It was asked for; whether it gets room this time will be known.
     is_asked: bool,
-    /// It found no room before: what may pass it.
+    /// The pull found no room before: the bytes that may pass it.
     left: Option<u64>,
 }
 
 impl Pulls {
-    /// There is no room for an object now in a store of so many bytes. `moves`: values are being brought
-    /// elsewhere to make some, so it is asked for again soon. They may turn out to be read here; then others
-    /// are asked for.
+    /// There is no room for an object now in a store of `capacity` bytes. `moves`: values are being brought
+    /// elsewhere to make room, so a block is asked for again soon. Those values may turn out to be read here;
+    /// then other values are asked for.
     pub fn on_no_block(
         &mut self,
         object: ObjectId,
@@ -88,7 +88,7 @@ impl Pulls {
         }
         let end = open.refused.get_or_insert(now).plus(PULL_ROOM_NANOS);
         if end <= now {
-            // It was asked for once more at the very end.
+            // A block was asked for once more at the very end.
             let failure = no_room(&open.remote);
             return self.fail(object, &failure, out);
         }
@@ -100,7 +100,7 @@ impl Pulls {
         self.admit(out);
     }
 
-    /// Blocks were freed: those that found no room try again.
+    /// Blocks were freed: pulls that found no room try again.
     pub fn on_room(&mut self, out: &mut Vec<PullAction>) {
         for open in self.open.values_mut() {
             if let State::Waiting { again } = &mut open.state {
@@ -121,7 +121,8 @@ impl Pulls {
         again.min()
     }
 
-    /// Asks again for what found no room, the last time before it is given up: [`Self::on_no_block`].
+    /// Asks again for pulls that found no room, the last time before they are given up:
+    /// [`Self::on_no_block`].
     pub fn on_timer(&mut self, now: Instant, out: &mut Vec<PullAction>) {
         for open in self.open.values_mut() {
             if let State::Waiting { again } = &mut open.state {
@@ -131,7 +132,7 @@ impl Pulls {
         self.admit(out);
     }
 
-    /// Has those go on whose turn it is.
+    /// Lets the pulls go on whose turn it is.
     pub(super) fn admit(&mut self, out: &mut Vec<PullAction>) {
         if self.in_flight > 0 && self.in_flight >= self.budget {
             return;
@@ -164,7 +165,7 @@ impl Pulls {
             self.open[&object].state = State::Allocating;
             out.push(PullAction::Allocate { object, bytes });
             if left.is_some() {
-                // It found none before: whether it does now decides what those behind it may.
+                // The pull found no room before: whether it does now decides what those behind it may.
                 blocked.push(object);
                 may_pass = may_pass.min(left.unwrap_or(0));
                 if may_pass == 0 || blocked.len() == BLOCKED_MAX {
@@ -174,7 +175,7 @@ impl Pulls {
         }
     }
 
-    /// All that have no block, in the order of their turns.
+    /// All pulls that have no block, in the order of their turns.
     fn candidates(&self) -> Vec<Candidate> {
         let mut all: Vec<_> = Vec::new();
         for (object, open) in &self.open {
@@ -191,9 +192,10 @@ impl Pulls {
         all.into_iter().map(|(.., candidate)| candidate).collect()
     }
 
-    /// Who waits for arguments of tasks that have not begun, and has waited least long, of those that wait
-    /// less long than whoever waits for `object`; all wait less long than who makes a value (none). Nobody
-    /// who `is_spared`.
+    /// The process that has to give way to `object`: of those that wait for arguments of tasks that have not
+    /// begun, and have waited less long than the first process that waits for `object`, the one that has
+    /// waited least long. For a process that makes a value (`None`), all have waited less long. Never one
+    /// that `is_spared`.
     #[must_use]
     pub fn youngest_behind(
         &self,

@@ -1,10 +1,10 @@
-//! Copies that nobody here needs, and that stay as long as there is room: secondary copies are a cache
+//! Copies that no local process needs, and that stay as long as there is room: secondary copies are a cache
 //! (Oakes, table 5.1).
 //!
-//! The node holds their blocks itself, from the end of the last process that did to the beginning of the next
-//! one's. They go when the value goes, which its owner says (or the end of its place on this node's disk, for
-//! what was brought back from there), and when there is no room: the one that was needed last longest ago
-//! goes first, before anything is written to disk.
+//! The node holds their blocks itself, from the end of the last process that held them to the beginning of
+//! the next one's hold. A copy goes when its value goes, which the owner says (or, for a copy brought back
+//! from this node's disk, the end of the value's place there), and when there is no room: the least recently
+//! needed copy goes first, before anything is written to disk.
 //!
 //! Invariant PU7: a copy is in the table of those that may go if and only if this node holds its block for
 //! that alone.
@@ -16,14 +16,14 @@ use super::{Copy, PullAction, Pulls};
 use crate::probes::mark;
 
 impl Copy {
-    /// Whether somebody would say when the value goes.
+    /// Whether the node would learn when the value goes.
     fn may_be_cached(&self) -> bool {
         self.restored.is_some() || self.directed.as_ref().is_some_and(super::directed::Directed::is_known)
     }
 }
 
 impl Pulls {
-    /// Nobody here holds a block any more: true if it stays as a copy that may be needed again.
+    /// No local process holds a block any more: true if it stays as a copy that may be needed again.
     pub(super) fn cache(&mut self, object: ObjectId, out: &mut Vec<PullAction>) -> bool {
         let Some(copy) = self.here.get_mut(&object).filter(|copy| copy.may_be_cached()) else { return false };
         mark!("a copy that nobody needed stayed");
@@ -35,14 +35,14 @@ impl Pulls {
         true
     }
 
-    /// A copy is not one that may go any more. True if it was.
+    /// Takes a copy out of those that may go. True if it was one of them.
     pub(super) fn uncache(&mut self, object: ObjectId) -> bool {
         let age = self.here.get_mut(&object).and_then(|copy| copy.cached.take());
         age.is_some_and(|age| self.cached.remove(&age).is_some())
     }
 
-    /// There is no room for so many bytes: copies that nobody needs go, those first that were needed longest
-    /// ago. Gives the bytes that are free at once; the others are [leaving](Self::leaving_bytes).
+    /// There is no room for `bytes` bytes: copies that no process needs go, the least recently needed first.
+    /// Gives the bytes that are free at once; the others are [leaving](Self::leaving_bytes).
     pub fn evict(&mut self, bytes: u64, out: &mut Vec<PullAction>) -> u64 {
         let (mut left, mut free) = (bytes, 0);
         while left > 0
@@ -64,7 +64,7 @@ impl Pulls {
         free
     }
 
-    /// Bytes of the copies that nobody needs.
+    /// Bytes of the copies that no process needs.
     #[must_use]
     pub fn cached_bytes(&self) -> u64 {
         self.cached.values().filter_map(|object| self.here.get(object)).map(|copy| copy.length).sum()
@@ -85,7 +85,7 @@ impl Pulls {
         }
     }
 
-    /// Nobody says any more when the value goes.
+    /// The value has left the disk, which would have told when the copy goes.
     pub(super) fn forget_source(&mut self, object: ObjectId) {
         let source = self.here.get_mut(&object).and_then(|copy| copy.restored.take());
         source.map(|spilled| self.restored.swap_remove(&spilled));

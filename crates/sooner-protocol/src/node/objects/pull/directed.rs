@@ -1,30 +1,30 @@
-//! Pulls whose senders the owner of the object names, and copies that it counts on
+//! Pulls whose senders the owner of the object names, and copies that the owner counts on
 //! (`docs/adr/0026-broadcast-chains-at-the-owner.md`).
 //!
-//! The owner is asked when there is a block: from then on others are sent here. It names a sender, and later
-//! perhaps another; the stream goes on where the last one was, as long as the bytes are of the same
-//! generation. A sender that does not have the rest is reported, and what is here stays. A copy that nobody
-//! here needs any more stays until the owner says that nobody pulls from it.
+//! The owner is asked when there is a block: from then on it may send other nodes here. It names a sender,
+//! and later perhaps another; the stream goes on where the last one was, as long as the bytes are of the same
+//! generation. A sender that does not have the rest is reported, and the local bytes stay. A copy that no
+//! local process needs any more stays until the owner says that no node pulls from it.
 
 use sooner_wire::message::Located;
 use sooner_wire::{BlockId, FetchAttempt, NodeId, ObjectId, TransferAttempt, WorkerId};
 
 use super::{Copy, Open, PullAction, Pulls, Requester, State};
 
-/// What the owner has said.
+/// What the owner of an object has said of a pull or a copy.
 #[derive(Debug, Default)]
 pub(super) struct Directed {
-    /// Its latest word that holds, if one does.
+    /// The number of the owner's latest message that holds, if one does.
     attempt: Option<TransferAttempt>,
-    /// It was asked, and has not answered: it may count on the copy already.
+    /// The owner was asked, and has not answered: it may count on the copy already.
     is_asked: bool,
-    /// Which execution the bytes here are of; zero: there are none.
+    /// Which execution the local bytes are of; zero: there are none.
     generation: u64,
     is_copy: bool,
     /// The owner was asked whether the copy may go.
     is_leaving: bool,
-    /// What the owner has said since may not have arrived, for instance that it does not know the copy any
-    /// more.
+    /// The session with the owner's node ended: later messages of the owner may be lost, for instance that it
+    /// does not know the copy any more.
     is_doubtful: bool,
     /// The owner has no room for another copy in its table: the bytes come from the place that it named, or
     /// not at all.
@@ -38,7 +38,7 @@ impl Directed {
         PullAction::Locate(object)
     }
 
-    /// Whether others may be sent here.
+    /// Whether other nodes may be sent here.
     fn is_counted_on(&self) -> bool {
         self.attempt.is_some() || self.is_asked
     }
@@ -53,8 +53,8 @@ impl Directed {
         self.generation == generation
     }
 
-    /// The copy is the owner's: it need not be asked any more when that goes. Whether this node was holding
-    /// it until the owner's answer.
+    /// The copy is the owner's now: the owner need not be asked any more when the copy goes. True if this
+    /// node was holding it until the owner's answer.
     pub(super) fn take_for_owner(&mut self) -> bool {
         (self.attempt, self.is_asked) = (None, false);
         std::mem::take(&mut self.is_leaving)
@@ -66,7 +66,7 @@ impl Directed {
         PullAction::Leave(object)
     }
 
-    /// Whether the bytes come from somebody who pulled them.
+    /// Whether the bytes come from a node that pulled them.
     pub(super) fn is_from_copy(&self) -> bool {
         self.is_copy
     }
@@ -80,7 +80,7 @@ impl Directed {
         self.is_alone
     }
 
-    /// The copy is complete, and wanted here or not. Whether this node goes on holding it for others alone.
+    /// The copy is complete. True if this node goes on holding it for other nodes alone.
     pub(super) fn stays(&mut self, is_wanted: bool) -> bool {
         self.is_leaving &= !is_wanted;
         self.is_leaving
@@ -107,9 +107,9 @@ pub enum CopyAt {
         /// The stream.
         attempt: FetchAttempt,
     },
-    /// It is about to come.
+    /// The copy is about to come.
     NotYet,
-    /// There is none of that generation.
+    /// There is no copy of that generation.
     No,
 }
 
@@ -127,13 +127,13 @@ impl Pulls {
         }
         let next = self.next_attempt();
         let Some(open) = self.open.get_mut(&object) else {
-            // Whoever asked for it is gone.
+            // All processes that asked for the object are dead.
             return out.extend(attempt.is_some().then_some(PullAction::Leave(object)));
         };
         let Some(directed) = &mut open.directed else { return };
         directed.is_asked = false;
         let (block, at, after) = match open.state {
-            // That was said to an earlier pull; this one asks when there is a block, if it comes to that.
+            // The answer is for an earlier pull; this one asks when there is a block, if it comes to that.
             State::Waiting { .. } | State::Allocating => {
                 return out.extend(attempt.is_some().then_some(PullAction::Leave(object)));
             }
@@ -160,7 +160,7 @@ impl Pulls {
         out.push(open.fetch(object, after));
     }
 
-    /// The owner says that nobody counts on the copy here.
+    /// The owner says that no node counts on the local copy.
     pub fn on_drop(&mut self, object: ObjectId, out: &mut Vec<PullAction>) {
         let is_directed = self.here.get(&object).is_some_and(|copy| copy.directed.is_some());
         let was_cached = is_directed && self.uncache(object);
@@ -182,15 +182,15 @@ impl Pulls {
             self.cancel(object, out);
             return self.admit(out);
         }
-        // The stream may as well go on until the owner names another.
+        // The stream may as well go on until the owner names another sender.
         out.push(directed.ask(object));
     }
 
-    /// What was said to the owners at a node, or by them, may not have arrived: it is said again, and they
-    /// are asked again. Owners take what they know already for nothing new.
+    /// Messages to and from the owners at a node may be lost: this node sends its messages and questions
+    /// again. Owners ignore what they know already.
     pub fn on_words_lost(&mut self, node: NodeId, out: &mut Vec<PullAction>) {
         let is_there = |object: &ObjectId| object.owner().node() == node;
-        // It may have been said that the value is gone.
+        // A message that the value is gone may be lost.
         let cached: Vec<ObjectId> = self.cached.values().filter(|object| is_there(object)).copied().collect();
         for object in cached {
             let directed = self.here.get_mut(&object).and_then(|copy| copy.directed.as_mut());
@@ -203,7 +203,7 @@ impl Pulls {
             let Some(directed) = &mut copy.directed else { continue };
             directed.is_doubtful = true;
             out.extend(directed.made(*object));
-            // A question that was not answered before all came is taken back.
+            // A question that was not answered before all bytes came is taken back.
             let is_open = std::mem::take(&mut directed.is_asked) && directed.attempt.is_none();
             out.extend((directed.is_leaving || is_open).then_some(PullAction::Leave(*object)));
         }
@@ -215,13 +215,13 @@ impl Pulls {
                 State::Moving { .. } => {}
             }
             directed.is_leaving = open.askers.is_empty();
-            // Also if nobody here wants it: others may wait for what comes from the sender that was named.
+            // Also if no local process wants it: other nodes may wait for what comes from the named sender.
             out.push(directed.ask(*object));
             out.extend(directed.is_leaving.then_some(PullAction::Leave(*object)));
         }
     }
 
-    /// The owner of objects is gone: nobody names senders any more, and nobody counts on copies.
+    /// The owner of objects is dead: no sender is named any more, and no copy is counted on.
     pub fn on_owner_gone(&mut self, owner: WorkerId, out: &mut Vec<PullAction>) {
         self.end_owners(|object| object.owner() == owner, out);
     }
@@ -259,8 +259,9 @@ impl Pulls {
         self.admit(out);
     }
 
-    /// Nobody here holds a block any more. If the copy in it may be needed again, or its owner counts on it,
-    /// this node is to hold it until that is over: true, and in the latter case the owner is asked.
+    /// No local process holds a block any more. If the copy in it may be needed again, or its owner counts on
+    /// it, this node is to hold the block until that is over. Then true, and in the latter case the owner is
+    /// asked.
     pub fn keeps(&mut self, block: BlockId, may_cache: bool, out: &mut Vec<PullAction>) -> bool {
         let Some(object) = self.objects.get(&block).copied() else { return false };
         if may_cache && self.cache(object, out) {
@@ -270,20 +271,20 @@ impl Pulls {
         if !directed.is_counted_on() || std::mem::replace(&mut directed.is_leaving, true) {
             return false;
         }
-        // What it answers to that comes after what it answers to the question, if it does.
+        // The owner's answer to this comes after its answer to the earlier question, if it answers that.
         directed.is_asked = false;
         out.extend([PullAction::Hold(block), PullAction::Leave(object)]);
         true
     }
 
-    /// Bytes of copies that go as soon as their owners say that nobody pulls from them.
+    /// Bytes of copies that go as soon as their owners say that no node pulls from them.
     #[must_use]
     pub fn leaving_bytes(&self) -> u64 {
         let leaves = |copy: &&Copy| copy.directed.as_ref().is_some_and(|directed| directed.is_leaving);
         self.here.values().filter(leaves).map(|copy| copy.length).sum()
     }
 
-    /// Where the copy of a generation is, which has so many bytes, for a node that was sent here.
+    /// Where the copy of a generation is, which has `length` bytes, for a node that was sent here.
     #[must_use]
     pub fn copy_at(&self, object: ObjectId, generation: u64, length: u64) -> CopyAt {
         let is_of_it = |directed: &Option<Directed>, bytes: u64| {
@@ -299,14 +300,14 @@ impl Pulls {
             {
                 CopyAt::Moving { block: *block, attempt: *attempt }
             }
-            // It is sent here because this node asked; its own answer may be on its way.
+            // The other node was sent here because this node asked; this node's answer may be on its way.
             Some(Open { directed: Some(_), .. }) => CopyAt::NotYet,
             Some(_) | None => CopyAt::No,
         }
     }
 
-    /// Nobody here waits for an object any more, but others may pull what is here of it. False if the owner
-    /// does not know of this pull.
+    /// No local process waits for an object any more, but other nodes may pull the local bytes of it. False
+    /// if the owner does not know of this pull.
     pub(super) fn ask_to_leave(&mut self, object: ObjectId, out: &mut Vec<PullAction>) -> bool {
         let open = &mut self.open[&object];
         let Some(directed) = &mut open.directed else { return false };
@@ -317,7 +318,7 @@ impl Pulls {
         is_known
     }
 
-    /// A copy is here, and the owner names a sender for it: it may count on what is here, or must not.
+    /// The owner names a sender for a copy that is complete: it may count on the copy, or must not.
     fn offer(&mut self, located: &Located, out: &mut Vec<PullAction>) {
         let Located { object, generation, attempt, .. } = *located;
         let Some(Copy { directed, .. }) = self.here.get_mut(&object) else { return };
@@ -325,8 +326,8 @@ impl Pulls {
             directed.is_asked = false;
         }
         if located.sender.is_none() {
-            // The value is gone, or was made again at this node, before the owner heard that all had come: it
-            // does not know of what is here, and nobody would say when that may go.
+            // The value is gone, or was made again at this node, before the owner learned that all bytes had
+            // come: the owner does not know of the copy, and would not say when it may go.
             return self.on_drop(object, out);
         }
         match directed {
@@ -339,8 +340,8 @@ impl Pulls {
         }
     }
 
-    /// What is here of an object is worth nothing: the value was made again. Others may still be reading it,
-    /// so it gets another block.
+    /// The local bytes of an object are worth nothing: the value was made again. Others may still be reading
+    /// them, so the pull gets another block.
     fn begin_anew(&mut self, located: &Located, out: &mut Vec<PullAction>) {
         let Some(sender) = located.sender else { return };
         let object = located.object;
@@ -354,7 +355,7 @@ impl Pulls {
             State::Asking { block, .. } => block,
             State::Waiting { .. } | State::Allocating => return,
         };
-        // Nobody may count on what was here; if it is still wanted, the owner is asked anew.
+        // No node may count on the old bytes; if the value is still wanted, the owner is asked anew.
         out.extend([PullAction::Free(block), PullAction::Leave(object)]);
         open.remote = sender;
         open.directed = Some(Directed::default());

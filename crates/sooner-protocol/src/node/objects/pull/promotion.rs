@@ -1,8 +1,8 @@
-//! Copies that become the value, because that is lost where it was made
+//! Copies that become the value, because the value is lost where it was made
 //! (`docs/adr/0052-copies-become-values.md`).
 //!
-//! The block of such a copy is its owner's from then on. Nodes that were sent here for a copy still find it,
-//! by its generation.
+//! The block of such a copy belongs to the value's owner from then on. Nodes that were sent here for a copy
+//! still find it, by its generation.
 
 use sooner_wire::message::Location;
 use sooner_wire::{BlockId, ObjectId};
@@ -11,9 +11,9 @@ use super::{PullAction, Pulls, State};
 use crate::probes::bug;
 
 impl Pulls {
-    /// The owner of an object wants a copy of this generation to be the value. Gives where it is, if all of
-    /// it is here: the caller has the owner hold that block before it does what is in `out`. The same again
-    /// if it was asked before.
+    /// The owner of an object wants a copy of this generation to be the value. Gives the copy's location, if
+    /// all of it is local: the caller has the owner hold that block before it does what is in `out`. A
+    /// repeated request gets the same answer.
     pub fn promote(
         &mut self,
         object: ObjectId,
