@@ -7,7 +7,7 @@ use super::transfers::address;
 use crate::node::{NodeAction, NodeActions, NodeCore};
 
 impl NodeCore {
-    /// Nobody holds a place any more: it is free, unless somebody may still believe that a lost value is
+    /// No process holds a place any more: it is free, unless a process may still believe that a lost value is
     /// there.
     pub(in crate::node) fn free_place(&mut self, place: Place, out: &mut NodeActions) {
         let block = match place {
@@ -42,14 +42,14 @@ impl NodeCore {
         }
     }
 
-    /// The owner of blocks is gone.
+    /// The owner of blocks is dead.
     pub(in crate::node) fn orphan_blocks_of(&mut self, owner: WorkerId, out: &mut NodeActions) {
         let free = self.holders.on_gone(owner);
         free.into_iter().for_each(|place| self.free_place(place, out));
         self.retry_home_pulls(out);
     }
 
-    /// Asks everyone which blocks of dead owners they read, if nobody is known to hold some.
+    /// Asks all processes which blocks of dead owners they read, if some of these have no known holder.
     pub(in crate::node) fn ask_readers(&mut self, out: &mut NodeActions) {
         if self.clients.is_empty() {
             // A node of its own may be without any process for a while.
@@ -60,7 +60,8 @@ impl NodeCore {
         self.tell_all(&question.into(), out);
     }
 
-    /// What lies in these blocks is lost; those that nobody holds, or the node itself, are passed over.
+    /// The contents of these blocks are lost. Blocks that no process holds, or only the node itself, are
+    /// passed over.
     pub fn lose_blocks(&mut self, offsets: &[u64], out: &mut NodeActions) {
         let mut lost: Vec<BlockId> = Vec::new();
         let itself = [address(self.id())];
@@ -75,7 +76,7 @@ impl NodeCore {
         }
         for block in &lost {
             self.pulls.on_freed(*block);
-            // Nobody will say any more that what it kept for others may go.
+            // No message will come any more that a copy kept for other nodes may go.
             if self.holders.of((*block).into()).contains(&itself[0]) {
                 self.release_own(*block, out);
             }
@@ -86,7 +87,7 @@ impl NodeCore {
         self.tell_all(&BlocksLost { offsets }.into(), out);
     }
 
-    /// Processes that came after a loss hear of it before they hear of anything else that matters.
+    /// Processes that connected after a loss learn of it before they learn of anything else that matters.
     pub(in crate::node) fn notify_newcomers(&mut self, out: &mut NodeActions) {
         for client in self.lost.take_newcomers() {
             let offsets: Vec<u64> = self.lost.believed().into_iter().map(BlockId::offset).collect();

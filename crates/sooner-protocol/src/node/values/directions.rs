@@ -1,8 +1,8 @@
-//! What a node and the owners of values say to each other about who pulls them from whom
+//! Messages between a node and the owners of values about which node pulls a value from which
 //! (`docs/adr/0026-broadcast-chains-at-the-owner.md`).
 //!
-//! An owner is a process, here or at another node; its node passes on what is said. Before it is asked, this
-//! node sees to it that it hears of its end: so no question stays open.
+//! An owner is a process, on this node or another; its node forwards the messages. Before an owner is asked,
+//! this node makes sure that it will learn of the owner's death: so no question stays open.
 
 use sooner_wire::message::{CopyGone, CopyMade, DropCopy, Locate, Message, SenderFailed};
 use sooner_wire::{BlockId, FetchAttempt, NodeId, ObjectId, TransferAttempt, WorkerId};
@@ -11,11 +11,11 @@ use super::transfers::address;
 use crate::node::objects::{CopyAt, Serves};
 use crate::node::{NodeAction, NodeActions, NodeCore};
 
-/// What is said to the owner of an object.
+/// A message to the owner of an object.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::node) enum Direction {
     Locate,
-    /// By which word of its.
+    /// With the number of the owner's message that named the sender.
     Made(TransferAttempt),
     Failed(TransferAttempt),
     Leave,
@@ -26,7 +26,7 @@ pub(in crate::node) enum Direction {
 pub enum ServedCopy {
     /// It is in this block, which stays as it is until [`NodeCore::end_serving`].
     Here(BlockId),
-    /// The same, as far as this stream has brought it.
+    /// Like `Here`, as far as this stream has filled the block.
     Moving {
         /// The block.
         block: BlockId,
@@ -35,18 +35,18 @@ pub enum ServedCopy {
     },
     /// Ask again.
     NotYet,
-    /// There is none.
+    /// There is no such copy.
     No,
 }
 
 impl NodeCore {
-    /// Values are pulled from whom their owners name. The shell must be able to send copies that are still
-    /// arriving.
+    /// Values are pulled from the senders that their owners name. The shell must be able to send copies that
+    /// are still arriving.
     pub fn ask_owners(&mut self) {
         self.pulls.ask_owners();
     }
 
-    /// An owner is about to be asked something. True if it is gone.
+    /// An owner is about to be asked: this node watches it. True if the owner is dead.
     pub(in crate::node) fn meet_owner(&mut self, owner: WorkerId, out: &mut NodeActions) -> bool {
         if !self.is_elsewhere(owner) {
             return !self.clients.contains_key(&owner);
@@ -76,7 +76,7 @@ impl NodeCore {
         }
     }
 
-    /// An owner here says to a node what that is to do with a copy.
+    /// A local owner says what a node is to do with a copy.
     pub(in crate::node) fn on_direction(
         &mut self,
         from: WorkerId,
@@ -101,21 +101,21 @@ impl NodeCore {
         self.perform(wanted, out);
     }
 
-    /// The session with a node has ended: what its processes were asked and told is said again.
+    /// The session with a node has ended: this node's messages and questions to its processes are sent again.
     pub(in crate::node) fn ask_owners_again(&mut self, node: NodeId, out: &mut NodeActions) {
         let mut wanted = Vec::new();
         self.pulls.on_words_lost(node, &mut wanted);
         self.perform(wanted, out);
     }
 
-    /// The owner of a value that was pulled is gone.
+    /// The owner of a value that was pulled is dead.
     pub(in crate::node) fn end_directions_of(&mut self, owner: WorkerId, out: &mut NodeActions) {
         let mut wanted = Vec::new();
         self.pulls.on_owner_gone(owner, &mut wanted);
         self.perform(wanted, out);
     }
 
-    /// A block that a value was to come to is not needed, unless it is being read for another node.
+    /// A block for an arriving value is not needed, unless it is being read for another node.
     pub(in crate::node) fn drop_pulled(&mut self, block: BlockId, out: &mut NodeActions) {
         if self.holders.of(block.into()).contains(&address(self.id())) {
             return self.release_own(block, out);
@@ -130,8 +130,8 @@ impl NodeCore {
         }
     }
 
-    /// Whether a block that nobody here holds stays, because others may be pulling the copy in it, or because
-    /// it may be needed again. What this node has just asked for is to go.
+    /// Whether a block that no local process holds stays, because other nodes may be pulling the copy in it,
+    /// or because it may be needed again. The latter does not keep a block that this node has just asked for.
     pub(in crate::node) fn keeps_for_others(&mut self, block: BlockId, out: &mut NodeActions) -> bool {
         if self.pulls.is_empty() {
             return false;
@@ -143,8 +143,8 @@ impl NodeCore {
         keeps
     }
 
-    /// A copy of a generation, which has so many bytes, is about to be read for another node that its owner
-    /// has sent here.
+    /// A copy of a generation, which has `length` bytes, is about to be read for another node, which the
+    /// owner has sent here.
     pub fn begin_serving_copy(&mut self, object: ObjectId, generation: u64, length: u64) -> ServedCopy {
         let served = match self.pulls.copy_at(object, generation, length) {
             CopyAt::Here(block) if self.serves(block.into(), object) == Serves::No => return ServedCopy::No,

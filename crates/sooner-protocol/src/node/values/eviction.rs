@@ -1,13 +1,13 @@
-//! Relief of a store that is full: values go to disk, or, where there is none or it takes nothing, those that
-//! were made here for owners at other nodes go to where those are.
+//! Relief of a store that is full: values go to disk. Where there is no disk, or it takes nothing, values
+//! that were made here for owners at other nodes go to those nodes.
 //!
 //! So tasks that run here may return more than this node has room for (Oakes' last chapter asks for that).
-//! The way is that of a node that leaves ([`crate::node::draining`]); the owner gives a block back as soon as
-//! nobody but itself can have the value. What the owner could not have, or what is still read, it is asked
-//! for again with the next attempt to find room.
+//! The values move as they do from a node that leaves ([`crate::node::draining`]). An owner gives a block
+//! back as soon as no other process can have the value. For a value that the owner could not have, or that is
+//! still read, the owner is asked again with the next attempt to find room.
 //!
-//! Without a disk it never moves what a process here holds, and decides nothing about values whose owners are
-//! here: they are not told to others.
+//! Without a disk this file never moves what a local process holds, and decides nothing about values of local
+//! owners: they are not told to others.
 
 use sooner_wire::message::Place;
 use sooner_wire::{BlockId, WorkerId};
@@ -18,7 +18,7 @@ use crate::probes::mark;
 use crate::table::Map;
 
 impl NodeCore {
-    /// There is no room for so many bytes. `length_of` gives the bytes of a block in memory. True if values
+    /// There is no room for `bytes` bytes. `length_of` gives the bytes of a block in memory. True if values
     /// are on their way elsewhere, or to disk.
     pub fn relieve(&mut self, bytes: u64, length_of: impl Fn(BlockId) -> u64, out: &mut NodeActions) -> bool {
         let free = self.evict_copies(bytes, out);
@@ -41,7 +41,7 @@ impl NodeCore {
         if !self.role.is_member() || self.draining.has_begun() {
             return is_leaving || self.draining.waits();
         }
-        // First those of which the owner has not said yet that it has them, or cannot have them.
+        // First the values of which the owner has not said yet that it has them, or cannot have them.
         let (again, new): (Vec<_>, Vec<_>) =
             self.movable().partition(|value| self.draining.is_brought(value));
         let mut left = bytes.saturating_sub(self.pulls.leaving_bytes());
@@ -67,8 +67,8 @@ impl NodeCore {
         is_leaving || self.draining.waits()
     }
 
-    /// The block that is free when an owner has brought home what it holds here. With a disk that is only
-    /// what could not be written: anything else is in use, or may be written yet.
+    /// The block that is free when an owner has brought home the value it holds here. With a disk, only
+    /// values that could not be written are brought home: any other is in use, or may be written yet.
     fn block_to_gain(&self, held: Place) -> Option<BlockId> {
         match held {
             Place::Disk(spilled) => self.residency.block_of(spilled),
@@ -76,7 +76,7 @@ impl NodeCore {
         }
     }
 
-    /// What nobody holds but a process of a node that stays.
+    /// Values that one process alone holds, of a node that stays.
     fn movable(&self) -> impl Iterator<Item = (WorkerId, Place)> {
         self.values_to_move().filter(|(_, place)| self.holders.of(*place).len() == 1)
     }

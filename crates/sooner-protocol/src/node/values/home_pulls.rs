@@ -1,18 +1,18 @@
 //! Pulls of values that lie in this node's own memory: the block itself is shared, nothing is copied.
 //!
-//! Who learns from anybody but the owner that a value is here asks its node, because the block may be free by
-//! now and hold another value (`sooner-wire/src/place.rs`). The node answers at once when it knows what is in
-//! the block. While the process that made the value may be about to say so, the question waits: until
-//! something is said of the block, but not for long.
+//! A process that learns from anybody but the owner that a value is here asks its node, because the block may
+//! be free by now and hold another value (`sooner-wire/src/place.rs`). The node answers at once when it knows
+//! what is in the block. While the process that made the value may be about to report it, the question waits
+//! until the node learns more of the block, but not for long.
 //!
-//! Whoever is told "not there" asks the owner: nothing is lost by an answer that comes too early.
+//! A process that is told "not there" asks the owner: an answer that comes too early loses nothing.
 
 use sooner_wire::message::{Location, Pull};
 use sooner_wire::{ObjectId, WorkerId};
 
 use crate::time::Instant;
 
-/// How long a question waits for the word of the process that made the value (nanoseconds).
+/// How long a question waits for the message of the process that made the value (nanoseconds).
 const WAIT_NANOS: u64 = 1_000_000_000;
 
 /// Questions that wait.
@@ -44,17 +44,17 @@ impl HomePulls {
         self.waiting.push(pull);
     }
 
-    /// Takes all, to be tried again in this order.
+    /// Takes all questions, to be tried again in this order.
     pub(in crate::node) fn take(&mut self) -> Vec<HomePull> {
         std::mem::take(&mut self.waiting)
     }
 
-    /// Takes those that have waited for long enough.
+    /// Takes the questions that have waited for long enough.
     pub(in crate::node) fn take_late(&mut self, now: Instant) -> Vec<HomePull> {
         self.waiting.extract_if(.., |pull| pull.until <= now).collect()
     }
 
-    /// A client is gone: it needs no answer.
+    /// A client is dead: it needs no answer.
     pub(in crate::node) fn forget_client(&mut self, client: WorkerId) {
         self.waiting.retain(|pull| pull.from != client);
     }

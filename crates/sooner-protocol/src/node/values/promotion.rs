@@ -1,8 +1,8 @@
-//! Copies here that become the values of owners whose values are lost where they were, and questions of
-//! processes here for copies at other nodes (`docs/adr/0052-copies-become-values.md`).
+//! Copies on this node that become the values of owners whose values are lost where they were, and requests
+//! of local processes for copies at other nodes (`docs/adr/0052-copies-become-values.md`).
 //!
-//! A question is said again when the session that it went over has ended, until there is an answer: what the
-//! other node said to it may have been lost, and it says the same again.
+//! A question is sent again when the session that it went over has ended, until there is an answer: the other
+//! node's answer may be lost, and a repeated question gets the same answer.
 
 use sooner_wire::message::{Promote, Promoted};
 use sooner_wire::{BlockId, NodeId, ObjectId, WorkerId};
@@ -12,7 +12,7 @@ use crate::node::core::send;
 use crate::node::{NodeAction, NodeActions, NodeCore};
 use crate::table::Map;
 
-/// What processes here have asked other nodes for, and those have not answered.
+/// Requests of local processes that other nodes have not answered.
 #[derive(Debug, Default)]
 pub(in crate::node) struct Promoting {
     asked: Map<ObjectId, Promote>,
@@ -34,19 +34,19 @@ impl Promoting {
         self.asked.values().copied().filter(move |promote| promote.node == node)
     }
 
-    /// A node is gone: its answer does not come.
+    /// A node is dead: its answer does not come.
     pub(in crate::node) fn forget_node(&mut self, node: NodeId) {
         self.asked.retain(|_, promote| promote.node != node);
     }
 
-    /// A process here is gone: it needs no answer.
+    /// A local process is dead: it needs no answer.
     pub(in crate::node) fn forget_owner(&mut self, owner: WorkerId) {
         self.asked.retain(|object, _| object.owner() != owner);
     }
 }
 
 impl NodeCore {
-    /// A process here asks for a copy of a value of its own.
+    /// A local process asks for a copy of a value of its own.
     pub(in crate::node) fn on_promote_from(
         &mut self,
         from: WorkerId,
@@ -69,7 +69,7 @@ impl NodeCore {
     /// The owner of a copy, at another node, asks for it.
     pub(in crate::node) fn on_promote(&mut self, from: WorkerId, promote: Promote, out: &mut NodeActions) {
         if self.meet_owner(from, out) {
-            // Nobody hears the answer.
+            // The owner is dead: no process receives the answer.
             return;
         }
         let answer = self.promote(from, promote, out);
@@ -90,7 +90,7 @@ impl NodeCore {
         Promoted { object, node: self.id(), location }
     }
 
-    /// Another node has answered a process here.
+    /// Another node has answered a local process.
     pub(in crate::node) fn on_promoted(&mut self, to: WorkerId, answer: Promoted, out: &mut NodeActions) {
         self.promoting.on_answer(&answer);
         if self.clients.contains_key(&to) {
@@ -98,7 +98,7 @@ impl NodeCore {
         }
     }
 
-    /// The session with a node has ended: what it was asked, or has answered, may not have arrived.
+    /// The session with a node has ended: questions to it, or its answers, may be lost.
     pub(in crate::node) fn ask_to_promote_again(&self, node: NodeId, out: &mut NodeActions) {
         for promote in self.promoting.at(node) {
             self.ask_to_promote(promote, out);

@@ -1,15 +1,15 @@
 //! Spilling: values that nobody reads go to disk when there is no room, and come back when they are wanted
 //! (`docs/adr/0040-values-on-disk.md`).
 //!
-//! [`Residency`](crate::node::objects::Residency) says what is where; here that meets the blocks and who
-//! holds them. A spilled value has a holder as a block has one, so the death of its owner ends it in the same
-//! way. The oldest go first; what turns out to be in use is asked for again last.
+//! [`Residency`](crate::node::objects::Residency) says where each value is; this file joins that with the
+//! blocks and their holders. A spilled value has a holder as a block has one, so the death of its owner ends
+//! it in the same way. The oldest go first; a block that turns out to be in use is asked for again last.
 //!
-//! Owners at other nodes are asked like those here (`docs/adr/0042-spilling-in-clusters.md`): a value that
+//! Owners at other nodes are asked like local ones (`docs/adr/0042-spilling-in-clusters.md`): a value that
 //! was made here for them goes to the disk of this node. Other nodes read it there, and it need not come back
-//! for that.
+//! into memory for that.
 //!
-//! It never asks for what the node keeps for others, or for what dead processes left behind.
+//! This file never asks for blocks that the node keeps for others, or that dead processes left behind.
 
 use sooner_wire::message::{
     Location, Place, Pull, Recompute, Relinquish, Relinquished, Relinquishing, SpillId,
@@ -42,19 +42,19 @@ pub enum ServedSpill {
 /// How values that are not in use may leave the memory of this node.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::node) struct Leaving {
-    /// There is somewhere to put values for which there is no room.
+    /// Spilling is on: there is somewhere to put values for which there is no room.
     spills: bool,
     /// Values that tasks can make again go without being written.
     recomputes: bool,
 }
 
 impl Leaving {
-    /// Whether they may at all.
+    /// Whether values may leave at all.
     pub(in crate::node) fn is_possible(self) -> bool {
         self.spills || self.recomputes
     }
 
-    /// Whether they may be written.
+    /// Whether values may be written.
     pub(in crate::node) fn spills(self) -> bool {
         self.spills
     }
@@ -70,7 +70,7 @@ impl Leaving {
 }
 
 impl NodeCore {
-    /// There is somewhere to put values for which there is no room.
+    /// Turns spilling on: there is somewhere to put values for which there is no room.
     pub fn set_spills(&mut self) {
         self.leaving.spills = true;
     }
@@ -81,8 +81,8 @@ impl NodeCore {
         self.leaving.recomputes = true;
     }
 
-    /// There may soon be no room: asks for blocks of so many bytes. It is no need: what was in use is not
-    /// asked for again, and what could not be written is not tried again.
+    /// There may soon be no room: asks for blocks of `bytes` bytes. This is not urgent: a block that was in
+    /// use is not asked for again, and a value that could not be written is not tried again.
     pub fn spill_ahead(&mut self, bytes: u64, length_of: impl Fn(BlockId) -> u64, out: &mut NodeActions) {
         let bytes = bytes.saturating_sub(self.evict_copies(bytes, out));
         // Values are brought to other nodes only when that has to be.
@@ -92,7 +92,7 @@ impl NodeCore {
         }
     }
 
-    /// There is no room for so many bytes: copies that nobody needs go. Gives how many bytes are free at
+    /// There is no room for `bytes` bytes: copies that no process needs go. Gives how many bytes are free at
     /// once.
     pub(in crate::node) fn evict_copies(&mut self, bytes: u64, out: &mut NodeActions) -> u64 {
         let mut wanted = Vec::new();
@@ -102,7 +102,7 @@ impl NodeCore {
         free
     }
 
-    /// There is no room for so many bytes: asks for blocks of as many, beside those that are on their way
+    /// There is no room for `bytes` bytes: asks for blocks of as many, beside those that are on their way
     /// out. Blocks without a length are not in memory.
     pub(in crate::node) fn spill_values(
         &mut self,
@@ -125,8 +125,8 @@ impl NodeCore {
         let (mut left, mut passed_over) = (bytes, 0);
         let mut wanted: Map<WorkerId, Vec<Relinquishing>> = Map::default();
         let mut asked = Vec::new();
-        // What could not be written is read in its block, which the node keeps: when nobody reads it, that is
-        // tried again.
+        // A value that could not be written is read in its block, which the node keeps. When no process reads
+        // it, the write is tried again.
         for block in self.holders.oldest(|block| self.residency.is_unwritten(block)) {
             if left == 0 || asked.len() == ASK_MAX {
                 break;
@@ -172,8 +172,8 @@ impl NodeCore {
         out.push(NodeAction::Route { from: address(self.id()), to: holder, message });
     }
 
-    /// The session with a node has ended: what its processes were asked, or have answered, may not have
-    /// arrived. They are asked again, and say again what they have given up.
+    /// The session with a node has ended: questions to its processes, or their answers, may be lost. The
+    /// processes are asked again, and repeat what they have given up.
     pub(in crate::node) fn ask_for_blocks_again(&self, node: NodeId, out: &mut NodeActions) {
         let mut wanted: Map<WorkerId, Vec<Relinquishing>> = Map::default();
         for (holder, block) in self.residency.open_questions(node) {
@@ -184,7 +184,7 @@ impl NodeCore {
         }
     }
 
-    /// Values that could not be written before are tried again, if it is time. Gives how many bytes they
+    /// Tries again to write values that could not be written before, if it is time. Gives how many bytes they
     /// have.
     fn write_again(&mut self, bytes: u64, length_of: &impl Fn(BlockId) -> u64, out: &mut NodeActions) -> u64 {
         let is_read = |block: BlockId| !self.holders.of(block.into()).is_empty();
@@ -209,15 +209,15 @@ impl NodeCore {
         may_be_asked && is_one && is_ordinary && !self.residency.is_stuck(block, self.now)
     }
 
-    /// Whether who holds a block has a copy of a value there that is elsewhere, or that the node holds there
-    /// itself because it could not be written.
+    /// Whether the holders of a block have only a copy there: the value is elsewhere, or the node itself
+    /// holds it there because it could not be written.
     fn is_copy(&self, block: BlockId) -> bool {
         (self.pulls.object_in(block).is_some() && !self.is_promoted(block))
             || self.residency.is_unwritten(block)
     }
 
-    /// Whether room may come: something is being written, was asked for that was not in use the last time, or
-    /// goes as soon as no other node pulls it from here.
+    /// Whether room may come: a block is being written, one was asked for that was not in use the last time,
+    /// or a copy goes as soon as no other node pulls it from here.
     pub(in crate::node) fn is_spilling(&self) -> bool {
         self.residency.has_hope() || self.pulls.leaving_bytes() > 0
     }
@@ -230,10 +230,11 @@ impl NodeCore {
     ) {
         for Relinquishing { offset, spilled } in &answer.moved {
             let (Some(value), Some(block)) = (spilled, Place::of(*offset).block()) else { continue };
-            // Others hold it who asked this node for it meanwhile: it is free when they are done, too.
+            // Processes that asked this node for the value meanwhile may hold the block, too: it is free when
+            // they are done.
             let is_its = self.holders.of(block.into()).contains(&from);
-            // Its process gave it up before it heard of the loss, and takes it to be on disk: whoever looks
-            // there learns that it is not.
+            // The process gave the block up before it learned of the loss, and takes the value to be on disk:
+            // a reader that looks there learns that it is not.
             let is_lost = is_its && self.lost.contains(block.into());
             if !is_its || is_lost || !self.residency.on_moved(from, block, *spilled) {
                 let after = self.residency.on_answered(from, block);
@@ -263,9 +264,9 @@ impl NodeCore {
         self.end_yielding(from);
     }
 
-    /// All of memory is in use. Has somebody give way who waits for arguments: to whoever waits for `object`,
-    /// or to one that makes a value (none). `length_of` gives the bytes of a block. True if room may come of
-    /// it.
+    /// All of memory is in use. Has a process that waits for arguments give way: to one that waits for
+    /// `object`, or to one that makes a value (`None`). `length_of` gives the bytes of a block. True if that
+    /// may bring room.
     pub fn give_way(
         &mut self,
         object: Option<ObjectId>,
@@ -294,15 +295,15 @@ impl NodeCore {
         true
     }
 
-    /// A process has answered a question for blocks, or is gone.
+    /// A process has answered a question for blocks, or is dead.
     fn end_yielding(&mut self, process: WorkerId) {
         if self.yielding.end(process) {
-            // What was in use may not be now.
+            // A block that was in use may not be now.
             self.residency.on_room();
         }
     }
 
-    /// A process here has answered the question of another node.
+    /// A local process has answered the question of another node.
     pub(in crate::node) fn on_relinquished_here(
         &self,
         from: WorkerId,
@@ -313,7 +314,7 @@ impl NodeCore {
         out.push(NodeAction::Route { from, to: address(node), message: Box::new(answer.into()) });
     }
 
-    /// A process is gone that may have been asked for blocks.
+    /// A process that may have been asked for blocks is dead.
     pub(in crate::node) fn end_questions_to(&mut self, process: WorkerId, out: &mut NodeActions) {
         self.end_yielding(process);
         for after in self.residency.on_gone(process) {
@@ -321,8 +322,8 @@ impl NodeCore {
         }
     }
 
-    /// What was freed meanwhile is free. Of what stays where it is there is no value on disk: whoever asked
-    /// for it early asks its owner.
+    /// Frees the block if it was freed meanwhile. A value that stays in its block is not on disk: a process
+    /// that asked for it early asks its owner.
     fn after_answer(&mut self, after: AfterAnswer, out: &mut NodeActions) {
         if let Some(block) = after.free {
             mark!("a block was freed while the node waited to hear whether it could have it");
@@ -381,7 +382,7 @@ impl NodeCore {
         }
     }
 
-    /// There is a block for a value that is on disk: it is read, unless it is gone.
+    /// There is a block for a value that was on disk: the value is read, unless it is not there any more.
     pub(in crate::node) fn restore(&mut self, fetching: Fetching, out: &mut NodeActions) {
         let spilled = fetching.remote.location.place().spilled();
         if spilled.is_some_and(|spilled| self.residency.has(spilled) == Some(true)) {
@@ -402,8 +403,8 @@ impl NodeCore {
         self.after_write(spilled, after, out);
     }
 
-    /// Nothing can be written or read back any more: what was on disk is lost, and what was to be written
-    /// stays where it is.
+    /// No value can be written or read back any more: values on disk are lost, and values that were to be
+    /// written stay where they are.
     pub fn on_spilling_ended(&mut self, out: &mut NodeActions) {
         self.leaving.spills = false;
         for (spilled, after) in self.residency.on_ended(self.now) {
@@ -411,7 +412,7 @@ impl NodeCore {
         }
     }
 
-    /// Nobody needs a spilled value any more.
+    /// No process needs a spilled value any more.
     pub(in crate::node) fn free_spilled(&mut self, spilled: SpillId, out: &mut NodeActions) {
         let mut wanted = Vec::new();
         self.pulls.on_unspilled(spilled, &mut wanted);

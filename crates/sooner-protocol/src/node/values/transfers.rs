@@ -1,10 +1,10 @@
-//! Values that come from other nodes and go to them: pulls of clients, blocks that are held from afar, and
-//! losses that are told there (`docs/adr/0023-remote-values.md`).
+//! Values that come from other nodes and go to them: pulls of clients, blocks that processes of other nodes
+//! hold, and reports of losses to other nodes (`docs/adr/0023-remote-values.md`).
 //!
-//! Owners of values say who pulls them from whom: what this node and they say to each other is in
-//! `directions.rs`.
+//! Owners of values say which node pulls them from which: the messages between this node and the owners are
+//! in `directions.rs`.
 //!
-//! What moves bytes and knows other nodes is the shell: it is told what to allocate, fetch and pass on.
+//! The shell moves bytes and knows other nodes: it is told what to allocate, fetch and forward.
 
 use sooner_wire::message::{
     FreeAt, FreeBlocks, GiveBlock, GivenBlocks, LostAt, Place, Pull, Pulled, Remote, UnknownBlocks,
@@ -26,7 +26,7 @@ impl NodeCore {
         WorkerId(self.first_worker).node()
     }
 
-    /// Bytes of the store: they bound what is on its way into it at a time.
+    /// Bytes of the store: they bound the bytes on their way into it at a time.
     pub fn set_store_bytes(&mut self, bytes: u64) {
         self.pulls.set_budget(bytes / sooner_wire::limits::PULL_SHARE);
     }
@@ -63,7 +63,7 @@ impl NodeCore {
         }
     }
 
-    /// Something is known of a block that was not known before.
+    /// The node has learned more of a block: answers the questions that waited for that.
     pub(in crate::node) fn retry_home_pulls(&mut self, out: &mut NodeActions) {
         for pull in self.home_pulls.take() {
             if !self.answer_home_pull(&pull, out) {
@@ -72,7 +72,7 @@ impl NodeCore {
         }
     }
 
-    /// Those that have waited long enough are told that the value is not there.
+    /// Clients that have waited long enough are told that the value is not there.
     fn end_home_pulls(&mut self, now: Instant, out: &mut NodeActions) {
         let not_there = |pull: HomePull| {
             let HomePull { from: to, object, .. } = pull;
@@ -104,8 +104,8 @@ impl NodeCore {
         self.perform(wanted, out);
     }
 
-    /// There is no room for one now, in a store of so many bytes.
-    /// `moves`: values are being brought elsewhere to make some.
+    /// There is no room for an object that is pulled now, in a store of `capacity` bytes. `moves`: values are
+    /// being brought elsewhere to make room.
     pub fn on_no_block(
         &mut self,
         object: ObjectId,
@@ -119,14 +119,14 @@ impl NodeCore {
         self.perform(wanted, out);
     }
 
-    /// So many bytes of an object that is pulled are here.
+    /// `bytes` bytes of an object that is pulled are local.
     pub fn on_bytes(&mut self, object: ObjectId, attempt: FetchAttempt, bytes: u64, out: &mut NodeActions) {
         let mut wanted = Vec::new();
         self.pulls.on_bytes(object, attempt, bytes, &mut wanted);
         self.perform(wanted, out);
     }
 
-    /// A stream ended before that.
+    /// A stream ended before all bytes were local.
     pub fn on_stream_end(
         &mut self,
         object: ObjectId,
@@ -147,7 +147,7 @@ impl NodeCore {
         self.perform(wanted, out);
     }
 
-    /// A node is gone, and with it what is brought from there.
+    /// A node is dead, and with it what is brought from there.
     pub(in crate::node) fn end_pulls_from(&mut self, node: NodeId, out: &mut NodeActions) {
         let mut wanted = Vec::new();
         self.pulls.on_owners_gone(node, &mut wanted);
@@ -164,7 +164,7 @@ impl NodeCore {
         }
     }
 
-    /// A block is free: it holds no copy, and there may be room for one that waits.
+    /// A block is free: it holds no copy, and there may be room for a pull that waits.
     pub(in crate::node) fn on_block_freed(&mut self, block: BlockId, out: &mut NodeActions) {
         if !self.pulls.is_empty() {
             self.pulls.on_freed(block);
@@ -172,8 +172,8 @@ impl NodeCore {
         self.on_room(out);
     }
 
-    /// There may be room for what waits for some: also when a block is free later than this core had it
-    /// freed, because the disk was at it.
+    /// There may be room for pulls that wait for some: also when a block is free later than this core freed
+    /// it, because the disk was using it.
     pub fn on_room(&mut self, out: &mut NodeActions) {
         self.residency.on_room();
         if !self.pulls.is_empty() {
@@ -236,14 +236,15 @@ impl NodeCore {
         let has_moved = || place.block().is_some_and(|block| self.residency.has_moved(object, block));
         match self.holders.serves(place, object) {
             _ if self.lost.contains(place) => Serves::No,
-            // Another value is there by now, of which nobody has to say more: who asks would wait for ever.
+            // Another value is there by now, and no process has to report more: the asking node would wait
+            // for ever.
             Serves::NotYet if has_moved() || self.has_ended(object.owner()) => Serves::No,
             serves => serves,
         }
     }
 
-    /// Whether a process is gone, and those here have said all that they had to say before they heard of
-    /// that: nobody gives it a block any more.
+    /// Whether a process is dead, and local processes have sent all that they had to send before they learned
+    /// of that: no process gives it a block any more.
     fn has_ended(&self, owner: WorkerId) -> bool {
         if owner.node() != self.id() {
             return self.settling.has_answered(owner);
@@ -251,7 +252,7 @@ impl NodeCore {
         !self.clients.contains_key(&owner) && !self.settling.is_open(owner)
     }
 
-    /// A block is about to be read for another node: if it may be, it stays as it is until
+    /// A block is about to be read for another node: if that is allowed, the block stays as it is until
     /// [`Self::end_serving`].
     pub fn begin_serving(&mut self, block: BlockId, object: ObjectId) -> Serves {
         let serves = self.serves(block.into(), object);
@@ -261,7 +262,7 @@ impl NodeCore {
         serves
     }
 
-    /// That is over.
+    /// The block was read for the other node.
     pub fn end_serving(&mut self, block: BlockId, out: &mut NodeActions) {
         self.let_go(block.into(), out);
     }
@@ -290,7 +291,7 @@ impl NodeCore {
             && owner.node() != here
             && self.lost.contains(place)
         {
-            // It was lost before anybody knew that the owner has to be told.
+            // The block was lost before this node knew that the owner has to be told.
             self.notify_remote_holders(&[block], out);
         }
         if is_gone(owner)
@@ -301,7 +302,7 @@ impl NodeCore {
         self.retry_home_pulls(out);
     }
 
-    /// A process here is gone: who was given blocks by it may not have heard of them.
+    /// A local process is dead: the receivers of its blocks may not have learned of them.
     pub(in crate::node) fn ask_receivers(&mut self, giver: WorkerId, out: &mut NodeActions) {
         for (receiver, places) in self.holders.given_by(giver) {
             if !self.is_elsewhere(receiver) {
@@ -310,8 +311,8 @@ impl NodeCore {
         }
     }
 
-    /// The same for receivers at other nodes: those have read by now what it had said to them, because its
-    /// death is settled.
+    /// The same for receivers at other nodes: they have read by now what the giver had sent to them, because
+    /// its death is settled.
     pub(in crate::node) fn ask_receivers_elsewhere(&mut self, giver: WorkerId, out: &mut NodeActions) {
         if giver.node() != self.id() {
             return;
@@ -334,7 +335,7 @@ impl NodeCore {
         }
     }
 
-    /// A process does not know blocks that one that is gone had given to it: blocks of the node of that one.
+    /// A process does not know blocks that a dead process had given to it: blocks of the dead process's node.
     pub(in crate::node) fn on_unknown_blocks(
         &mut self,
         from: WorkerId,
@@ -371,7 +372,7 @@ impl NodeCore {
     /// A client gives blocks of another node back.
     pub(in crate::node) fn on_free_at(&mut self, from: WorkerId, free: FreeAt, out: &mut NodeActions) {
         if free.node == self.id() {
-            // What was spilled.
+            // Places of spilled values.
             return self.on_free_blocks(from, &FreeBlocks { offsets: free.offsets }, out);
         }
         let mut wanted = Vec::new();
@@ -381,7 +382,7 @@ impl NodeCore {
         out.push(NodeAction::Route { from, to: address(free.node), message });
     }
 
-    /// The contents of blocks are lost: processes of other nodes that hold them are told.
+    /// The contents of blocks are lost: holders on other nodes are told.
     pub(in crate::node) fn notify_remote_holders(&self, lost: &[BlockId], out: &mut NodeActions) {
         let node = self.id();
         for block in lost {

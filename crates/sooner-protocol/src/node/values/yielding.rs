@@ -1,16 +1,16 @@
 //! Tasks that wait for their arguments give way to older ones
 //! (`docs/adr/0041-arguments-are-admitted-together.md`).
 //!
-//! What a task waits with is in use: the arguments that were brought for it, and those that were in memory
-//! when it was sent. Two tasks that wait in this way may keep from each other what they lack. So when all of
-//! memory is in use, the worker of the youngest such task is asked to give way: the task goes back to whoever
-//! submitted it, and comes again after a pause. Then nobody uses its arguments, and they go to disk like
+//! A task that waits for arguments keeps some in use: those that were brought for it, and those that were in
+//! memory when it was sent. Two such tasks may keep from each other the memory that they lack. So when all of
+//! memory is in use, the worker of the youngest such task is asked to give way: the task goes back to its
+//! submitter, and comes again after a pause. Then no process uses its arguments, and they go to disk like
 //! others.
 //!
-//! The oldest never gives way, and those who make values never do: they run. So somebody goes on as long as
-//! there is room for the arguments of one task beside what those keep that run.
+//! The oldest task never gives way, and processes that make values never do: they run. So some task goes on
+//! as long as there is room for the arguments of one task beside what running tasks keep.
 //!
-//! It never waits for an answer: one worker is asked at a time, and its end counts as one.
+//! This file never waits for an answer: one worker is asked at a time, and its death counts as an answer.
 
 use sooner_wire::WorkerId;
 
@@ -20,26 +20,26 @@ use crate::table::Set;
 /// See the module.
 #[derive(Debug, Default)]
 pub(in crate::node) struct Yielding {
-    /// Who was asked, and has not answered.
+    /// The worker that was asked, and has not answered.
     asked: Option<WorkerId>,
-    /// Who was asked since anybody was asked first, or none was left.
+    /// Workers that were asked since the last time that none was left to ask.
     before: Set<WorkerId>,
 }
 
 /// Who gives way next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::node) enum Turn {
-    /// Somebody was asked, and has not answered.
+    /// A worker was asked, and has not answered.
     Waits,
     /// This process is to be asked.
     Ask(WorkerId),
-    /// Nobody can, or all have been asked.
+    /// No process can give way, or all have been asked.
     Nobody,
 }
 
 impl Yielding {
-    /// Whose turn it is: `youngest` gives the youngest task that may give way and is not spared, as it is
-    /// told.
+    /// Whose turn it is. `youngest` gives the process with the youngest task that may give way; its argument
+    /// says which processes are spared.
     pub(in crate::node) fn next(
         &mut self,
         youngest: impl FnOnce(&dyn Fn(WorkerId) -> bool) -> Option<WorkerId>,
@@ -48,7 +48,7 @@ impl Yielding {
             return Turn::Waits;
         }
         let Some(worker) = youngest(&|process| self.before.contains(&process)) else {
-            // Next time from the beginning: others may have come.
+            // Next time from the beginning: other processes may have come.
             self.before.clear();
             return Turn::Nobody;
         };
@@ -58,7 +58,7 @@ impl Yielding {
         Turn::Ask(worker)
     }
 
-    /// A process has answered a question for blocks, or is gone. True if it was the one that was asked.
+    /// A process has answered a question for blocks, or is dead. True if it was the one that was asked.
     pub(in crate::node) fn end(&mut self, process: WorkerId) -> bool {
         self.asked.take_if(|asked| *asked == process).is_some()
     }
