@@ -1,12 +1,13 @@
 //! A node whose control service is elsewhere: behind a connection, also where it is on the same machine.
 //!
-//! It has the calls of [`crate::engine::Solo`], so that whoever carries a node does not care which of the two
-//! it is. What the node says to the control service comes out as [`NodeAction::Control`], in order; what that
-//! says goes to [`Member::on_control`]. Nothing is answered from what was said before: questions to a control
-//! service that is away, or stands still, wait, and end with an error when that lasts (`uplink/requests.rs`).
+//! It has the calls of [`crate::engine::Solo`], so that the carrier of a node does not care which of the two
+//! it is. The node's messages to the control service come out as [`NodeAction::Control`], in order; those of
+//! the control service go to [`Member::on_control`]. Nothing is answered from earlier messages: questions to
+//! a control service that is away, or stands still, wait, and end with an error when that lasts
+//! (`uplink/requests.rs`).
 //!
-//! The control service may have started again and know nothing: the node tells it what is here
-//! ([`Member::on_control_up`]), and says again what was not answered.
+//! The control service may have started again and know nothing: the node reports what it has
+//! ([`Member::on_control_up`]), and sends again what was not answered.
 //!
 //! Work of jobs whose driver is on another node waits until the control service has said what that job needs
 //! (`uplink/remote_jobs.rs`).
@@ -37,7 +38,7 @@ mod requests;
 #[derive(Debug)]
 pub struct Member {
     node: NodeCore,
-    /// The jobs of drivers here, until the control service says that they are over.
+    /// The jobs of local drivers, until the control service says that they are over.
     jobs: Map<WorkerId, Box<JobConfig>>,
     remote_jobs: RemoteJobs,
     requests: Requests,
@@ -100,7 +101,7 @@ impl Member {
         self.node.is_over(job) && !self.jobs.contains_key(&job) && !self.remote_jobs.is_open(job)
     }
 
-    /// A message came from a client. What the core does not handle (allocation) comes back.
+    /// A client sent a message. Messages that the core does not handle (allocation) are returned.
     pub fn on_message(
         &mut self,
         from: WorkerId,
@@ -119,7 +120,7 @@ impl Member {
         left
     }
 
-    /// The control service says something.
+    /// The control service sent a message.
     pub fn on_control(&mut self, word: ToNode, now: Instant, out: &mut NodeActions) {
         if let ToNode::Job(job) = word {
             return self.on_job_news(*job, now, out);
@@ -139,11 +140,11 @@ impl Member {
         }
     }
 
-    /// Something came over the link of node `link`, from it or a process there, for this node or a process
-    /// here. What is the shell's comes back: lines that workers printed.
+    /// A message came over the link of node `link`, from it or a process there, for this node or a local
+    /// process. Messages for the shell are returned: lines that workers printed.
     ///
     /// # Errors
-    /// [`RouteError`]: nobody there says that. The link is to be cut.
+    /// [`RouteError`]: no sender there may send that. The link is to be cut.
     pub fn on_routed(
         &mut self,
         link: NodeId,
@@ -187,7 +188,7 @@ impl Member {
             kept: Some(self.node.kept_for_actors()),
             also,
         };
-        // Also when there is nothing: what is not said is not here.
+        // Also when there is nothing: what is not reported is not here.
         out.push(NodeAction::Control(ToControl::Here(Box::new(here))));
         self.node.send_deaths_again(out);
         self.node.local_actors.send_placed_again(out);
@@ -198,12 +199,12 @@ impl Member {
         self.node.ask_about_all_bundles(out);
     }
 
-    /// The connection to the control service is gone.
+    /// The connection to the control service has ended.
     pub fn on_control_down(&mut self, now: Instant) {
         self.requests.on_down(now);
     }
 
-    /// A node is gone for good. That its processes are is said by itself.
+    /// A node is dead for good. That its processes are dead is a message of its own.
     pub fn on_node_gone(&mut self, node: NodeId, out: &mut NodeActions) {
         self.cut_off.on_node_gone(node);
         self.remote_jobs.void(node);
@@ -217,7 +218,7 @@ impl Member {
         self.node.on_link_ended(node, out);
     }
 
-    /// A process here has not reached one of another node for as long as a link may be without a connection,
+    /// A local process has not reached one of another node for as long as a link may be without a connection,
     /// and this node does not reach that node either.
     pub fn on_unreached(&mut self, node: NodeId) {
         if !self.is_given_up(node) {
@@ -258,7 +259,8 @@ impl Member {
         }
     }
 
-    /// A node asks what a job of a driver here needs, or says it of one there: the control service is away.
+    /// While the control service is away, a node asks what a job of a local driver needs, or says it of its
+    /// own driver's.
     fn on_job_of_node(&mut self, node: NodeId, news: Job, now: Instant, out: &mut NodeActions) {
         match (news.state, self.jobs.get(&news.job)) {
             (JobState::Asked, Some(config)) => {
@@ -289,7 +291,7 @@ impl Member {
         own.into_iter().chain([self.node.next_deadline()]).flatten().min()
     }
 
-    /// What the core knows, and the control service where it is here.
+    /// What the core knows, and the actors on this node.
     #[must_use]
     pub fn report(&self) -> NodeReport {
         let mut actors = self.node.local_actors.rows_for_people();

@@ -1,15 +1,15 @@
 //! Which processes are connected with each other: two of this node by a pair of sockets, one of this node
 //! with one of another by a connection that is dialled.
 //!
-//! A pair is made once: it lasts as long as both processes. What is dialled may be cut, and is dialled anew
-//! whenever a process asks for it.
+//! A socket pair is made once: it lasts as long as both processes. A dialled connection may be cut, and is
+//! dialled anew whenever a process asks for it.
 //!
-//! Two processes of different nodes that have not reached each other for long hold each other for gone, and
+//! Two processes of different nodes that have not reached each other for long take each other for dead, and
 //! both may live (`docs/adr/0029-settling-over-nodes.md`). What one had of the other would be counted for
-//! ever. So one of the two is ended, and what follows is an ordinary death. Both say so, and both nodes name
-//! the same one: a worker rather than the process of an actor, and never a driver; of two alike the one with
-//! the greater id. Each node ends processes of its own only. What is said goes by way of the control service:
-//! where two processes do not reach each other, their nodes mostly do not either.
+//! ever. So one of the two is ended, and what follows is an ordinary death. Both processes report, and both
+//! nodes name the same one: a worker rather than the process of an actor, and never a driver; of two alike
+//! the one with the greater id. Each node ends processes of its own only. The reports go by way of the
+//! control service: where two processes do not reach each other, their nodes mostly do not either.
 //!
 //! Invariant: no process gets lines with more than [`REMOTE_LINES_MAX`] living processes of other nodes,
 //! whoever dials.
@@ -22,7 +22,7 @@ use crate::node::core::{WorkerState, send};
 use crate::node::{NodeAction, NodeActions, NodeCore};
 use crate::probes::mark;
 
-/// What a process is, as far as it matters here; who is more easily done without is greater.
+/// The kind of a process, as far as it matters here; a greater one is more easily done without.
 const DRIVER: u8 = 0;
 const ACTOR: u8 = 1;
 const WORKER: u8 = 2;
@@ -30,12 +30,12 @@ const WORKER: u8 = 2;
 /// What a node is among others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(in crate::node) enum Role {
-    /// There are no others, and will be none.
+    /// There are no other nodes, and will be none.
     #[default]
     Alone,
     /// There are other nodes, or may be.
     Member,
-    /// The same. It is there for a program, and no work runs on it.
+    /// Like `Member`. The node is there for a program, and no work runs on it.
     OfProgram,
 }
 
@@ -63,12 +63,13 @@ impl NodeCore {
         self.role = Role::Member;
     }
 
-    /// No work runs here, also not what needs no resources: this node takes part in a cluster for a program.
+    /// No work runs here, not even work that needs no resources: this node takes part in a cluster for a
+    /// program.
     pub fn run_nothing(&mut self) {
         self.role = Role::OfProgram;
     }
 
-    /// Whether a process is another node's.
+    /// Whether a process belongs to another node.
     pub(in crate::node) fn is_elsewhere(&self, process: WorkerId) -> bool {
         self.role.is_member() && process.node() != self.id()
     }
@@ -82,7 +83,7 @@ impl NodeCore {
             if self.may_have_line(from, to) {
                 out.push(NodeAction::Dial { client: from, to });
             } else {
-                // Without a descriptor: it could not be made.
+                // Without a descriptor: the connection could not be made.
                 out.push(send(
                     from,
                     PeerConnected { worker: to, link: Some(LinkRole::Dial), name: None, never: None },
@@ -94,13 +95,13 @@ impl NodeCore {
         }
     }
 
-    /// Whether a process here may have a line with one of another node: it has one, or not too many.
+    /// Whether a local process may have a line with a remote one: it has that line already, or not too many.
     pub(in crate::node) fn may_have_line(&self, local: WorkerId, remote: WorkerId) -> bool {
         let Some(client) = self.clients.get(&local) else { return false };
         client.lines.len() < REMOTE_LINES_MAX || client.lines.contains(&remote)
     }
 
-    /// A line is about to be handed to a process here.
+    /// A line is about to be handed to a local process.
     pub(in crate::node) fn add_line(&mut self, local: WorkerId, remote: WorkerId) {
         if let Some(client) = self.clients.get_mut(&local) {
             client.lines.insert(remote);
@@ -108,7 +109,7 @@ impl NodeCore {
         self.note_line(local, remote);
     }
 
-    /// Processes of other nodes are gone, and so are the lines with them.
+    /// Processes of other nodes are dead: forgets the lines with them.
     pub(in crate::node) fn forget_lines(&mut self, is_gone: impl Fn(WorkerId) -> bool) {
         for client in self.clients.values_mut() {
             client.lines.retain(|remote| !is_gone(*remote));
@@ -131,7 +132,7 @@ impl NodeCore {
         }
     }
 
-    /// A process of another node cannot reach this one of here: what came from the control service names that
+    /// A process of another node cannot reach this local one: the control service's message names the remote
     /// one.
     pub(in crate::node) fn on_severed(&mut self, worker: WorkerId, sever: &Sever, out: &mut NodeActions) {
         let from = sever.worker;

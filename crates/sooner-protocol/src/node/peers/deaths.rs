@@ -1,15 +1,15 @@
-//! Settling deaths: who holds what of a process that is gone (`docs/adr/0015-settling-a-death.md`).
+//! Settling deaths: which process holds what of a dead one (`docs/adr/0015-settling-a-death.md`).
 //!
-//! Each process answers the news of a death with what it has of the dead one; when nobody owes an answer any
-//! more, all are told, for all deaths at once: one who died meanwhile may have handed on what it had of an
-//! earlier one.
+//! Each process answers the message about a death with what it has of the dead one. When no process owes an
+//! answer any more, all are told, for all deaths at once: one that died meanwhile may have handed on what it
+//! had of an earlier one.
 //!
-//! A death that no other node can know of is settled here. Any other is settled by the control service
-//! (`docs/adr/0029-settling-over-nodes.md`): it is told what the processes of this node hold, once all of
+//! A death that no other node can know of is settled by this node. Any other is settled by the control
+//! service (`docs/adr/0029-settling-over-nodes.md`): the node reports what its processes hold, once all of
 //! them have answered. As long as one such death is open, every other is settled that way, too, because they
 //! may depend on each other.
 //!
-//! It counts nothing itself: owners do.
+//! This file counts nothing itself: owners do.
 
 use std::collections::VecDeque;
 use std::hash::{Hash, Hasher};
@@ -29,9 +29,9 @@ use crate::uplink::ToControl;
 enum Stage {
     /// This node, if nothing else comes up.
     Here,
-    /// The control service, which has not been told yet what is held here.
+    /// The control service, to which this node has not reported yet what is held here.
     Asked,
-    /// The control service, which has been told.
+    /// The control service, which has that report.
     Said,
 }
 
@@ -41,18 +41,18 @@ struct Death {
     owed: Set<WorkerId>,
     held: Vec<Held>,
     stage: Stage,
-    /// It was on a node that is gone: what is held of all processes of that is said at once.
+    /// The process was on a dead node: what is held of all its processes is reported at once.
     is_with_node: bool,
 }
 
 /// What is to be done next.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
-    /// Tell the control service that this process is gone, which was one of this node: it settles that death.
+    /// Tell the control service that this process of this node is dead: it settles that death.
     Share(WorkerId),
-    /// Tell it what the processes of this node hold of one that is gone, or of all processes of a node.
+    /// Report to it what the processes of this node hold of a dead one, or of all processes of a dead node.
     Collected(WorkerId, Vec<Held>),
-    /// Tell all processes: everybody has been heard.
+    /// Tell all processes: every process has answered.
     Settled(Settled),
 }
 
@@ -60,18 +60,18 @@ pub enum Step {
 #[derive(Debug, Default, Clone)]
 pub struct Settling {
     open: Map<WorkerId, Death>,
-    /// Nodes that are gone, and whether the control service was told what is held of their processes.
+    /// Dead nodes, and whether the control service was told what is held of their processes.
     nodes: Map<NodeId, bool>,
     over: Over,
 }
 
-/// Processes whose deaths the control service has settled, the latest last, and what was held of them here:
-/// nobody here answers for them again. A control service that has started again may ask once more, for those
-/// whom the one before it had not told.
+/// Processes whose deaths the control service has settled, the latest last, with what was held of them on
+/// this node: no local process answers for them again. A restarted control service may ask once more, for
+/// those that the one before it had not told.
 #[derive(Debug, Default, Clone)]
 struct Over {
     deaths: VecDeque<(WorkerId, Vec<Held>)>,
-    /// How much is held in all.
+    /// The number of entries of `Held` in all.
     held: usize,
 }
 
@@ -105,7 +105,7 @@ impl Over {
         self.deaths.iter().filter(move |(process, _)| process.node() == node).flat_map(|(_, held)| held)
     }
 
-    /// A process here is gone, and holds nothing any more.
+    /// A process is dead, and holds nothing any more.
     fn forget(&mut self, borrower: WorkerId) {
         if self.held > 0 {
             self.deaths.iter_mut().for_each(|(_, held)| held.retain(|held| held.borrower != borrower));
@@ -115,8 +115,8 @@ impl Over {
 }
 
 impl Settling {
-    /// A process of this node is gone, and these are left. `is_shared`: another node may know of it. Gives
-    /// those, this one among them if it is so, of whose ends the control service must be told first.
+    /// A process of this node is dead, and these are left. `is_shared`: another node may know of it. Gives
+    /// the processes, perhaps with this one, of whose deaths the control service must be told first.
     pub fn on_gone(
         &mut self,
         gone: WorkerId,
@@ -135,8 +135,8 @@ impl Settling {
         shared
     }
 
-    /// A process of another node is gone. Gives those of this one of whose ends the control service must be
-    /// told first.
+    /// A process of another node is dead. Gives those of this node of whose deaths the control service must
+    /// be told first.
     pub fn on_gone_elsewhere(
         &mut self,
         gone: WorkerId,
@@ -147,7 +147,7 @@ impl Settling {
         self.share()
     }
 
-    /// Another node is gone with all its processes, of which these had to do with one here.
+    /// Another node is dead with all its processes, of which these had to do with a local one.
     pub fn on_node_gone(
         &mut self,
         node: NodeId,
@@ -164,7 +164,7 @@ impl Settling {
         self.share()
     }
 
-    /// One turns up that was on a node that is gone. False if the end of that node is settled.
+    /// A process turns up that was on a dead node. False if the death of that node is settled.
     pub fn join_node(&mut self, process: WorkerId) -> bool {
         let is_open = self.nodes.contains_key(&process.node());
         if is_open && !self.open.contains_key(&process) {
@@ -184,7 +184,7 @@ impl Settling {
         self.open.insert(gone, death);
     }
 
-    /// Nothing is owed by, or held by or of, a process that is gone.
+    /// A dead process owes nothing and holds nothing, and nothing is held of it.
     fn forget(&mut self, gone: WorkerId) {
         for death in self.open.values_mut() {
             death.owed.swap_remove(&gone);
@@ -193,7 +193,7 @@ impl Settling {
         self.over.forget(gone);
     }
 
-    /// From now on the control service settles what is open. Gives the deaths that it has not heard of.
+    /// From now on the control service settles the open deaths. Gives the deaths that it does not know of.
     pub fn share(&mut self) -> Vec<WorkerId> {
         let here = self.open.iter_mut().filter(|(_, death)| death.stage == Stage::Here);
         let share = |(gone, death): (&WorkerId, &mut Death)| {
@@ -203,13 +203,13 @@ impl Settling {
         here.map(share).collect()
     }
 
-    /// Whether nothing is open.
+    /// Whether no death is open.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.open.is_empty() && self.nodes.is_empty()
     }
 
-    /// Whether the control service settles what is open.
+    /// Whether the control service settles the open deaths.
     #[must_use]
     pub fn is_shared(&self) -> bool {
         !self.nodes.is_empty() || self.open.values().any(|death| death.stage != Stage::Here)
@@ -221,13 +221,13 @@ impl Settling {
         self.open.contains_key(&gone)
     }
 
-    /// Whether the processes here need not be asked about a process of another node: they were.
+    /// Whether local processes need not be asked about a process of another node: they were.
     #[must_use]
     pub fn has_answered(&self, gone: WorkerId) -> bool {
         self.open.get(&gone).is_some_and(|death| death.stage == Stage::Said) || self.over.contains(gone)
     }
 
-    /// What the processes here have said that they hold of one that is gone.
+    /// What local processes have reported that they hold of a dead one.
     #[must_use]
     pub fn answer_of(&self, gone: WorkerId) -> Vec<Held> {
         match self.open.get(&gone) {
@@ -236,8 +236,8 @@ impl Settling {
         }
     }
 
-    /// The control service asks about one process of which this node has heard with its node: it counts that
-    /// death by itself. Gives true if what is held of it was said with what is held of the node.
+    /// The control service asks about one process of whose death this node learned with its node: it counts
+    /// that death by itself. True if what is held of the process was reported with the node.
     pub fn on_asked_alone(&mut self, gone: WorkerId) -> bool {
         let is_said = self.nodes.get(&gone.node()).is_some_and(|is_said| *is_said);
         match self.open.get_mut(&gone) {
@@ -250,7 +250,7 @@ impl Settling {
         }
     }
 
-    /// A process says what it has of a dead one.
+    /// A process reports what it has of a dead one.
     pub fn on_answer(&mut self, from: WorkerId, answer: HeldFrom) {
         let Some(death) = self.open.get_mut(&answer.gone) else { return };
         if death.owed.swap_remove(&from) {
@@ -260,7 +260,7 @@ impl Settling {
     }
 
     /// What is to be done next, at node `me`, in order. Called after everything else. Without a control
-    /// service of other nodes everything is settled here.
+    /// service of other nodes, every death is settled here.
     pub fn next(&mut self, me: NodeId, is_member: bool) -> Vec<Step> {
         let mut steps = Vec::new();
         if !self.is_shared() {
@@ -276,7 +276,7 @@ impl Settling {
                 }
                 return vec![Step::Settled(settled)];
             }
-            // An owner at another node has to be told: it may have heard of the dead process from a third
+            // An owner at another node has to be told: it may have learned of the dead process from a third
             // one.
             mark!("a death that no other node knew of left something of theirs behind");
             steps.extend(self.share().into_iter().map(Step::Share));
@@ -309,7 +309,8 @@ impl Settling {
         there.flat_map(|(_, death)| &death.held).chain(self.over.held_of_node(node)).copied().collect()
     }
 
-    /// The control service has settled these deaths. Gives them with the processes of nodes that are gone.
+    /// The control service has settled these deaths. Gives them, with the processes of each dead node in its
+    /// place.
     pub fn on_settled(&mut self, gone: Vec<WorkerId>) -> Vec<WorkerId> {
         let mut all = Vec::new();
         for gone in gone {
@@ -323,7 +324,7 @@ impl Settling {
                     all.push(process);
                 }
             } else {
-                // One of whom nobody here has heard may be asked for later: then it is news.
+                // A death that this node does not know of may be asked about later: then it is new.
                 if let Some(death) = self.open.swap_remove(&gone) {
                     self.over.insert(gone, death.held);
                 }
@@ -333,8 +334,7 @@ impl Settling {
         all
     }
 
-    /// What the control service must be told again by whoever speaks with a new one: of the ends of its own
-    /// processes first.
+    /// What a new control service must be told again: of the deaths of this node's own processes first.
     #[must_use]
     pub fn again(&self, me: NodeId) -> Vec<Step> {
         let shared = || self.open.iter().filter(|(_, death)| death.stage != Stage::Here);
@@ -373,14 +373,14 @@ impl Hash for Settling {
     }
 }
 
-/// What the control service has heard of those who are gone, as far as a new one has to hear it again.
+/// What the control service was told of dead processes, as far as a new one has to be told it again.
 #[derive(Debug, Default)]
 pub(in crate::node) struct Announced {
-    /// Those of whom it has heard, and who are not being settled yet.
+    /// Processes of whose deaths it was told, and which are not being settled yet.
     unsettled: Vec<WorkerId>,
-    /// Those whose deaths it settles: what it was told, and who has to do with them.
+    /// Processes whose deaths it settles: what it was told, and which nodes have to do with them.
     ended: Map<WorkerId, (WorkerGone, Vec<NodeId>)>,
-    /// Processes that were here, and nodes that asked to hear of their ends after these: the latest.
+    /// Dead local processes, with nodes that asked afterwards to learn of their deaths: the latest.
     asked_late: VecDeque<(WorkerId, NodeId)>,
 }
 
@@ -390,7 +390,7 @@ impl Announced {
         self.ended.insert(news.worker, (news.clone(), watchers.to_vec()));
     }
 
-    /// The death of a process begins to be settled. True if the control service has heard of it.
+    /// The death of a process begins to be settled. True if the control service was told of it.
     fn begin_to_settle(&mut self, gone: WorkerId) -> bool {
         let at = self.unsettled.iter().position(|process| *process == gone);
         at.map(|at| self.unsettled.swap_remove(at)).is_some()
@@ -403,7 +403,7 @@ impl Announced {
         }
     }
 
-    /// A node has asked to hear of an end that was before.
+    /// A node has asked to learn of a death that had happened before.
     fn note_late(&mut self, gone: WorkerId, node: NodeId) {
         if !self.asked_late.contains(&(gone, node)) {
             if self.asked_late.len() == DEATHS_MAX {
@@ -415,8 +415,8 @@ impl Announced {
 }
 
 impl NodeCore {
-    /// A process is gone, and nothing has been said of it yet. If another node may know of it, the control
-    /// service hears of it first: whatever else it hears may follow from it.
+    /// A process is dead, and no message about that has been sent. If another node may know of the process,
+    /// the control service is told first: whatever else it learns may follow from the death.
     pub(in crate::node) fn announce_death(
         &mut self,
         news: &WorkerGone,
@@ -433,7 +433,7 @@ impl NodeCore {
         is_shared
     }
 
-    /// A process is gone, and the others are told.
+    /// A process is dead, and the others were told: settles the death.
     pub(in crate::node) fn settle_death(&mut self, gone: WorkerId, out: &mut NodeActions) {
         let is_announced = self.announced.begin_to_settle(gone);
         let shared = self.settling.on_gone(gone, self.clients.keys().copied(), is_announced);
@@ -442,7 +442,8 @@ impl NodeCore {
         self.go_on_settling(out);
     }
 
-    /// A process of another node is gone, or that node with all its processes, as the control service says.
+    /// A process of another node is dead, or that node with all its processes, as the control service
+    /// reports.
     pub(in crate::node) fn on_gone_elsewhere(&mut self, gone: WorkerGone, out: &mut NodeActions) {
         let worker = gone.worker;
         let is_ours = worker.node() == self.id();
@@ -450,8 +451,8 @@ impl NodeCore {
             return self.on_processes_gone(&gone, out);
         }
         if self.settling.has_answered(worker) || (is_ours && !self.settling.is_open(worker)) {
-            // All here have been heard on it before. Who asks may be another control service than the one
-            // that was told.
+            // All local processes have answered for it before. The control service that asks may be another
+            // than the one that was told.
             return out.push(collected(worker, self.settling.answer_of(worker)));
         }
         if self.settling.is_open(worker) {
@@ -467,10 +468,10 @@ impl NodeCore {
         self.go_on_settling(out);
     }
 
-    /// A node is gone for good. That its processes are is told by itself.
+    /// A node is dead for good. That its processes are dead is a message of its own.
     pub fn on_node_gone(&mut self, node: NodeId, out: &mut NodeActions) {
-        // Before anything that follows from it: whoever hears that a pull found nothing is not to look for it
-        // there again.
+        // Before anything that follows from it: a process that learns that a pull found nothing is not to
+        // look for the value there again.
         self.tell_all(&NodeGone { node, reason: String::new() }.into(), out);
         self.view.on_gone(node);
         self.spillback.turns.forget(node);
@@ -494,7 +495,7 @@ impl NodeCore {
         self.go_on_settling(out);
     }
 
-    /// What the end of a process of another node means here, but for what is held of it.
+    /// What the death of a process of another node means here, except for what is held of it.
     fn end_elsewhere(&mut self, gone: &WorkerGone, out: &mut NodeActions) {
         let worker = gone.worker;
         self.end_remote(worker, out);
@@ -521,16 +522,16 @@ impl NodeCore {
         self.go_on_settling(out);
     }
 
-    /// A client that came after a death hears of it by asking for the dead process.
+    /// A client that came after a death learns of it by asking for the dead process.
     pub(in crate::node) fn notify_if_settled(&self, client: WorkerId, gone: WorkerId, out: &mut NodeActions) {
-        // What is only held for gone is not settled.
+        // A death that is only presumed is not settled.
         if !self.settling.is_open(gone) && !self.watches.is_given_up(gone.node()) {
             let settled = Settled { gone: vec![gone], held: Vec::new() };
             out.push(NodeAction::Send(client, Box::new(settled.into())));
         }
     }
 
-    /// A node has to do with a process here that is gone.
+    /// A node has to do with a dead local process.
     pub(in crate::node) fn notify_late(&mut self, node: NodeId, gone: WorkerId, out: &mut NodeActions) {
         let is_open = self.settling.is_open(gone);
         let shared = self.settling.share();
@@ -543,7 +544,7 @@ impl NodeCore {
         self.go_on_settling(out);
     }
 
-    /// There is a new control service: it hears of open deaths again.
+    /// There is a new control service: it is told of open deaths again.
     pub fn send_deaths_again(&mut self, out: &mut NodeActions) {
         for step in self.settling.again(self.id()) {
             match step {
@@ -555,7 +556,8 @@ impl NodeCore {
                 Step::Settled(_) => {}
             }
         }
-        // The control service before may have told this node that it is settled, and not the one that asked.
+        // The old control service may have told this node that the death is settled, and not the node that
+        // asked.
         for (gone, node) in &self.announced.asked_late {
             out.push(process_gone(self.departed.of(*gone), vec![*node]));
             if !self.settling.is_open(*gone) {

@@ -1,4 +1,4 @@
-//! Processes that are gone: what they were and why they ended, for those who ask for them later.
+//! Dead processes: what they were and why they ended, for processes that ask for them later.
 
 use std::collections::VecDeque;
 
@@ -6,14 +6,14 @@ use sooner_wire::WorkerId;
 use sooner_wire::limits::ENDED_MAX;
 use sooner_wire::message::WorkerGone;
 
-/// The latest of them, the last one last.
+/// The processes that died last, the latest at the end.
 #[derive(Debug, Default)]
 pub(in crate::node) struct Departed {
     news: VecDeque<WorkerGone>,
 }
 
 impl Departed {
-    /// A process is gone.
+    /// A process is dead.
     pub(in crate::node) fn note(&mut self, gone: &WorkerGone) {
         if self.news.len() == ENDED_MAX {
             self.news.pop_front();
@@ -21,12 +21,12 @@ impl Departed {
         self.news.push_back(WorkerGone { last_started: None, memory: None, ..gone.clone() });
     }
 
-    /// Whether a process is one of them.
+    /// Whether a process is among the latest dead ones.
     pub(in crate::node) fn has(&self, worker: WorkerId) -> bool {
         self.news.iter().any(|gone| gone.worker == worker)
     }
 
-    /// The news for someone who wants to speak with a process that is not there.
+    /// The message for a process that wants to speak with one that is not there.
     pub(in crate::node) fn of(&self, worker: WorkerId) -> WorkerGone {
         let found = self.news.iter().rev().find(|gone| gone.worker == worker).cloned();
         let reason = "it had ended before".to_owned();

@@ -1,4 +1,4 @@
-//! Processes and other nodes: who is connected with whom, who hears of whose end, and what an end means.
+//! Processes and other nodes: which are connected, which learn of whose death, and what a death means.
 
 pub(super) mod connections;
 pub mod deaths;

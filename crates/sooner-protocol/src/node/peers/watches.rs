@@ -1,16 +1,16 @@
-//! Which other nodes hear of the end of a process here, and of which processes there this node has to hear
-//! (`docs/adr/0029-settling-over-nodes.md`).
+//! Which other nodes learn of the death of a local process, and of which remote processes' deaths this node
+//! has to learn (`docs/adr/0029-settling-over-nodes.md`).
 //!
-//! Interest is noted where it comes about: before a lease of a process here goes to one elsewhere, and before
-//! a line between two processes is handed to the one that is here. So no process has had a word from one
-//! whose end its node would not be told of. Interest without a line (an owner in a borrower that somebody
-//! else registered, a node in the owner of a block) is said to the other node: [`Watch`].
+//! Interest is recorded where it comes about: before a lease of a local process goes to a remote one, and
+//! before a line between two processes is handed to the local one. So no process has received a message from
+//! one of whose death its node would not be told. Interest without a line (an owner in a borrower that
+//! another process registered, a node in the owner of a block) is sent to the other node: [`Watch`].
 //!
-//! A node that cannot be reached while the control service, which could say it, is away is held for gone
-//! (`docs/adr/0095-two-deaths-at-once.md`). That settles nothing: it is done when the control service is
-//! back.
+//! A node that cannot be reached while the control service, which could report its death, is away is presumed
+//! dead (`docs/adr/0095-two-deaths-at-once.md`). That settles nothing: its death is settled when the control
+//! service is back.
 //!
-//! It tells nobody of any end: the control service does, in one order for all.
+//! This file reports no death to anybody: the control service does, in one order for all.
 
 use std::hash::{Hash, Hasher};
 
@@ -27,16 +27,16 @@ use crate::table::{Map, Set};
 /// See the module.
 #[derive(Debug, Default, Clone)]
 pub struct Watches {
-    /// Processes here, and the nodes that hear of their ends.
+    /// Local processes, with the nodes that learn of their deaths.
     watched_by: Map<WorkerId, Set<NodeId>>,
-    /// Processes of other nodes that one here has to do with, and whether their node was asked to tell of
-    /// their ends.
+    /// Remote processes that a local one has to do with, and whether their node was asked to report their
+    /// deaths.
     watching: Map<WorkerId, bool>,
-    /// Nodes that are gone, the latest last.
+    /// Dead nodes, the latest last.
     gone: Set<NodeId>,
-    /// Nodes that nobody here can reach, and that are held for gone until the control service says more.
+    /// Nodes that cannot be reached from here, and are presumed dead until the control service says more.
     given_up: Set<NodeId>,
-    /// Nodes that asked for processes here that are gone.
+    /// Nodes that asked for local processes that are dead.
     late: Vec<(NodeId, WorkerId)>,
 }
 
@@ -47,27 +47,27 @@ impl Watches {
         self.watching.entry(remote).or_default();
     }
 
-    /// Another node is to hear of the end of a process here.
+    /// Another node is to learn of the death of a local process.
     pub fn on_watch(&mut self, local: WorkerId, node: NodeId) {
         self.watched_by.entry(local).or_default().insert(node);
     }
 
-    /// The end of a process of another node matters here. True if that one must be asked to tell of it.
+    /// The death of a remote process matters here. True if its node must be asked to report it.
     pub fn watch(&mut self, remote: WorkerId) -> bool {
         !std::mem::replace(self.watching.entry(remote).or_default(), true)
     }
 
-    /// A process here is gone. Gives the nodes that are to hear of it.
+    /// A local process is dead. Gives the nodes that are to learn of it.
     pub fn end(&mut self, local: WorkerId) -> Vec<NodeId> {
         self.watched_by.swap_remove(&local).into_iter().flatten().collect()
     }
 
-    /// A process of another node is gone.
+    /// A process of another node is dead.
     pub fn forget(&mut self, remote: WorkerId) {
         self.watching.swap_remove(&remote);
     }
 
-    /// Another node is gone. Gives its processes that one here had to do with.
+    /// Another node is dead. Gives its processes that a local one had to do with.
     pub fn end_node(&mut self, node: NodeId) -> Vec<WorkerId> {
         for nodes in self.watched_by.values_mut() {
             nodes.swap_remove(&node);
@@ -83,33 +83,33 @@ impl Watches {
             .collect()
     }
 
-    /// The nodes with processes whose ends matter here.
+    /// The nodes with processes whose deaths matter here.
     #[must_use]
     pub fn nodes(&self) -> Vec<NodeId> {
         let nodes: Set<NodeId> = self.watching.keys().map(|process| process.node()).collect();
         nodes.into_iter().collect()
     }
 
-    /// Whether a process was on a node that is gone, or is held for gone.
+    /// Whether a process was on a node that is dead, or presumed dead.
     #[must_use]
     pub fn is_with_node(&self, process: WorkerId) -> bool {
         self.gone.contains(&process.node()) || self.is_given_up(process.node())
     }
 
-    /// Another node is held for gone. Gives its processes that one here has to do with: they will be asked
-    /// for again when the control service says that it is.
+    /// Another node is presumed dead. Gives its processes that a local one has to do with: they will be asked
+    /// for again when the control service reports the death.
     pub fn give_up(&mut self, node: NodeId) -> Vec<WorkerId> {
         self.given_up.insert(node);
         self.watching.keys().copied().filter(|process| process.node() == node).collect()
     }
 
-    /// Whether a node is held for gone, and nobody has said that it is.
+    /// Whether a node is presumed dead, and nobody has reported its death.
     #[must_use]
     pub fn is_given_up(&self, node: NodeId) -> bool {
         self.given_up.contains(&node)
     }
 
-    /// Processes of a node that it was asked about.
+    /// Processes of a node that this node asked it about.
     fn asked_of(&self, node: NodeId) -> impl Iterator<Item = WorkerId> {
         let asked =
             self.watching.iter().filter(move |(process, is_asked)| process.node() == node && **is_asked);
@@ -134,17 +134,17 @@ impl Hash for Watches {
 }
 
 impl NodeCore {
-    /// A line to a process of another node is about to be handed to the one here that wants it.
+    /// A line to a remote process is about to be handed to the local one that wants it.
     pub fn on_dialled_for(&mut self, local: WorkerId, remote: WorkerId) {
         self.add_line(local, remote);
     }
 
-    /// A process of another node has come with a line to one here, to which it is about to be handed. False
-    /// if that one is gone; then the other node is told so, if it has not heard it.
+    /// A remote process has come with a line to a local one, to which it is about to be handed. False if the
+    /// local one is dead; then the other node is told so, if it does not know it.
     pub fn on_arrived_for(&mut self, local: WorkerId, remote: WorkerId) -> bool {
         let is_here = self.clients.contains_key(&local);
         if is_here && !self.may_have_line(local, remote) {
-            // It comes again until it has waited for long enough.
+            // The remote process comes again until it has waited for long enough.
             return false;
         }
         if is_here {
@@ -155,20 +155,20 @@ impl NodeCore {
         is_here
     }
 
-    /// Two processes are about to have to do with each other. Said before either hears of it.
+    /// Two processes are about to have to do with each other. Called before either learns of it.
     pub fn note_line(&mut self, local: WorkerId, remote: WorkerId) {
         if self.is_elsewhere(remote) && self.clients.contains_key(&local) {
             self.watches.note(local, remote);
         }
     }
 
-    /// The nodes with processes whose ends matter here.
+    /// The nodes with processes whose deaths matter here.
     #[must_use]
     pub fn watched_nodes(&self) -> Vec<NodeId> {
         self.watches.nodes()
     }
 
-    /// A process here has to hear of the end of one of another node.
+    /// A local process has to learn of the death of a remote one.
     pub(in crate::node) fn on_client_watch(
         &mut self,
         from: WorkerId,
@@ -181,7 +181,7 @@ impl NodeCore {
         }
     }
 
-    /// A process here has to do with one of a node that is gone.
+    /// A local process has to do with a process of a dead node.
     pub(in crate::node) fn notify_gone_with_node(
         &mut self,
         from: WorkerId,
@@ -196,7 +196,7 @@ impl NodeCore {
         }
     }
 
-    /// A process here, or this node, has to hear of the end of a process of another node.
+    /// A local process, or this node, has to learn of the death of a remote process.
     pub(in crate::node) fn on_watch(&mut self, remote: WorkerId, out: &mut NodeActions) {
         if self.is_elsewhere(remote)
             && self.watches.watching.len() < WATCHES_MAX
@@ -206,7 +206,7 @@ impl NodeCore {
         }
     }
 
-    /// Another node wants to hear of the end of a process here.
+    /// Another node wants to learn of the death of a local process.
     pub fn on_watch_from(&mut self, node: NodeId, local: WorkerId, out: &mut NodeActions) {
         if self.clients.contains_key(&local) {
             return self.watches.on_watch(local, node);
@@ -215,14 +215,14 @@ impl NodeCore {
         self.notify_late(node, local, out);
     }
 
-    /// Those who asked for processes here that are gone, since the last call.
+    /// Answers the nodes that asked for dead local processes since the last call.
     pub(in crate::node) fn answer_late_watches(&mut self, out: &mut NodeActions) {
         for (node, local) in std::mem::take(&mut self.watches.late) {
             self.on_watch_from(node, local, out);
         }
     }
 
-    /// What was said over a connection between nodes that is gone may not have arrived.
+    /// A connection between nodes has ended, and messages over it may be lost: asks again.
     pub fn watch_again(&mut self, node: NodeId, out: &mut NodeActions) {
         for remote in self.watches.asked_of(node).collect::<Vec<_>>() {
             self.send_watch(remote, out);
@@ -234,15 +234,15 @@ impl NodeCore {
         out.push(NodeAction::Route { from: address(self.id()), to: address(remote.node()), message });
     }
 
-    /// Whether a node is held for gone, and the control service has not said that it is.
+    /// Whether a node is presumed dead, and the control service has not reported its death.
     #[must_use]
     pub fn is_given_up(&self, node: NodeId) -> bool {
         self.watches.is_given_up(node)
     }
 
     /// Another node cannot be reached, and there is no control service that could say what became of it: what
-    /// here waits for it waits no longer. Its processes are held for gone, and their deaths are settled when
-    /// the control service says that they are.
+    /// waits for that node waits no longer. Its processes are presumed dead, and their deaths are settled
+    /// when the control service reports them.
     pub fn give_up(&mut self, node: NodeId, reason: &str, out: &mut NodeActions) {
         let processes = self.watches.give_up(node);
         self.on_node_gone(node, out);

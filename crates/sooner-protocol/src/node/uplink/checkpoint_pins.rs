@@ -1,5 +1,5 @@
-//! Which processes of a node keep objects for checkpoints of which actors, as the control service has told
-//! them: one that has started again learns it, so that what nobody refers to any more is let go.
+//! Which processes pin objects for which actor's checkpoint. Sent again to a restarted control service, so
+//! that it can unpin what no checkpoint needs.
 
 use sooner_wire::message::Message;
 use sooner_wire::{ActorId, WorkerId};
@@ -13,7 +13,7 @@ use crate::uplink::ToNode;
 pub(super) struct CheckpointPins(Set<(ActorId, WorkerId)>);
 
 impl CheckpointPins {
-    /// The control service says something.
+    /// The control service sent a message.
     pub(super) fn on_control(&mut self, node: &NodeCore, word: &ToNode) {
         let ToNode::Routed { to, message } = word else { return };
         let Message::KeepObjects(keep) = &**message else { return };
@@ -24,7 +24,7 @@ impl CheckpointPins {
         }
     }
 
-    /// A process is gone, and what it owned.
+    /// A process is dead, and so is what it owned.
     pub(super) fn end(&mut self, process: WorkerId) {
         if !self.0.is_empty() {
             self.0.retain(|(_, keeper)| *keeper != process);

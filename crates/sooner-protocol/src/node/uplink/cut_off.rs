@@ -1,11 +1,11 @@
 //! Nodes that this one cannot reach while the control service is away, which alone could say what became of
 //! them.
 //!
-//! With the control service a link that ends says nothing of the node behind it: that is asked. Without it
-//! nobody answers, and if both are gone for good, whoever waits for something there would wait for ever. So a
-//! node whose link has ended is given up when the control service has been away for [`CONTROL_AWAY_NANOS`].
-//! It may live: the control service hears of it when it is back, and has it end
-//! (`docs/adr/0095-two-deaths-at-once.md`).
+//! With the control service, the end of a link says nothing of the node behind it: the control service is
+//! asked. Without it nobody answers, and if both are dead for good, a process that waits for something there
+//! would wait for ever. So a node whose link has ended is given up when the control service has been away for
+//! [`CONTROL_AWAY_NANOS`]. The node may live: the control service learns of it when it is back, and has the
+//! node end (`docs/adr/0095-two-deaths-at-once.md`).
 
 use sooner_wire::NodeId;
 use sooner_wire::limits::CONTROL_AWAY_NANOS;
@@ -25,7 +25,7 @@ impl CutOff {
         self.nodes.insert(node);
     }
 
-    /// Something came from a node.
+    /// A message came from a node.
     #[inline]
     pub(super) fn on_heard(&mut self, node: NodeId) {
         if !self.nodes.is_empty() {
@@ -33,18 +33,18 @@ impl CutOff {
         }
     }
 
-    /// The control service says that a node is gone.
+    /// The control service reports that a node is dead.
     pub(super) fn on_node_gone(&mut self, node: NodeId) {
         self.nodes.swap_remove(&node);
     }
 
-    /// When [`Self::take`] should be called. `away`: since when the control service is.
+    /// When [`Self::take`] should be called. `away`: since when the control service is away.
     pub(super) fn next_deadline(&self, away: Option<Instant>) -> Option<Instant> {
         let since = away.filter(|_| !self.nodes.is_empty())?;
         Some(since.plus(CONTROL_AWAY_NANOS))
     }
 
-    /// Those that are given up now.
+    /// The nodes that are given up now.
     pub(super) fn take(&mut self, away: Option<Instant>, now: Instant) -> Vec<NodeId> {
         if self.next_deadline(away).is_none_or(|deadline| now < deadline) {
             return Vec::new();

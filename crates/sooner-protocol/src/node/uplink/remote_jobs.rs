@@ -1,9 +1,9 @@
 //! Jobs whose driver is on another node, as far as this one has work for them
 //! (`docs/adr/0030-jobs-over-nodes.md`).
 //!
-//! What is to be done for a job that nobody here knows waits, in its order, until the control service has
-//! said what the job's workers need. From then on the job is like one of a driver here, until the control
-//! service says that it is over. While that is away, or does not answer, the driver's own node is asked, so
+//! Work for a job that this node does not know waits, in its order, until the control service has sent what
+//! the job's workers need. From then on the job is like one of a local driver, until the control service says
+//! that it is over. While the control service is away, or does not answer, the driver's own node is asked, so
 //! that work goes where it never was without a head, too.
 
 use sooner_wire::limits::{GUEST_JOB_NANOS, GUEST_ORDERS_MAX};
@@ -15,13 +15,13 @@ use crate::table::Map;
 use crate::time::Instant;
 use crate::uplink::{End, ToControl, ToNode};
 
-/// How long the control service is waited for before the driver's node is asked, too (nanoseconds). It
-/// answers at once, unless it stands still, and that does not show in its connection.
+/// How long the node waits for the control service before it asks the driver's node, too (nanoseconds). The
+/// control service answers at once, unless it stands still, and that does not show in its connection.
 const ASK_DRIVER_NANOS: u64 = 1_000_000_000;
 
 const _: () = assert!(ASK_DRIVER_NANOS < GUEST_JOB_NANOS);
 
-/// Something that is to be done for a job.
+/// A message that is to be carried out for a job.
 #[derive(Debug)]
 pub(super) enum Order {
     Control(ToNode),
@@ -42,7 +42,7 @@ impl Order {
 
 #[derive(Debug)]
 enum Guest {
-    /// The control service was asked for it, and perhaps the driver's node.
+    /// The control service was asked for the job, and perhaps the driver's node.
     Asked {
         since: Instant,
         orders: Vec<Order>,
@@ -64,7 +64,7 @@ impl RemoteJobs {
         self.jobs.contains_key(&job)
     }
 
-    /// A word of the control service that can be carried out now; what cannot is kept.
+    /// Gives back a message of the control service that can be carried out now; any other is kept.
     pub(super) fn admit(
         &mut self,
         node: &NodeCore,
@@ -107,7 +107,7 @@ impl RemoteJobs {
         }
     }
 
-    /// The same for what comes from another node.
+    /// The same for a message from another node.
     pub(super) fn admit_routed(
         &mut self,
         node: &NodeCore,
@@ -128,7 +128,7 @@ impl RemoteJobs {
         }
     }
 
-    /// The session with a node is over: what it has asked for is void, also what waits here. It would be
+    /// The session with a node is over: its requests are void, also those that wait here. They would be
     /// granted to nobody otherwise, once the control service says what the job needs.
     pub(super) fn void(&mut self, node: NodeId) {
         for guest in self.jobs.values_mut() {
@@ -173,7 +173,8 @@ impl RemoteJobs {
         None
     }
 
-    /// The control service has said what a job needs. Gives what waited for that; `None` if it was known.
+    /// The control service has sent what a job needs. Gives the orders that waited for that; `None` if it was
+    /// known.
     pub(super) fn begin(&mut self, job: WorkerId) -> Option<Vec<Order>> {
         match self.jobs.insert(job, Guest::Open) {
             Some(Guest::Asked { orders, .. }) => {
@@ -181,7 +182,7 @@ impl RemoteJobs {
                 Some(orders)
             }
             Some(Guest::Open) => None,
-            // Nobody asked: it is a job of this node, or the answer to a question that was asked twice.
+            // This node did not ask: it is its own job, or the answer to a question that was asked twice.
             None => {
                 self.jobs.swap_remove(&job);
                 None
@@ -189,7 +190,7 @@ impl RemoteJobs {
         }
     }
 
-    /// A job is over: nothing waits for it any more, and what is idle for it ends.
+    /// A job is over: no order waits for it any more, and its idle workers end.
     pub(super) fn end(&mut self, job: WorkerId, node: &mut NodeCore, out: &mut NodeActions) {
         if let Some(Guest::Asked { orders, .. }) = self.jobs.swap_remove(&job) {
             self.waiting -= orders.len();
@@ -208,8 +209,8 @@ impl RemoteJobs {
         self.jobs.values().filter_map(until).min()
     }
 
-    /// Refuses what has waited for too long: the control service is away, or the job's node does not speak of
-    /// it.
+    /// Refuses orders that have waited for too long: the control service is away, or the job's node does not
+    /// answer.
     pub(super) fn give_up(&mut self, now: Instant, out: &mut NodeActions) {
         if self.next_deadline().is_none_or(|deadline| now < deadline) {
             return;
@@ -226,7 +227,7 @@ impl RemoteJobs {
         }
     }
 
-    /// Nodes of drivers are asked what the control service does not say, once: because it `is_away`, or has
+    /// Asks the nodes of drivers, once, what the control service does not say: because it `is_away`, or has
     /// not answered.
     pub(super) fn ask_drivers(&mut self, here: NodeId, is_away: bool, now: Instant, out: &mut NodeActions) {
         for (job, guest) in &mut self.jobs {
@@ -240,8 +241,8 @@ impl RemoteJobs {
         }
     }
 
-    /// The control service has started again: it is asked for all. It does not know of the actors that wait
-    /// here for their job, and gives them a process wherever it finds one: this node does not.
+    /// The control service has started again: it is asked for all jobs. It does not know of the actors that
+    /// wait here for their job, and gives them a process wherever it finds one: so this node drops them.
     pub(super) fn ask_again(&mut self, out: &mut NodeActions) {
         for guest in self.jobs.values_mut() {
             if let Guest::Asked { orders, .. } = guest {
@@ -254,7 +255,7 @@ impl RemoteJobs {
     }
 }
 
-/// One node to another.
+/// A message from one node to another.
 pub(super) fn to_node(from: NodeId, to: NodeId, message: impl Into<Message>) -> NodeAction {
     let (from, to) = (WorkerId(from.0), WorkerId(to.0));
     NodeAction::Route { from, to, message: Box::new(message.into()) }
@@ -265,7 +266,7 @@ fn ask(job: WorkerId) -> NodeAction {
     NodeAction::Control(ToControl::Job(Box::new(job)))
 }
 
-/// Whoever wants something done hears that it is not.
+/// Tells the sender of an order that it is not carried out.
 fn refuse(order: Order, reason: &str, out: &mut NodeActions) {
     match order {
         Order::Control(ToNode::PlaceActor(place)) => {

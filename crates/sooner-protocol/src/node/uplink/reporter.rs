@@ -1,8 +1,8 @@
-//! A node's reports of what it has free and what waits: when something changed, and not more often than is of
-//! use.
+//! A node's reports of what it has free and which demands wait: when something changed, and not more often
+//! than is of use.
 //!
-//! It never reports what it has reported already: an idle node says nothing. But who was given a lease takes
-//! that off what was reported until the next report: so after a grant the same is said again.
+//! It never reports what it has reported already: an idle node sends nothing. But a node that was given a
+//! lease takes it off the last report until the next one: so after a grant the same report is sent again.
 
 use sooner_wire::ResourceSet;
 use sooner_wire::limits::{DEMAND_SHAPES_MAX, VIEW_NANOS};
@@ -10,8 +10,8 @@ use sooner_wire::message::{BundleFree, ResourceReport, ShapeDemand};
 
 use crate::time::Instant;
 
-/// What a node has free, what waits there, what bundles of placement groups have free, and how many leases it
-/// has granted to processes of other nodes.
+/// What a node has free, the demands that wait there, what bundles of placement groups have free, and how
+/// many leases it has granted to processes of other nodes.
 pub type Spare = (ResourceSet, Vec<ShapeDemand>, Vec<BundleFree>, u64);
 
 /// See the module.
@@ -19,25 +19,25 @@ pub type Spare = (ResourceSet, Vec<ShapeDemand>, Vec<BundleFree>, u64);
 pub struct Reporter {
     version: u64,
     last: Option<(Instant, ResourceReport)>,
-    /// Leases that were granted by then.
+    /// Leases that were granted by the last report.
     granted: u64,
     has_changed: bool,
 }
 
 impl Reporter {
-    /// Something may be otherwise than in the last report.
+    /// Something may differ from the last report.
     pub fn note(&mut self) {
         self.has_changed = true;
     }
 
-    /// The control service knows nothing of this node: it is another one, or has started again.
+    /// The control service knows nothing of this node: it is a new one, or has started again.
     pub fn begin_anew(&mut self) {
         self.last = None;
         self.has_changed = true;
     }
 
-    /// The report that is due now, if one is. `read` gives what is free and what waits, and what bundles have
-    /// free.
+    /// The report that is due now, if one is. `read` gives the free resources, the demands that wait, and
+    /// what bundles have free.
     pub fn take(&mut self, now: Instant, read: impl FnOnce() -> Spare) -> Option<ResourceReport> {
         if self.next_deadline().is_none_or(|due| now < due) {
             return None;
@@ -65,7 +65,7 @@ impl Reporter {
     }
 }
 
-/// Shapes that wait, those that most wait for first if there are more than a report holds.
+/// Shapes of waiting demands; if there are more than a report holds, those that most demands wait for.
 fn most_wanted(mut demand: Vec<ShapeDemand>) -> Vec<ShapeDemand> {
     demand.retain(|shape| shape.count > 0);
     if demand.len() > DEMAND_SHAPES_MAX {

@@ -1,14 +1,15 @@
-//! What processes of the node said to the control service and have no answer to: said again when it has
+//! Messages of the node's processes to the control service that have no answer: sent again when it has
 //! started again, and answered with an error when it stays away.
 //!
 //! Questions (names, resources, groups) end after [`CONTROL_AWAY_NANOS`], also while there is a connection: a
-//! control service that stands still keeps it, and has nothing to say when all is well either. What was to be
-//! made by one that ended is taken back. An actor that is to be created waits as long as it takes: it waits
-//! for resources as well. Its creation and its name are kept until it has a process: until then nobody but
-//! its creator knows of it. That of an actor that may start again is kept as long as it lives: if the control
-//! service and the node of its process end together, nobody else knows what it is.
+//! control service that stands still keeps the connection, and has nothing to send when all is well either.
+//! What a question that ended was to make is taken back. An actor that is to be created waits as long as it
+//! takes: it waits for resources as well. Its creation and its name are kept until it has a process: until
+//! then only its creator knows of it. The creation of an actor that may start again is kept as long as the
+//! actor lives: if the control service and the node of its process end together, nobody else knows what it
+//! is.
 //!
-//! It never answers for the control service while that is there.
+//! This file never answers for the control service while that is there.
 
 use std::collections::VecDeque;
 
@@ -24,29 +25,30 @@ use crate::table::{Map, Set};
 use crate::time::Instant;
 use crate::uplink::{ToControl, ToNode};
 
-/// The number of a name's reservation that was answered before: its answer is not passed on.
+/// The request number of a name's reservation that was answered before: its answer is not passed on.
 const AGAIN: u64 = u64::MAX;
 
 /// How much longer a question waits whose answer waits for the disk (nanoseconds): a control service whose
 /// disk does not answer says so itself after [`CONTROL_AWAY_NANOS`], with the reason.
 const DISK_SPARE_NANOS: u64 = 2_000_000_000;
 
-/// Ends of processes, and words that end actors and groups, which are said again at most.
+/// Ends of processes, and messages that end actors and groups, which are sent again at most.
 const SAID_MAX: usize = 4096;
 
-/// Who asks, and under which number.
+/// The process that asks, and the number of its request.
 type Question = (WorkerId, u64);
 
 #[derive(Debug)]
 struct Open {
     turn: u64,
     question: Box<Message>,
-    /// Since when this control service is asked; `None` until the end of the turn in which it was.
+    /// Since when this control service is asked; `None` until the end of the turn in which the question was
+    /// sent.
     since: Option<Instant>,
 }
 
 impl Open {
-    /// When it ends.
+    /// When the question ends.
     fn until(&self) -> Option<Instant> {
         let spare = if waits_for_disk(&self.question) { DISK_SPARE_NANOS } else { 0 };
         Some(self.since?.plus(CONTROL_AWAY_NANOS + spare))
@@ -57,13 +59,13 @@ impl Open {
 struct Creation {
     name: Option<(u64, ReserveName)>,
     create: Option<(u64, Box<CreateActor>)>,
-    /// The process that it was told of last, and how many there were.
+    /// The latest process of the actor, and how many there were.
     processes: Option<(WorkerId, i32)>,
 }
 
 impl Creation {
-    /// The actor has this process. False if nothing of it needs to be said again: it never starts again, its
-    /// state would be lost, or what outlives its creator is written down.
+    /// The actor has this process. False if nothing of the actor needs to be sent again: it never starts
+    /// again, its state would be lost, or it outlives its creator and is written down.
     fn begin(&mut self, process: WorkerId) -> bool {
         let (last, count) = self.processes.unwrap_or_default();
         self.processes = Some((process, count + i32::from(last != process)));
@@ -73,16 +75,16 @@ impl Creation {
         })
     }
 
-    /// How often a new process may take over behind those that it was told of; `None` for ever.
+    /// How often a new process may take over behind those in `processes`; `None` for ever.
     fn restarts_left(&self, create: &CreateActor) -> Option<i32> {
         let all = u32::try_from(create.restarts.unwrap_or(0)).ok()?;
-        // The one that it has ends before the next one begins.
+        // The current process ends before the next one begins.
         let ended = self.processes.map_or(0, |(_, count)| count);
         let ended_before_the_last = (ended - 1).max(0);
         Some(i32::try_from(all).unwrap_or(i32::MAX).saturating_sub(ended_before_the_last).max(0))
     }
 
-    /// What a control service that has started again is told: it goes on counting.
+    /// What a restarted control service is told: it goes on counting.
     fn again(&self) -> Option<(u64, CreateActor)> {
         let (turn, create) = self.create.as_ref()?;
         let mut create = (**create).clone();
@@ -94,7 +96,8 @@ impl Creation {
     }
 }
 
-/// Who asked for a placement group, until the control service has said something of it, and who hears of it.
+/// The creation of a placement group, until the control service has answered, and the processes that learn of
+/// it.
 #[derive(Debug, Default)]
 struct Group {
     create: Option<(u64, WorkerId, Box<CreateGroup>)>,
@@ -107,26 +110,26 @@ pub(super) struct Requests {
     /// Since when the control service is away.
     away: Option<Instant>,
     open: Map<Question, Open>,
-    /// Who wants to hear of which actor, and was not told that it does.
+    /// Processes that want to learn of an actor, and have no confirmation yet.
     subscribing: Map<(WorkerId, ActorId), u64>,
-    /// Placement groups of which processes here hear.
+    /// Placement groups that local processes learn of.
     groups: Map<GroupId, Group>,
-    /// Actors of processes here that have no process yet.
+    /// Actors of local processes that have no process yet, or may start again.
     creations: Map<ActorId, Creation>,
-    /// Questions that were given up: nobody waits for their answers.
+    /// Questions that were given up: no process waits for their answers.
     abandoned: Set<Question>,
     /// Checkpoints that are not known to stand, in order.
     checkpoints: VecDeque<(WorkerId, Box<Checkpoint>)>,
-    /// The latest words by which actors and groups end. They do not show in anything that is here.
+    /// The latest messages that end actors and groups. No other state on this node shows them.
     ends: VecDeque<(u64, WorkerId, Box<Message>)>,
-    /// The latest processes whose end was said.
+    /// The latest processes whose end was reported.
     ended: VecDeque<WorkerId>,
-    /// How many words were said: each has its number.
+    /// How many messages were sent: each has its number.
     turns: u64,
 }
 
 impl Requests {
-    /// The node says things, to the control service among others.
+    /// The node sends messages, to the control service among others.
     pub(super) fn on_said(&mut self, actions: &[NodeAction]) {
         for action in actions {
             match action {
@@ -173,7 +176,7 @@ impl Requests {
                 }
                 self.checkpoints.push_back((from, Box::new(checkpoint.clone())));
             }
-            // Its creation is said again before: its creator waits to hear what became of it.
+            // Its creation is sent again before: its creator waits to learn what became of it.
             Message::KillActor(kill) if kill.may_restart != Some(true) => self.note_end_of(from, message),
             Message::ActorReady(ready) if ready.failure.is_some() => self.note_end_of(from, message),
             Message::ActorOutOfScope(_) | Message::Sever(_) => self.note_end_of(from, message),
@@ -195,7 +198,7 @@ impl Requests {
         self.ended.push_back(process);
     }
 
-    /// A process is gone: nobody waits for its answers.
+    /// A process is dead: it waits for no answers.
     pub(super) fn end(&mut self, process: WorkerId) {
         self.open.retain(|(from, _), _| *from != process);
         self.subscribing.retain(|(from, _), _| *from != process);
@@ -204,14 +207,14 @@ impl Requests {
             group.hearers.swap_remove(&process);
             !group.hearers.is_empty()
         });
-        // A detached actor is created although its creator is gone.
+        // A detached actor is created although its creator is dead.
         let lives_on = |create: &Option<(u64, Box<CreateActor>)>| {
             create.as_ref().is_some_and(|(_, create)| create.detached == Some(true))
         };
         self.creations.retain(|actor, creation| actor.owner != process || lives_on(&creation.create));
     }
 
-    /// A checkpoint of the actor in a process stands, if the word says that.
+    /// Takes the checkpoint of the actor in a process, if the message says that it stands.
     pub(super) fn take_checkpoint(&mut self, word: &ToNode) -> Option<(WorkerId, Box<Checkpoint>)> {
         let ToNode::Routed { to, message } = word else { return None };
         let Message::Checkpointed(done) = &**message else { return None };
@@ -221,7 +224,7 @@ impl Requests {
         self.checkpoints.remove(at)
     }
 
-    /// The state in this block is not needed: the block may be in use for something else.
+    /// The state in this block is not needed: the block may be in use for another value.
     pub(super) fn forget_checkpoint_in(&mut self, place: Place) {
         let lies_there = |checkpoint: &Checkpoint| matches!(&checkpoint.state.outcome, Outcome::Stored(location) if location.place() == place);
         self.checkpoints.retain(|(_, checkpoint)| !lies_there(checkpoint));
@@ -232,8 +235,8 @@ impl Requests {
         self.checkpoints.iter().map(|(process, checkpoint)| (*process, (**checkpoint).clone())).collect()
     }
 
-    /// Whether a word of the control service is an answer that nobody waits for any more. Notes what it
-    /// answers.
+    /// Whether a message of the control service is an answer that no process waits for any more. Records what
+    /// it answers.
     pub(super) fn is_stale(&mut self, word: &ToNode) -> bool {
         match word {
             ToNode::Routed { to, message } => {
@@ -269,7 +272,7 @@ impl Requests {
         }
     }
 
-    /// The control service knows these groups, or they are no more.
+    /// The control service knows these groups, or they are removed.
     fn on_groups(&mut self, state: &GroupState) {
         for row in &state.groups {
             if row.phase == GroupPhase::Removed {
@@ -312,7 +315,7 @@ impl Requests {
         }
     }
 
-    /// The control service is there. One that `is_new` is asked again.
+    /// The control service is there. If it `is_new`, it is asked again.
     pub(super) fn on_up(&mut self, is_new: bool) {
         self.away = None;
         if is_new {
@@ -336,7 +339,7 @@ impl Requests {
         self.open.values().filter_map(Open::until).chain(away).min()
     }
 
-    /// Answers what nobody else will. Called at the end of each turn.
+    /// Answers the questions that nobody else will. Called at the end of each turn.
     pub(super) fn give_up(&mut self, now: Instant, out: &mut NodeActions) {
         for open in self.open.values_mut() {
             open.since.get_or_insert(now);
@@ -371,8 +374,8 @@ impl Requests {
         }
     }
 
-    /// What a question was to make is not wanted any more. The control service hears of it right behind the
-    /// question, if it is still to hear that: who asks for the same name again comes after it.
+    /// What a question was to make is not wanted any more. The control service gets this message right behind
+    /// the question, if it is still to get that: a process that asks for the same name again comes after it.
     fn take_back(&mut self, from: WorkerId, end: impl Into<Message>, out: &mut NodeActions) {
         let message = end.into();
         self.turns += 1;
@@ -380,8 +383,8 @@ impl Requests {
         out.push(NodeAction::Control(ToControl::Routed { from, message: Box::new(message) }));
     }
 
-    /// The control service knows nothing of this node: all is said in the order in which it was.
-    /// `subscribers`: who here hears of which actor that has not begun, as far as was said.
+    /// The control service knows nothing of this node: all messages are sent again in their order.
+    /// `subscribers`: local processes that learn of actors that have not begun, as far as was reported.
     pub(super) fn send_again(&mut self, subscribers: &[(ActorId, WorkerId)], out: &mut NodeActions) {
         let known = subscribers.iter().map(|(actor, process)| (0, *process, subscribe(*actor)));
         let mut words: Vec<(u64, WorkerId, Message)> = known.collect();
@@ -403,7 +406,7 @@ impl Requests {
             });
             words.extend(create.map(|(turn, from, create)| (*turn, *from, (**create).clone().into())));
             let find = FindGroup { request: 0, group: Some(*id), title: None, attempt: None };
-            // Behind what makes it.
+            // Behind the message that makes the group.
             words.extend(group.hearers.iter().map(|process| (u64::MAX, *process, find.clone().into())));
         }
         let subscribing = self.subscribing.iter();
@@ -418,7 +421,7 @@ impl Requests {
             let (process, watchers, gone) = (*process, Vec::new(), None);
             out.push(NodeAction::Control(ToControl::ProcessGone { process, watchers, gone }));
         }
-        // What was given up is not known any more.
+        // The new control service does not know the questions that were given up.
         self.abandoned.clear();
     }
 }
