@@ -1,5 +1,5 @@
-//! Strategies and bundles of placement groups on this node: what may run here, and what the control service
-//! has it set apart.
+//! Strategies and bundles of placement groups on this node: which demands may run here, and which bundles the
+//! control service has set apart here.
 
 use sooner_wire::message::{BundleStep, Closed, Failure, FailureCode, FindGroup, Infeasible, Prepared};
 use sooner_wire::{GroupId, NodeId, PlacementAttempt, ResourceSet, ShapeId, Strategy, WorkerId};
@@ -11,7 +11,7 @@ use crate::scheduling::policy::{Asked, Choice, NodeRow, choose, unschedulable, u
 use crate::time::Instant;
 use crate::uplink::{BundleAnswer, BundleOrder, ToControl};
 
-/// What decides whether something may run on this node.
+/// What decides whether a demand may run on this node.
 pub(in crate::node) struct Place<'a> {
     pub(in crate::node) resources: &'a Pools,
     pub(in crate::node) node: NodeId,
@@ -20,19 +20,19 @@ pub(in crate::node) struct Place<'a> {
 
 /// Why a demand is not met here, however long it waits.
 pub(in crate::node) enum Objection {
-    /// There is too little of something, or labels are missing, which the text says: it waits for a node that
-    /// has them.
+    /// The node has too little of a resource, or lacks labels, which the text says: the demand waits for a
+    /// node that has them.
     Lacking(Option<String>),
-    /// It is bound to a node that is not there or too small.
+    /// The demand is bound to a node that is not there or too small.
     Never(String),
     /// No node that could run it can start workers for its job: the text says why not.
     NoWorkers(String),
-    /// The same, because something is used up there. What comes later is tried again.
+    /// Like `NoWorkers`, because something is used up there. Later demands are tried again.
     NoWorkersNow(String),
 }
 
 impl Place<'_> {
-    /// Why something can never run here; `None` if it can.
+    /// Why a demand can never run here; `None` if it can.
     pub(in crate::node) fn objection(
         &self,
         request: &ResourceSet,
@@ -62,17 +62,17 @@ impl Place<'_> {
 }
 
 impl Objection {
-    /// Whether what it concerns fails, instead of waiting for a node that joins.
+    /// Whether the demand fails, instead of waiting for a node that joins.
     pub(in crate::node) fn is_final(&self) -> bool {
         matches!(self, Self::Never(_) | Self::NoWorkers(_) | Self::NoWorkersNow(_))
     }
 
-    /// Whether what comes later does not fail with it.
+    /// Whether later demands do not fail with this one.
     pub(in crate::node) fn is_for_now(&self) -> bool {
         matches!(self, Self::NoWorkersNow(_))
     }
 
-    /// What a client is told.
+    /// The message for a client.
     pub(in crate::node) fn tell(
         self,
         client: WorkerId,
@@ -95,7 +95,7 @@ impl Objection {
 }
 
 impl NodeCore {
-    /// The control service reserves resources, or gives them back.
+    /// The control service reserves resources for bundles, or gives them back.
     pub(in crate::node) fn on_bundles(&mut self, order: BundleOrder, out: &mut NodeActions) {
         let (group, attempt, step) = match order {
             BundleOrder::Prepare(prepare) => {
@@ -120,7 +120,7 @@ impl NodeCore {
         out.push(NodeAction::Control(ToControl::Bundles(Box::new(answer))));
     }
 
-    /// Ends what runs in a group that is gone. Their callers have been told.
+    /// Ends leases and placements in a removed group. Their callers have been told.
     fn end_all_in(&mut self, group: GroupId, out: &mut NodeActions) {
         let held = self.leases.iter().filter(|(_, lease)| lease.grant.group() == Some(group));
         out.extend(held.map(|(_, lease)| NodeAction::KillWorker(lease.worker)));
@@ -142,8 +142,8 @@ impl NodeCore {
         }
     }
 
-    /// Asks what becomes of all bundles here: the control service has started again, and what the one before
-    /// it told this node last may not have arrived.
+    /// Asks what becomes of all bundles here: the control service has started again, and the last message of
+    /// the one before it may be lost.
     pub(crate) fn ask_about_all_bundles(&mut self, out: &mut NodeActions) {
         out.extend(self.resources.attempts().into_iter().map(|(group, attempt)| question(group, attempt)));
     }

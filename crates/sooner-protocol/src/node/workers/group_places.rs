@@ -1,5 +1,5 @@
-//! Where the bundles of placement groups are, for demands in them: the control service knows, and is asked
-//! once for each group that has no room here.
+//! Where the bundles of placement groups are, for demands in the groups: the control service knows, and is
+//! asked once for each group that has no room here.
 //!
 //! It never decides whether there is room in a bundle of another node: that node does.
 
@@ -22,14 +22,14 @@ use crate::uplink::ToControl;
 /// See the module.
 #[derive(Debug, Default)]
 pub(in crate::node) struct GroupPlaces {
-    /// What each bundle has, and its node, as far as that is known.
+    /// Per group: what each bundle has, and its node, as far as that is known.
     groups: Map<GroupId, Vec<(ResourceSet, Option<NodeId>)>>,
-    /// Those that the control service is to be asked for.
+    /// Groups that the control service is to be asked for.
     wanted: Vec<GroupId>,
 }
 
 impl GroupPlaces {
-    /// What becomes of one unit of a demand in a group.
+    /// The next step for one unit of a demand in a group.
     pub(in crate::node) fn step(
         &mut self,
         place: InGroup,
@@ -73,7 +73,7 @@ impl GroupPlaces {
     }
 
     fn note(&mut self, request: u64, row: GroupRow) {
-        // News of a group leave its bundles out.
+        // Only answers to a request contain the bundles.
         if request != 0 {
             let bundles = row.bundles.into_iter().map(|bundle| (bundle.resources, bundle.node));
             self.groups.insert(row.group, bundles.collect());
@@ -93,12 +93,12 @@ impl NodeCore {
         }
     }
 
-    /// The control service has forgotten who asked: it started again.
+    /// The control service has started again and forgotten that this node asked.
     pub fn ask_for_groups_again(&mut self) {
         self.group_places.wanted = self.group_places.groups.keys().copied().collect();
     }
 
-    /// The control service says something to this node as if it were a process.
+    /// The control service sent a message to this node as if it were a process.
     pub(in crate::node) fn on_told(&mut self, message: Message, out: &mut NodeActions) {
         let Message::GroupState(GroupState { request, groups, .. }) = message else { return };
         for row in groups {
@@ -110,7 +110,7 @@ impl NodeCore {
         }
     }
 
-    /// A group is gone: its callers have been told, and nothing waits for a place in it.
+    /// A group is removed: its callers have been told, and no demand waits for a place in it.
     pub(in crate::node) fn forget_group(&mut self, group: GroupId, out: &mut NodeActions) {
         self.group_places.groups.swap_remove(&group);
         let is_in = |strategy: Option<&Strategy>| {

@@ -1,8 +1,8 @@
-//! Jobs: a driver and the processes that work for it. Tasks of one job never run in a process of another: it
-//! has their modules, their paths and what their code left behind.
+//! Jobs: a driver and the processes that work for it. Tasks of one job never run in a process of another job,
+//! which has that job's modules, its paths and what its code left behind.
 //!
-//! A job ends with its driver, by the rule that what has an owner shares its fate. What detached actors need
-//! outlives the driver: they, and whatever they own in turn.
+//! A job ends with its driver, by the rule that what has an owner shares its fate. Detached actors outlive
+//! the driver, and so does whatever they own in turn.
 //!
 //! As long as a job of a driver on another node is open, its workers are kept like those of a driver here.
 
@@ -24,7 +24,7 @@ impl NodeCore {
     pub(in crate::node) fn job_of_placement(&self, placement: &Placement) -> WorkerId {
         match placement {
             Placement::Lease { client, .. } => self.job_of(*client),
-            // One that was ended meanwhile is taken for its owner's, which may be a worker.
+            // An actor that was ended meanwhile is taken for its owner's, which may be a worker.
             Placement::Actor { actor, .. } => self.job_of(self.local_actors.job(*actor)),
         }
     }
@@ -43,7 +43,7 @@ impl NodeCore {
         self.unable.forget_job(job);
     }
 
-    /// A driver leaves in order: nothing more begins for it, and its actors end as actors do that nobody
+    /// A driver leaves in order: nothing more begins for it, and its actors end as actors do that no process
     /// needs.
     pub fn on_leaving(&mut self, driver: WorkerId, out: &mut NodeActions) {
         let Some(client) = self.clients.get(&driver) else { return };
@@ -54,8 +54,8 @@ impl NodeCore {
         self.drop_placements_of(driver);
     }
 
-    /// The processes of a job that live on although its driver is gone: detached actors, and who works for
-    /// those.
+    /// The processes of a job that live on although its driver has ended: detached actors, and the processes
+    /// that work for those.
     #[must_use]
     pub fn outliving(&self, job: WorkerId) -> Set<WorkerId> {
         let mut found: Set<WorkerId> = Set::default();
@@ -75,8 +75,8 @@ impl NodeCore {
         }
     }
 
-    /// Idle and retired workers of a job without a driver, unless an actor of it is here that may have work
-    /// for them.
+    /// Ends idle and retired workers of jobs without a driver, unless an actor of the job is here that may
+    /// have work for them.
     pub(in crate::node) fn end_idle_of_ended_jobs(&mut self, out: &mut NodeActions) {
         let is_idle = |state| matches!(state, WorkerState::Idle { .. } | WorkerState::Retired);
         let idle = self.workers.iter().filter(|(_, worker)| is_idle(worker.state));
@@ -97,13 +97,13 @@ impl NodeCore {
         self.open_jobs.insert(job);
     }
 
-    /// There is none any more.
+    /// There is no work for that job any more.
     pub(crate) fn close_job(&mut self, job: WorkerId) {
         self.open_jobs.swap_remove(&job);
         self.unable.forget_job(job);
     }
 
-    /// Its driver leaves: nothing more begins for it.
+    /// The driver of such a job leaves: nothing more begins for it.
     pub(crate) fn on_remote_job_leaves(&mut self, driver: WorkerId) {
         if let Some(asker) = self.askers.get_mut(&driver) {
             asker.demands.clear();
@@ -111,7 +111,7 @@ impl NodeCore {
         self.drop_placements_of(driver);
     }
 
-    /// The control service hears of the end of this process.
+    /// The control service must learn of the end of this process.
     pub(crate) fn make_known(&mut self, process: WorkerId) {
         if let Some(client) = self.clients.get_mut(&process) {
             client.is_known_to_control = true;

@@ -1,4 +1,4 @@
-//! Leases: who asked for how many, who has which, and who is asked to give one back.
+//! Leases: which process asked for how many, which has which, and which is asked to give one back.
 //!
 //! A demand that fits takes its resources at once and becomes a placement, which waits for a worker
 //! ([`super::pool`]).
@@ -37,8 +37,8 @@ pub(in crate::node) struct Leases {
 }
 
 impl Leases {
-    /// An id for a lease: of a worker here, or of one of another node as its client here knows it. None is
-    /// given twice.
+    /// An id for a lease: of a local worker, or of a remote one as its local client knows it. No id is given
+    /// twice.
     pub(in crate::node) fn new_id(&mut self) -> LeaseId {
         self.last_id += 1;
         LeaseId(self.last_id)
@@ -60,7 +60,7 @@ impl Leases {
         self.held.iter().map(|(lease, state)| (*lease, state))
     }
 
-    /// Those that a process holds.
+    /// The leases that a process holds.
     pub(in crate::node) fn of(&self, client: WorkerId) -> impl Iterator<Item = (LeaseId, &LeaseState)> {
         self.iter().filter(move |(_, state)| state.client == client)
     }
@@ -73,7 +73,7 @@ impl Leases {
         self.held.is_empty()
     }
 
-    /// A process of another node was given one.
+    /// A process of another node was given a lease.
     pub(in crate::node) fn note_granted_elsewhere(&mut self) {
         self.granted_elsewhere += 1;
     }
@@ -84,7 +84,7 @@ impl Leases {
 }
 
 impl Demand {
-    /// Whether leases that are given back could meet it. What waits in a placement group is of no concern to
+    /// Whether leases that are given back could meet the demand. Demands in a placement group do not concern
     /// them.
     fn could_be_met(&self, resources: &Pools) -> bool {
         let group = self.strategy.as_deref().and_then(Strategy::group);
@@ -192,7 +192,7 @@ impl NodeCore {
         }
     }
 
-    /// Priorities of what waits, the most urgent first.
+    /// Priorities of waiting demands, the most urgent first.
     fn priorities(&self) -> Vec<i32> {
         let waiting = self.askers.values().flat_map(|asker| asker.demands.values());
         let mut all: Vec<i32> = waiting.filter(|d| d.count > 0).map(|d| d.priority).collect();
@@ -208,7 +208,7 @@ impl NodeCore {
             return self.place_over_nodes(at, priority, out);
         }
         if !self.role.runs_work() {
-            // What this program asks for waits until it hears of nodes.
+            // The program's demands wait until this node learns of others.
             return false;
         }
         let (id, asker) = self.askers.get_index_mut(at).expect("below the count");
@@ -233,7 +233,7 @@ impl NodeCore {
             }
             if let Some(grant) = demand.acquire(&mut self.resources) {
                 demand.count -= 1;
-                // All other nodes may have left since something was asked of them.
+                // All other nodes may have left since they were asked for a part of the demand.
                 self.spillback.note_placed(demand);
                 self.placements.push_back(Placement::Lease { client: *id, shape: *shape, grant });
                 return true;
@@ -270,7 +270,7 @@ impl NodeCore {
         }
     }
 
-    /// Asks who has most leases to give one to somebody who waits and has fewer.
+    /// Asks the process with most leases to give one back for a waiting process that has fewer.
     pub(in crate::node) fn reclaim(&mut self, out: &mut NodeActions) {
         if self.has_priorities {
             let waiting = self.askers.values().flat_map(|asker| asker.demands.values());
@@ -291,7 +291,7 @@ impl NodeCore {
         }
     }
 
-    /// Asks for a lease that serves less urgent tasks than what waits.
+    /// Asks for a lease that serves less urgent tasks than those that wait.
     fn reclaim_for(&mut self, urgent: Option<i32>, out: &mut NodeActions) {
         let Some(urgent) = urgent else { return };
         let priority = |lease: &LeaseState| {
@@ -323,8 +323,8 @@ impl NodeCore {
         Some(state.worker)
     }
 
-    /// Ends the leases of a caller that is gone. The tasks in them are nobody's, and their processes are not
-    /// trusted to be idle.
+    /// Ends the leases of a dead caller. The tasks in them have no owner, and their processes are not trusted
+    /// to be idle.
     pub(in crate::node) fn end_leases_of(&mut self, gone: WorkerId, out: &mut NodeActions) {
         let held = self.leases.of(gone);
         out.extend(held.map(|(_, lease)| NodeAction::KillWorker(lease.worker)));

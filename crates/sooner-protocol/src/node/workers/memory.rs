@@ -1,16 +1,16 @@
-//! Who is stopped when memory runs out, and how much memory the tasks of a function take.
+//! Which worker is stopped when memory runs out, and how much memory the tasks of a function take.
 //!
-//! The kernel, when it has no memory left, kills whoever is largest: that may be the driver, or the node with
-//! all the others. The node acts before that. It is told what was measured ([`Usage`], [`Measured`]) and
-//! chooses one worker at a time ([`choose`]): first those that run nothing, then tasks that are retried, then
-//! tasks that are not, actors last. Within a class the one furthest over its share goes, and of those about
-//! as far over it the newest: it loses least.
+//! When the kernel has no memory left, it kills the largest process: that may be the driver, or the node with
+//! all the others. The node acts before that. It gets the measurements ([`Usage`], [`Measured`]) and chooses
+//! one worker at a time ([`choose`]): first those that run nothing, then tasks that are retried, then tasks
+//! that are not, actors last. Within a class the worker furthest over its share goes, and of those about as
+//! far over it the newest: it loses least.
 //!
-//! A worker's share is what its task or actor has reserved with `memory=`; those without share what is left
-//! equally.
+//! A worker's share is what its task or actor has reserved with `memory=`; workers without a reservation
+//! share the rest equally.
 //!
 //! Where the kernel was faster, its victim ended as if the node had stopped it
-//! ([`NodeCore::on_ended_by_kernel`]). The same goes for one that reached a limit of its own ([`limits`],
+//! ([`NodeCore::on_ended_by_kernel`]). The same goes for a worker that reached its own limit ([`limits`],
 //! [`NodeCore::on_ended_at_limit`]).
 //!
 //! Invariants:
@@ -19,7 +19,7 @@
 //! - M3: one whose end would free next to nothing is not chosen: then others than workers hold the memory,
 //!   and no end helps.
 //!
-//! It never measures, and never kills: it asks for it.
+//! This file never measures, and never kills: it asks for that.
 
 use std::cmp::Reverse;
 use std::fmt::Write as _;
@@ -41,34 +41,34 @@ pub use limits::{Limited, limit};
 
 /// Workers in the table of a report: the largest.
 const REPORTED_MAX: usize = 10;
-/// One part in so many of all memory is next to nothing.
+/// One part in this many of all memory is next to nothing.
 const WORTH: u64 = 64;
-/// Two that are no further apart than one part in so many of all memory are about as far over their shares.
+/// Two workers no further apart than one part in this many of all memory are about as far over their shares.
 const ALIKE: u64 = 20;
 
 /// How full the memory is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// What is in use (bytes).
+    /// Memory in use (bytes).
     pub used: u64,
-    /// What there is (bytes).
+    /// Memory there is (bytes).
     pub total: u64,
-    /// From where on workers are stopped (bytes).
+    /// Memory in use from which on workers are stopped (bytes).
     pub threshold: u64,
     /// Whose memory it is, for people: "this machine".
     pub of: String,
 }
 
-/// What a worker says of the task it began last.
+/// What a worker reports of the task it began last.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Running {
     /// The task.
     pub task: TaskId,
-    /// What it calls.
+    /// The function that it calls.
     pub function: FunctionId,
     /// Its name.
     pub name: String,
-    /// It is executed again if it is stopped.
+    /// The task is executed again if it is stopped.
     pub is_retriable: bool,
 }
 
@@ -81,7 +81,7 @@ pub struct Measured {
     pub held: u64,
     /// The most it held since it was forked (bytes).
     pub peak: u64,
-    /// What it began last.
+    /// The task it began last.
     pub running: Option<Running>,
 }
 
@@ -101,17 +101,17 @@ pub enum Class {
 /// A worker that could be stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Candidate {
-    /// What would be lost.
+    /// What would be lost with it.
     pub class: Class,
     /// What it holds (bytes).
     pub held: u64,
     /// What it has reserved (bytes); zero for nothing.
     pub reserved: u64,
-    /// Since when it runs what it runs, and which of several that began at the same time it is.
+    /// Since when it runs its task, and a number that orders tasks that began at the same time.
     pub since: (Instant, u64),
 }
 
-/// Who goes, of those on a node with so much memory; `None` if no end would help.
+/// The candidate that goes, on a node with `total` bytes of memory; `None` if no end would help.
 #[must_use]
 pub fn choose(candidates: &[Candidate], total: u64) -> Option<usize> {
     let reserved: u64 = candidates.iter().fold(0, |sum, one| sum.saturating_add(one.reserved));
@@ -135,7 +135,7 @@ pub fn choose(candidates: &[Candidate], total: u64) -> Option<usize> {
 enum By {
     Node,
     Kernel,
-    /// The kernel, since it had taken so much as it may take by itself.
+    /// The kernel, because the worker took as much as its own limit (bytes) allows.
     Limit(u64),
 }
 
@@ -159,12 +159,12 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// A worker was looked at.
+    /// A worker was measured.
     fn see(&mut self, measured: &Measured, now: Instant) {
         let Some(running) = &measured.running else { return };
         let before = self.seen.get(&measured.worker).filter(|seen| seen.task == running.task).copied();
         let since = before.map_or(now, |seen| seen.since);
-        // The most it ever held was held by this task if it has risen since this task was seen first.
+        // The peak of the process belongs to this task if it has risen since this task was measured before.
         let has_risen = before.is_some_and(|seen| measured.peak > seen.peak);
         let most = if has_risen { measured.peak.max(measured.held) } else { measured.held };
         let (held, peak) = (measured.held, measured.peak);
@@ -179,14 +179,14 @@ impl Watch {
         }
     }
 
-    /// A process is gone: why, if it was stopped.
+    /// A process is dead. Gives why, if it was stopped.
     pub(in crate::node) fn forget(&mut self, worker: WorkerId) -> Option<Box<MemoryEnd>> {
         self.seen.swap_remove(&worker);
         self.limits.forget(worker);
         self.ends.swap_remove(&worker)
     }
 
-    /// The most memory that workers were seen to hold, by what they ran.
+    /// The most memory that workers were seen to hold, by the function that they ran.
     pub(in crate::node) fn peaks(&self) -> Vec<PeakRow> {
         self.peaks.iter().map(|(function, bytes)| PeakRow { function: *function, bytes: *bytes }).collect()
     }
@@ -195,7 +195,7 @@ impl Watch {
 /// A worker that is stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stopped {
-    /// Which.
+    /// The worker.
     pub worker: WorkerId,
     /// Why, in one line for people.
     pub reason: String,
@@ -211,7 +211,7 @@ impl NodeCore {
         self.workers.values().any(|worker| is_busy(worker.state))
     }
 
-    /// Workers were looked at.
+    /// Workers were measured.
     pub fn on_measured(&mut self, measured: &[Measured], now: Instant) {
         for one in measured {
             if self.workers.contains_key(&one.worker) {
@@ -220,8 +220,7 @@ impl NodeCore {
         }
     }
 
-    /// Memory is short: stops a worker, or nobody if that would not help. All of them have just been
-    /// measured.
+    /// Memory is short: stops a worker, or none if that would not help. All workers have just been measured.
     pub fn stop_for_memory(
         &mut self,
         usage: &Usage,
@@ -245,8 +244,9 @@ impl NodeCore {
         Some(self.note_memory_end(Stopped { worker, reason, report }, held, usage.total, By::Node))
     }
 
-    /// The kernel ended a worker that ran this, before the node stopped one; so full is the memory now, and
-    /// so much the others hold. `None`: the node had stopped it, too, or does not know it.
+    /// The kernel ended a worker that ran `running`, before the node stopped one. `left` is how full the
+    /// memory is now, `others` what other workers hold. `None`: the node had stopped it, too, or does not
+    /// know it.
     pub fn on_ended_by_kernel(
         &mut self,
         worker: WorkerId,
@@ -257,8 +257,8 @@ impl NodeCore {
         if self.memory.ends.contains_key(&worker) {
             return None;
         }
-        // There was nothing left before: so it held what is left now, unless somebody was faster, and no less
-        // than was seen.
+        // No memory was left before: so the worker held what is free now, unless another process was faster,
+        // and no less than was seen.
         let task = running.as_ref().map(|running| running.task);
         let seen = self.memory.seen.get(&worker).filter(|seen| Some(seen.task) == task);
         let held = left.total.saturating_sub(left.used).max(seen.map_or(0, |seen| seen.held));
@@ -277,7 +277,7 @@ impl NodeCore {
         Some(self.note_memory_end(Stopped { worker, reason, report }, held, left.total, By::Kernel))
     }
 
-    /// The kernel ended a worker that ran this, because it took more than its limit (bytes).
+    /// The kernel ended a worker that ran `running`, because it took more than its limit (bytes).
     pub fn on_ended_at_limit(
         &mut self,
         worker: WorkerId,
@@ -329,7 +329,7 @@ impl NodeCore {
             WorkerState::Actor(actor) => (Class::Actor, self.local_actors.grant(actor)),
         };
         let since = match self.memory.seen.get(&measured.worker) {
-            // Its calls come and go: an actor is as old as its process.
+            // An actor's calls come and go: an actor is as old as its process.
             Some(seen) if class != Class::Actor => (seen.since, seen.task.number),
             _ => (Instant(0), measured.worker.0),
         };

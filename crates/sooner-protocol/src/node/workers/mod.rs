@@ -1,5 +1,5 @@
-//! Workers of a node and who has them: the pool, jobs, leases for processes here and elsewhere, and memory
-//! that runs out.
+//! Workers of a node and which process has them: the pool, jobs, leases for local and remote processes, and
+//! memory that runs out.
 
 pub(super) mod bundles;
 pub(super) mod group_places;

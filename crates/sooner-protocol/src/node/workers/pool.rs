@@ -35,14 +35,14 @@ impl NodeCore {
         }
         let Some(worker) = self.workers.swap_remove(&worker) else { return };
         self.paces.entry(worker.job).or_default().failed();
-        // It is tried again and again: once is enough to say so.
+        // The start is tried again and again: one warning is enough.
         if self.starving.note(worker.job, error, self.now) {
             out.push(NodeAction::Warn(format!("a worker process could not be started: {error}")));
         }
     }
 
-    /// Gives workers to placements until an actor has got one: true then. Its callers hear of that before
-    /// anybody hears of what is assigned next.
+    /// Gives workers to placements until an actor has got one: true then. The actor's callers learn of that
+    /// before any process learns of what is assigned next.
     pub(crate) fn assign_workers(&mut self, out: &mut NodeActions) -> bool {
         if self.draining.has_begun() {
             return false;
@@ -70,7 +70,7 @@ impl NodeCore {
             let mut idle = self.workers.iter().rev().filter(|(id, worker)| serves(**id, worker));
             let found = if stuck.contains(&job) { None } else { idle.next().map(|(id, _)| *id) };
             let Some(worker) = found else {
-                // Others of the job may still be served by workers of the other kind.
+                // Other placements of the job may still be served by workers of the other kind.
                 if !has_gpus {
                     stuck.push(job);
                 }
@@ -95,7 +95,7 @@ impl NodeCore {
         if self.placements.is_empty() {
             return;
         }
-        // What is wanted of each job, and what is being started for it.
+        // The workers wanted for each job, and those being started for it.
         let mut wanted: Map<WorkerId, usize> = Map::default();
         for placement in &self.placements {
             *wanted.entry(self.job_of_placement(placement)).or_default() += 1;
@@ -128,9 +128,9 @@ impl NodeCore {
         }
     }
 
-    /// Ends idle workers beyond the pool's size, their oldest first, and those of jobs that have ended. The
-    /// former end only if nobody needs what they own: values that others refer to go with their owner, and so
-    /// do tasks that it has submitted.
+    /// Ends idle workers beyond the pool's size, the oldest first, and those of jobs that have ended. The
+    /// former end only if no process needs what they own: values that others refer to go with their owner,
+    /// and so do tasks that it has submitted.
     pub(in crate::node) fn trim_pool(&mut self, now: Instant, out: &mut NodeActions) {
         self.end_idle_of_ended_jobs(out);
         let excess = self.idle().count().saturating_sub(self.pool_size);
@@ -144,7 +144,7 @@ impl NodeCore {
     }
 
     /// A worker that was to end owns what others need: it is idle as before, and asked again only when it has
-    /// said that they do not any more.
+    /// reported that they need nothing of it any more.
     pub(in crate::node) fn on_needed(
         &mut self,
         id: WorkerId,
@@ -168,17 +168,18 @@ impl NodeCore {
         }
     }
 
-    /// A worker takes no more tasks. Whoever holds its lease hears it from itself, and gives the lease back.
+    /// A worker takes no more tasks. It tells the holder of its lease, which gives the lease back.
     pub(in crate::node) fn on_retired(&mut self, id: WorkerId, out: &mut NodeActions) {
         let Some(worker) = self.workers.get_mut(&id) else { return };
         worker.retires = true;
         if matches!(worker.state, WorkerState::Idle { .. }) {
-            // Its lease was faster.
+            // The lease was given back before this message came.
             self.ask_to_end(id, out);
         }
     }
 
-    /// A worker whose lease is back serves nobody else. It ends, at once unless somebody needs what it owns.
+    /// A worker whose lease is back serves no other process. It ends, at once unless a process needs what it
+    /// owns.
     pub(in crate::node) fn retire(&mut self, id: WorkerId, out: &mut NodeActions) {
         if let Some(worker) = self.workers.get_mut(&id) {
             worker.retires = true;
@@ -192,7 +193,8 @@ impl NodeCore {
         out.push(send(worker, EndIdle {}));
     }
 
-    /// A worker is not idle any more: it may not be granted between the word that it is to end and its end.
+    /// A worker is not idle any more: it may not be granted between the message that it is to end and its
+    /// end.
     fn reserve_idle(&mut self, worker: WorkerId) {
         self.workers[&worker].state = WorkerState::Leased(LeaseId(0));
     }

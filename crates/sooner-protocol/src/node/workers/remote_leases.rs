@@ -1,9 +1,9 @@
 //! Leases for processes of other nodes, as the node of the workers sees them
 //! (`docs/adr/0031-leases-on-other-nodes.md`).
 //!
-//! Their nodes ask for them, are told of what is granted, and hand back. A process of another node is served
-//! like a client of this one, in turn with them, and never reaches the tables of clients: its death is told
-//! by the control service.
+//! Those nodes ask for leases, learn of the grants, and hand leases back. A process of another node is served
+//! like a client of this one, in turn with them, and never reaches the tables of clients: the control service
+//! reports its death.
 //!
 //! Invariants:
 //! - What is asked for counts what was not granted yet: workers that are on their way included.
@@ -29,7 +29,7 @@ impl NodeCore {
     pub(in crate::node) fn on_lease_at(&mut self, ask: LeaseAt, out: &mut NodeActions) {
         let LeaseAt { client, job, shape, resources, demand, strategy, priority, raises_memory } = ask;
         if self.departed.has(client) {
-            // The news of its end came another way, and nobody will say so again.
+            // The message about its death came another way, and will not come again.
             return;
         }
         let coming = self.drop_placements_beyond(client, shape, demand);
@@ -63,7 +63,7 @@ impl NodeCore {
         self.has_priorities |= entry.priority != 0;
     }
 
-    /// Gives back what was set aside for leases beyond so many. How many are on their way.
+    /// Gives back the resources set aside for leases beyond `most`. Returns how many leases are on their way.
     fn drop_placements_beyond(&mut self, client: WorkerId, shape: ShapeId, most: u32) -> u32 {
         let is_its = |placement: &Placement| matches!(placement, Placement::Lease { client: whose, shape: of, .. } if (*whose, *of) == (client, shape));
         let mut coming = 0;
@@ -82,7 +82,7 @@ impl NodeCore {
         coming
     }
 
-    /// Refuses all that processes of other nodes wait for.
+    /// Refuses all demands of processes of other nodes.
     pub(in crate::node) fn refuse_all(&mut self, reason: &str, out: &mut NodeActions) {
         let here = self.id();
         let guests: Vec<WorkerId> = self.askers.keys().copied().filter(|id| id.node() != here).collect();
@@ -94,7 +94,7 @@ impl NodeCore {
         }
     }
 
-    /// Whoever asked for a lease is told that it has one.
+    /// Tells the process that asked for a lease that it has one.
     pub(in crate::node) fn notify_granted(
         &mut self,
         client: WorkerId,
@@ -112,8 +112,8 @@ impl NodeCore {
         out.push(send(client, LeaseGranted { shape, lease, worker, gpus }));
     }
 
-    /// Asks for a lease back, once until one comes. A process of another node is asked for this very one, if
-    /// one is named.
+    /// Asks for a lease back, once until one comes. A process of another node is asked for the `named` lease,
+    /// if there is one.
     pub(in crate::node) fn ask_back(
         &mut self,
         holder: WorkerId,
@@ -144,7 +144,7 @@ impl NodeCore {
         }
     }
 
-    /// A process of another node is gone: who asked for leases and who worked under one.
+    /// A process of another node is dead, which may have asked for leases or worked under one.
     pub(in crate::node) fn end_remote(&mut self, gone: WorkerId, out: &mut NodeActions) {
         self.end_aliases_of(gone);
         self.forget_lines(|remote| remote == gone);
@@ -154,9 +154,9 @@ impl NodeCore {
         }
     }
 
-    /// The session with another node is over, though both may live: what either was asked for or granted is
-    /// void, and both do the same. Workers that served the other node are ended, so that nobody takes them
-    /// for theirs.
+    /// The session with another node is over, though both may live: requests and grants between the two are
+    /// void, and both do the same. Workers that served the other node are ended, so that no process takes
+    /// them for its own.
     pub fn on_link_ended(&mut self, node: NodeId, out: &mut NodeActions) {
         self.watch_again(node, out);
         self.ask_owners_again(node, out);
@@ -171,7 +171,7 @@ impl NodeCore {
     }
 }
 
-/// A process of another node gets nothing more of what was asked for.
+/// Tells a process of another node that it gets nothing more of its demand.
 pub(in crate::node) fn refuse(
     me: NodeId,
     (client, shape): (WorkerId, ShapeId),
@@ -184,7 +184,7 @@ pub(in crate::node) fn refuse(
     route(me, client.node(), refused, out);
 }
 
-/// The same, because no worker can be started here for the job of that process.
+/// Like [`refuse`], because no worker can be started here for the job of that process.
 pub(in crate::node) fn refuse_for_good(
     me: NodeId,
     (client, shape): (WorkerId, ShapeId),
@@ -195,7 +195,7 @@ pub(in crate::node) fn refuse_for_good(
     route(me, client.node(), refused, out);
 }
 
-/// The same, because no worker can be started here for now.
+/// Like [`refuse`], because no worker can be started here for now.
 pub(in crate::node) fn refuse_for_now(
     me: NodeId,
     (client, shape): (WorkerId, ShapeId),
@@ -206,7 +206,7 @@ pub(in crate::node) fn refuse_for_now(
     route(me, client.node(), refused, out);
 }
 
-/// A refusal that says nothing but why.
+/// A refusal with nothing but the reason.
 fn refused((client, shape): (WorkerId, ShapeId), reason: &str) -> LeaseRefused {
     let reason = reason.to_owned();
     LeaseRefused { client, shape, reason, infeasible: None, no_workers: None, for_now: None }

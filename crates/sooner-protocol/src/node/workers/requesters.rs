@@ -1,8 +1,8 @@
-//! Who asks this node for leases, and how many it has: processes that are connected here, and processes of
-//! other nodes, whose nodes ask for them.
+//! Which processes ask this node for leases, and how many each has: local ones, and those of other nodes,
+//! whose nodes ask for them.
 //!
-//! They are apart from the clients: who is told of deaths, losses and rounds is decided by who is connected,
-//! who is served by who asks.
+//! They are apart from the clients: a connected process is told of deaths, losses and rounds, a process that
+//! asks is served.
 //!
 //! It keeps SB1 ([`super::spillback`]): of a demand, no more is asked of other nodes than there is.
 //!
@@ -17,10 +17,10 @@ use crate::scheduling::{Grant, Pools};
 use crate::table::{Map, Set};
 use crate::time::Instant;
 
-/// How long what is to be spread waits where it was asked for (nanoseconds).
+/// How long a demand that is to be spread waits where it was asked for (nanoseconds).
 const SPREAD_NANOS: u64 = 2_000_000_000;
 
-/// What somebody waits for.
+/// Leases of one shape that a process waits for.
 #[derive(Debug)]
 pub(in crate::node) struct Demand {
     pub(in crate::node) resources: ResourceSet,
@@ -28,31 +28,32 @@ pub(in crate::node) struct Demand {
     pub(in crate::node) strategy: Option<Box<Strategy>>,
     /// Its tasks are executed again with a larger reservation if they end for want of memory.
     pub(in crate::node) raises_memory: bool,
-    /// The node that holds most bytes of the arguments of what waits.
+    /// The node that holds most bytes of the arguments of the waiting tasks.
     pub(in crate::node) prefer: Option<NodeId>,
-    /// Of the most urgent of its tasks.
+    /// The priority of its most urgent task.
     pub(in crate::node) priority: i32,
-    /// All that is wanted, wherever it was asked for.
+    /// All leases that are wanted, wherever they were asked for.
     pub(in crate::node) count: u32,
     told: Told,
-    /// Nodes that could start no workers for long when it was their turn, and why: they are left out until it
-    /// is met or fails, or none has refused for long, so that it does not wait for others for ever.
+    /// Nodes that could start no workers for long when it was their turn, and why. They are left out until
+    /// the demand is met or fails, or none has refused for long, so that it does not wait for other nodes for
+    /// ever.
     refused: Vec<(NodeId, String)>,
     refused_at: Instant,
-    /// What other nodes were asked for, and have not granted.
+    /// The parts that other nodes were asked for, and have not granted.
     pub(in crate::node) lent: Vec<Lent>,
-    /// When the control service may be asked again who could serve it, and how long to wait after that
-    /// (nanoseconds).
+    /// When the control service may be asked again which nodes could serve the demand, and the pause after
+    /// that (nanoseconds).
     find: Option<(Instant, u64)>,
 }
 
-/// What a client has heard of a demand that is not met.
+/// What a client was told of a demand that is not met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Told {
     Nothing,
-    /// It waits for a node that joins.
+    /// The demand waits for a node that joins.
     ItWaits,
-    /// It fails.
+    /// The demand fails.
     ItFails,
 }
 
@@ -61,15 +62,15 @@ enum Told {
 pub(in crate::node) struct Lent {
     pub(in crate::node) node: NodeId,
     pub(in crate::node) count: u32,
-    /// What that node takes the count to be, once it has heard all that was said and all that it granted is
+    /// What that node takes the count to be, once it has received all messages to it and all its grants are
     /// here.
     pub(in crate::node) said: u32,
-    /// Since when it waits there.
+    /// Since when the part waits there.
     pub(in crate::node) since: Instant,
-    /// Less was asked for than before: a grant that crossed that makes the other node count more than it
-    /// should, until all is withdrawn.
+    /// Less was asked for than before: a grant that crossed that message makes the other node count more than
+    /// it should, until all is withdrawn.
     pub(in crate::node) was_withdrawn: bool,
-    /// It is to be said again, for it is more or less urgent.
+    /// The part is to be sent again, because its priority has changed.
     pub(in crate::node) is_stale: bool,
 }
 
@@ -94,14 +95,14 @@ impl Demand {
         }
     }
 
-    /// Takes the resources of one of its leases, if they are free.
+    /// Takes the resources of one of the demand's leases, if they are free.
     pub(in crate::node) fn acquire(&self, resources: &mut Pools) -> Option<Grant> {
         let mut grant = resources.acquire(&self.resources, self.strategy.as_deref())?;
         grant.raises_memory = self.raises_memory;
         Some(grant)
     }
 
-    /// It cannot be met now, or ever. True if the client has not heard that.
+    /// The demand cannot be met now, or ever. True if the client was not told that.
     fn on_objection(&mut self, is_final: bool) -> bool {
         let told = if is_final { Told::ItFails } else { Told::ItWaits };
         if is_final {
@@ -138,7 +139,7 @@ impl Demand {
         self.refused.iter().find(|(refused, _)| *refused == node).map(|(_, why)| why.as_str())
     }
 
-    /// It was met, or what waited has failed for now: the next may go anywhere.
+    /// The demand was met, or its waiting tasks have failed for now: the next may go anywhere.
     pub(in crate::node) fn begin_anew(&mut self) {
         self.refused.clear();
         if self.told == Told::ItFails && self.count == 0 {
@@ -146,7 +147,7 @@ impl Demand {
         }
     }
 
-    /// It cannot be met now, or ever: what its client is told, if that is news.
+    /// The demand cannot be met now, or ever. Gives the message for its client, if that is new.
     pub(in crate::node) fn object(
         &mut self,
         objection: Objection,
@@ -160,17 +161,17 @@ impl Demand {
         is_news.then(|| objection.tell(client, shape, &self.resources, &total()))
     }
 
-    /// How much no other node was asked for.
+    /// How many leases no other node was asked for.
     pub(in crate::node) fn unlent(&self) -> u32 {
         self.count.saturating_sub(self.lent.iter().map(|lent| lent.count).sum())
     }
 
-    /// How much a node was asked for.
+    /// How many leases a node was asked for.
     pub(in crate::node) fn lent_to(&self, node: NodeId) -> u32 {
         self.lent.iter().find(|lent| lent.node == node).map_or(0, |lent| lent.count)
     }
 
-    /// It is as urgent as this from now on.
+    /// The demand has this priority from now on.
     pub(in crate::node) fn set_priority(&mut self, priority: i32) {
         if self.priority != priority {
             self.priority = priority;
@@ -178,7 +179,7 @@ impl Demand {
         }
     }
 
-    /// So much more is asked of a node.
+    /// A node is asked for `count` more leases.
     pub(in crate::node) fn lend(&mut self, node: NodeId, count: u32, now: Instant) {
         let lent = match self.lent.iter().position(|lent| lent.node == node) {
             Some(at) => &mut self.lent[at],
@@ -196,12 +197,12 @@ impl Demand {
         };
         lent.count += count;
         lent.since = now;
-        // There is room again: who is asked next may have some, too.
+        // There is room again: the node that is asked next may have some, too.
         self.find = None;
     }
 
-    /// How long what was asked for waits before it may go elsewhere. What is to be spread is to run on that
-    /// very node, which may be starting the first worker of a job.
+    /// How long a part waits at a node before it may go elsewhere. A demand that is to be spread is to run on
+    /// that very node, which may be starting the first worker of a job.
     fn patience(&self) -> u64 {
         let is_spread = match self.strategy.as_deref() {
             Some(Strategy::Spread) => true,
@@ -211,26 +212,26 @@ impl Demand {
         if is_spread { SPREAD_NANOS } else { LENT_NANOS }
     }
 
-    /// What was asked for longest, if it may go elsewhere by now.
+    /// The node whose part has waited longest, if that may go elsewhere by now.
     pub(in crate::node) fn oldest(&self, now: Instant) -> Option<NodeId> {
         let patience = self.patience();
         let waits = self.lent.iter().filter(|lent| lent.count > 0 && now.since(lent.since) >= patience);
         waits.min_by_key(|lent| lent.since).map(|lent| lent.node)
     }
 
-    /// When something that was asked for may go elsewhere.
+    /// When a part that waits at a node may go elsewhere.
     pub(in crate::node) fn next_move(&self, now: Instant) -> Option<Instant> {
         let patience = self.patience();
         let waits = self.lent.iter().filter(|lent| lent.count > 0).map(|lent| lent.since.plus(patience));
         waits.filter(|at| *at > now).min()
     }
 
-    /// Whether something waits for which no place is known.
+    /// Whether a lease is wanted for which no place is known.
     fn has_no_place(&self, now: Instant) -> bool {
         self.count > 0 && (self.unlent() > 0 || self.oldest(now).is_some())
     }
 
-    /// Whether the control service is to be asked who could serve it: not all the time.
+    /// Whether the control service is to be asked which nodes could serve the demand: not all the time.
     pub(in crate::node) fn must_find(&mut self, now: Instant) -> bool {
         if !self.has_no_place(now) || self.find.is_some_and(|(at, _)| now < at) {
             return false;
@@ -240,19 +241,19 @@ impl Demand {
         true
     }
 
-    /// When that is so again.
+    /// When [`Self::must_find`] may be true again.
     pub(in crate::node) fn next_find(&self, now: Instant) -> Option<Instant> {
         self.find.map(|(at, _)| at).filter(|at| *at > now && self.has_no_place(*at))
     }
 
-    /// One less is asked of a node.
+    /// A node is asked for one lease less.
     pub(in crate::node) fn take_back(&mut self, node: NodeId) {
         if let Some(lent) = self.lent.iter_mut().find(|lent| lent.node == node) {
             lent.count = lent.count.saturating_sub(1);
         }
     }
 
-    /// A node granted one. False if nothing was asked of it any more.
+    /// A node granted a lease. False if nothing was asked of it any more.
     pub(in crate::node) fn on_granted(&mut self, node: NodeId) -> bool {
         let Some(lent) = self.lent.iter_mut().find(|lent| lent.node == node) else { return false };
         let was_asked = lent.count > 0;
@@ -277,14 +278,14 @@ impl Demand {
     }
 }
 
-/// Somebody who may ask for leases.
+/// A process that may ask for leases.
 #[derive(Debug)]
 pub(in crate::node) struct Requester {
-    /// The driver whose workers serve it.
+    /// The driver whose workers serve the process.
     pub(in crate::node) job: WorkerId,
     pub(in crate::node) demands: Map<ShapeId, Demand>,
     pub(in crate::node) leases: u32,
-    /// It was asked to give a lease back and has not done so.
+    /// The process was asked to give a lease back and has not done so.
     pub(in crate::node) reclaiming: bool,
 }
 
@@ -294,7 +295,7 @@ impl Requester {
     }
 }
 
-/// See the module. In the order in which they came, which is the order in which they are served.
+/// See the module. In the order in which the processes came, which is the order in which they are served.
 pub(in crate::node) type Requesters = Map<WorkerId, Requester>;
 
 /// Jobs whose driver is there.

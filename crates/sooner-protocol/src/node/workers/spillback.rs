@@ -1,13 +1,14 @@
-//! Leases on other nodes, as the node of whoever asks sees them (`docs/adr/0031-leases-on-other-nodes.md`).
+//! Leases on other nodes, as the node of the asking process sees them
+//! (`docs/adr/0031-leases-on-other-nodes.md`).
 //!
-//! A client asks its own node only. Where there are other nodes, that chooses for each unit of a demand where
-//! it goes ([`crate::scheduling::policy`]): here, or to a node that has room by the view, which is asked for
-//! it. A unit that was asked for elsewhere stays a part of the demand: it is met by whoever has room first,
-//! and what has waited elsewhere for long goes where there is room meanwhile. What no node has room for waits
-//! here, or, if it can never run here, at a node where it can.
+//! A client asks its own node only. Where there are other nodes, its node chooses for each unit of a demand
+//! where it goes ([`crate::scheduling::policy`]): here, or to a node that has room by the view, which is
+//! asked for it. A unit that was asked for elsewhere stays a part of the demand: the first node that has room
+//! meets it, and a unit that has waited elsewhere for long goes where there is room meanwhile. A unit that no
+//! node has room for waits here, or, if it can never run here, at a node where it can.
 //!
-//! A lease that another node grants gets a number of this node, an alias: the client need not know whose it
-//! is.
+//! A lease that another node grants gets a number of this node, an alias: the client need not know the
+//! granting node.
 //!
 //! Invariants:
 //! - SB1: of a demand, no more is asked of other nodes than there is ([`super::requesters`]).
@@ -15,7 +16,8 @@
 //! - SB3: the other node is told of a change of what is asked of it after the change, by the number that
 //!   counts from then on.
 //!
-//! It never waits for an answer, and trusts no number of the view: who is asked decides by itself.
+//! This file never waits for an answer, and trusts no number of the view: the node that is asked decides by
+//! itself.
 
 use sooner_wire::limits::CANDIDATES_MAX;
 use sooner_wire::message::{
@@ -53,21 +55,21 @@ struct Alias {
 #[derive(Debug, Default)]
 pub(in crate::node) struct Spillback {
     aliases: Map<LeaseId, Alias>,
-    /// Whose turn it is to get what is spread.
+    /// Which node's turn it is to get a demand that is spread.
     pub(in crate::node) turns: Turns,
-    /// How often the control service was asked who could serve something.
+    /// How often the control service was asked which nodes could serve a demand.
     questions: u64,
-    /// Some demand may be otherwise than what was said of it.
+    /// Some demand may differ from what other nodes were told of it.
     is_unsaid: bool,
 }
 
-/// What becomes of one unit of a demand.
+/// The next step for one unit of a demand.
 pub(in crate::node) enum Step {
-    /// It runs here.
+    /// The unit runs here.
     Here,
-    /// Another node is asked for so many.
+    /// Another node is asked for this many units.
     There(NodeId, u32),
-    /// One that another node was asked for goes here, or to a third one.
+    /// A unit that another node was asked for goes here, or to a third node.
     Moves(NodeId, Option<NodeId>),
     Waits,
     Never(Objection),
@@ -76,13 +78,13 @@ pub(in crate::node) enum Step {
 /// A demand among the nodes there are.
 struct Chooser<'a> {
     view: &'a View,
-    /// Whose demand it is.
+    /// The node of the process that asks.
     home: NodeId,
-    /// This node, with nothing free if it has no room for this demand; unless it runs nothing.
+    /// This node, with nothing free if it has no room for this demand. `None` if it runs no work.
     here: Option<&'a NodeRow>,
     turns: &'a Turns,
     now: Instant,
-    /// The job of whoever asks, and the nodes that can start no workers for it.
+    /// The job of the process that asks, and the nodes that can start no workers for it.
     job: WorkerId,
     unable: &'a Unable,
 }
@@ -96,12 +98,12 @@ impl Chooser<'_> {
         self.all_rows().filter(|row| self.unable.may_serve(self.job, demand, row.node))
     }
 
-    /// Why what no other node can run is not run by those that have what it needs.
+    /// Why a demand that no other node can run is not run by the nodes that have what it needs.
     fn cannot_start(&self, demand: &Demand, asked: &Asked<'_>) -> Option<Objection> {
         let unable = self.all_rows().filter(|row| !self.unable.may_serve(self.job, demand, row.node));
         let all = awaited(unable, asked);
         let mut why = all.iter().filter_map(|row| self.unable.objection(self.job, demand, row.node));
-        // One that is unable for now may be able again.
+        // A node that is unable for now may be able again.
         let first = why.next()?;
         Some(if first.is_for_now() { first } else { why.find(Objection::is_for_now).unwrap_or(first) })
     }
@@ -135,7 +137,7 @@ impl Chooser<'_> {
         }
     }
 
-    /// Where it waits for room: here, if it can run here.
+    /// Where a demand waits for room: here, if it can run here.
     fn queue(&self, demand: &Demand, asked: &Asked<'_>, count: u32) -> Step {
         match queue(self.rows(demand), asked, |nodes| self.view.calmest(nodes)) {
             Some(node) if node != self.home && self.view.may_be_asked(node) => Step::There(node, count),
@@ -152,7 +154,7 @@ fn total_of(here: &NodeRow, view: &View) -> ResourceSet {
 }
 
 impl Spillback {
-    /// So many units of a demand go to another node.
+    /// These units of a demand go to another node.
     fn lend(&mut self, demand: &mut Demand, (node, count): (NodeId, u32), view: &mut View, now: Instant) {
         demand.lend(node, count, now);
         view.take(node, &demand.resources, count);
@@ -167,14 +169,14 @@ impl Spillback {
 }
 
 impl NodeCore {
-    /// A node takes part, or is otherwise than before.
+    /// A node takes part, or has changed.
     pub fn on_node_known(&mut self, row: &message::NodeRow) {
         if row.node != self.id() {
             self.view.on_known(row);
         }
     }
 
-    /// The control service says what nodes have free.
+    /// The control service reports what nodes have free.
     pub fn on_view(&mut self, view: &ResourceView) {
         self.view.on_view(view);
     }
@@ -189,7 +191,7 @@ impl NodeCore {
         self.role.is_member() && !self.view.is_empty()
     }
 
-    /// Takes off what was asked of other nodes, and what they granted, since they last said what they have.
+    /// Takes off the view what other nodes were asked for, and what they granted, since their last reports.
     pub(in crate::node) fn begin_choices(&mut self) {
         let (here, now) = (self.id(), self.now);
         for demand in self.askers.values_mut().flat_map(|asker| asker.demands.values_mut()) {
@@ -217,7 +219,7 @@ impl NodeCore {
         }
     }
 
-    /// Finds a place for one unit of what a client waits for, here or elsewhere. True if there is one.
+    /// Finds a place for one unit of a client's demands, here or elsewhere. True if there is one.
     pub(super) fn place_over_nodes(&mut self, at: usize, priority: i32, out: &mut NodeActions) -> bool {
         let is_next = |demand: &Demand| demand.count > 0 && demand.priority == priority;
         let (_, asker) = self.askers.get_index(at).expect("below the count");
@@ -304,7 +306,7 @@ impl NodeCore {
         }
     }
 
-    /// Nothing of these demands of a client is wanted any more.
+    /// A client wants nothing of these demands any more.
     pub(in crate::node) fn withdraw(
         &mut self,
         client: WorkerId,
@@ -325,7 +327,7 @@ impl NodeCore {
         });
     }
 
-    /// Nothing more is wanted of other nodes.
+    /// Withdraws all that other nodes were asked for.
     pub(in crate::node) fn withdraw_all(&mut self, out: &mut NodeActions) {
         let demands = self.askers.values_mut().flat_map(|asker| asker.demands.values_mut());
         for lent in demands.flat_map(|demand| &mut demand.lent) {
@@ -377,7 +379,7 @@ impl NodeCore {
         route(self.id(), node, ReturnLeaseAt { lease }, out);
     }
 
-    /// Another node grants nothing more of what it was asked for.
+    /// Another node grants nothing more of a demand.
     pub(in crate::node) fn on_lease_refused(&mut self, node: NodeId, refused: &LeaseRefused) {
         let is_for_good = refused.no_workers == Some(true);
         if !is_for_good {
@@ -429,7 +431,7 @@ impl NodeCore {
         }
     }
 
-    /// When something that waits elsewhere may go to where there is room.
+    /// When a unit that waits elsewhere may go to where there is room.
     pub(in crate::node) fn next_move(&self) -> Option<Instant> {
         if !self.has_others() {
             return None;
@@ -441,7 +443,7 @@ impl NodeCore {
             [demand.next_move(self.now), find(demand), demand.refusals_lapse_at()].into_iter().flatten().min()
         };
         let moves = demands.filter_map(next).min();
-        // Nobody may be waiting for what refused any more: then it is looked at when somebody does.
+        // Perhaps no demand waits for the node that refused: then that node is looked at when one does.
         let asked_again = self.view.next_deadline().filter(|at| *at > self.now);
         [moves, asked_again].into_iter().flatten().min()
     }
@@ -453,7 +455,7 @@ impl NodeCore {
         !awaited(self.view.rows(), &asked).is_empty()
     }
 
-    /// Leases of other nodes that clients here have.
+    /// Leases of other nodes that local clients have.
     #[must_use]
     pub fn leases_elsewhere(&self) -> usize {
         self.spillback.aliases.len()
@@ -466,7 +468,7 @@ fn find_nodes(request: u64, demand: &Demand) -> NodeAction {
     NodeAction::FindNodes(Box::new(FindNodes { request, resources, count, strategy, prefer }))
 }
 
-/// Says something to another node.
+/// Sends a message to another node.
 pub(in crate::node) fn route(me: NodeId, to: NodeId, message: impl Into<Message>, out: &mut NodeActions) {
     let message = Box::new(message.into());
     out.push(NodeAction::Route { from: address(me), to: address(to), message });

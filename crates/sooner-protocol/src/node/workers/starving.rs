@@ -2,9 +2,9 @@
 //! memory, disk.
 //!
 //! Others may give it back, so work that waits for a worker goes on waiting, and the start is tried again. In
-//! the meantime idle workers that serve nothing of what waits end, and leases are asked back for what has
-//! another shape. When nothing has given anything back for long, what waits fails with the last error, or
-//! goes to another node, instead of waiting for ever.
+//! the meantime idle workers that cannot serve the waiting work end, and leases of other shapes are asked
+//! back. When nothing has been given back for long, the waiting work fails with the last error, or goes to
+//! another node, instead of waiting for ever.
 //!
 //! Invariants:
 //! - Nothing fails while a task of its job runs here, or within [`START_PATIENCE_NANOS`] after a worker came
@@ -24,17 +24,17 @@ use crate::table::{Map, Set};
 use crate::time::Instant;
 use crate::uplink::ToControl;
 
-/// What begins to wait so soon after the last that waited meets the same lack (nanoseconds).
+/// Work that begins to wait this soon after the last that waited meets the same lack (nanoseconds).
 const SPELL_GAP_NANOS: u64 = 10_000_000_000;
 
 /// A time in which no worker of a job could be started.
 #[derive(Debug, Default)]
 struct Spell {
-    /// When something was last given back; dated when it is looked at.
+    /// When something was last given back; dated when the spell is looked at.
     since: Option<Instant>,
-    /// Since when nothing of the job waits for a worker.
+    /// Since when no work of the job waits for a worker.
     idle_since: Option<Instant>,
-    /// A start has failed that was not looked at yet.
+    /// A start has failed since the spell was looked at.
     has_news: bool,
     why: String,
 }
@@ -44,7 +44,7 @@ impl Spell {
         self.idle_since.is_some_and(|since| now.since(since) >= SPELL_GAP_NANOS)
     }
 
-    /// Whether what waits has waited long enough. `has_progressed`: something is being given back.
+    /// Whether the work has waited long enough. `has_progressed`: something is being given back.
     fn is_due(&mut self, now: Instant, has_progressed: bool) -> bool {
         let since = self.since.filter(|_| !has_progressed).unwrap_or(now);
         self.since = Some(since);
@@ -58,9 +58,9 @@ pub(in crate::node) struct Starving {
     spells: Map<WorkerId, Spell>,
     /// A worker came or went.
     has_progressed: bool,
-    /// Actors that are given back to the control service.
+    /// Actors that are to be given back to the control service.
     refused: Vec<ToControl>,
-    /// When somebody was told last.
+    /// When the user was last told.
     said: Option<Instant>,
 }
 
@@ -70,7 +70,7 @@ impl Starving {
         self.spells.values().any(|spell| spell.has_news)
     }
 
-    /// A worker of a job could not be started. True if that is to be said: not again and again.
+    /// A worker of a job could not be started. True if the user is to be told: not again and again.
     pub(in crate::node) fn note(&mut self, job: WorkerId, why: &str, now: Instant) -> bool {
         let is_old = self.said.is_some_and(|said| now.since(said) < SPELL_GAP_NANOS);
         let is_new = !is_old && self.spells.get(&job).is_none_or(|spell| spell.idle_since.is_some());
@@ -100,7 +100,7 @@ impl Starving {
 }
 
 impl NodeCore {
-    /// Makes room for workers that could not be started, and refuses what has waited for them in vain.
+    /// Makes room for workers that could not be started, and refuses work that has waited for them in vain.
     pub(in crate::node) fn attend_starving(&mut self, now: Instant, out: &mut NodeActions) {
         let has_progressed = std::mem::take(&mut self.starving.has_progressed);
         if self.starving.spells.is_empty() {
@@ -111,7 +111,7 @@ impl NodeCore {
         let workers = &self.workers;
         self.starving.spells.retain(|job, spell| {
             if spell.is_over(now) {
-                // Whatever failed just now begins another one.
+                // A start that failed just now begins another spell.
                 *spell = Spell {
                     has_news: spell.has_news,
                     why: std::mem::take(&mut spell.why),
@@ -141,7 +141,7 @@ impl NodeCore {
         self.reclaim_workers(out);
     }
 
-    /// What waits for a worker of a job is met elsewhere, or fails.
+    /// Work that waits for a worker of a job is met elsewhere, or fails.
     fn refuse_placements(&mut self, job: WorkerId, why: &str, out: &mut NodeActions) {
         mark!("what waited for workers that could not be started was refused");
         let here = self.id();
@@ -175,7 +175,7 @@ impl NodeCore {
         self.unable.is_unsettled = true;
     }
 
-    /// The control service hears of the actors that were refused, before anything else is decided.
+    /// The control service learns of the refused actors before anything else is decided.
     pub(crate) fn send_refused(&mut self, out: &mut NodeActions) {
         out.extend(self.starving.refused.drain(..).map(NodeAction::Control));
     }
@@ -199,7 +199,7 @@ impl NodeCore {
         }
     }
 
-    /// Workers that are idle although somebody waits for one are of another job or another kind: one more of
+    /// Workers that are idle although work waits for a worker are of another job or another kind: one more of
     /// them ends.
     fn end_superfluous(&mut self, waiting: &Set<WorkerId>, now: Instant, out: &mut NodeActions) {
         if !self.starving.spells.keys().any(|job| waiting.contains(job)) {
@@ -210,16 +210,16 @@ impl NodeCore {
         if self.workers.values().any(is_ending) {
             return;
         }
-        // Whoever waits for this very one has been served before; one that came just now may be waited for
-        // elsewhere.
+        // Work that waits for this very worker has been served before. A worker that came just now may be
+        // waited for elsewhere.
         let idle = self.idle().find(|(_, since, is_needed)| !is_needed && *since < now);
         if let Some((worker, ..)) = idle {
             self.ask_to_end(worker, out);
         }
     }
 
-    /// No worker can be started for what waits: somebody who has one for something else gives it back as soon
-    /// as its task ends.
+    /// No worker can be started for the waiting work: a process that has one for other work gives it back as
+    /// soon as its task ends.
     fn reclaim_workers(&mut self, out: &mut NodeActions) {
         let is_starved =
             |placement: &&Placement| self.starving.spells.contains_key(&self.job_of_placement(placement));

@@ -1,8 +1,8 @@
 //! Nodes that can start no workers for a job: its program is not there, or ends before it has begun.
 //!
-//! A node that finds that out for the job of a driver elsewhere refuses all that waits there for the job, and
-//! says why. The nodes that asked it choose among the others from then on, as long as the job lasts. What no
-//! other node could run fails. Actors are given back to the control service, which does the same
+//! A node that finds that out for the job of a remote driver refuses all work that waits there for the job,
+//! and says why. The nodes that asked it choose among the others from then on, as long as the job lasts. Work
+//! that no other node could run fails. Actors are given back to the control service, which does the same
 //! (`crate::control`).
 //!
 //! Invariants:
@@ -10,7 +10,7 @@
 //!   a process.
 //! - What is known of a job is forgotten with it, and what is known of a node is forgotten with that.
 //!
-//! It never concerns a job whose driver is here: that driver is ended, and all it waits for with it.
+//! This file never concerns a job with a local driver: that driver is ended, and all it waits for with it.
 
 use std::collections::VecDeque;
 
@@ -28,9 +28,9 @@ use crate::uplink::ToControl;
 /// See the module.
 #[derive(Debug, Default)]
 pub(in crate::node) struct Unable {
-    /// By job and node, why.
+    /// By job and node, why the node can start no workers for the job.
     why: Map<(WorkerId, NodeId), String>,
-    /// What waits here for a job is to be looked at again, although nothing else may come.
+    /// Work that waits here for a job is to be looked at again, although nothing else may come.
     pub(in crate::node) is_unsettled: bool,
 }
 
@@ -43,7 +43,7 @@ impl Unable {
         self.why.get(&(job, node)).map(String::as_str)
     }
 
-    /// Whether a node may be able to.
+    /// Whether a node may be able to start workers for a job.
     pub(in crate::node) fn may_run(&self, job: WorkerId, node: NodeId) -> bool {
         self.why(job, node).is_none()
     }
@@ -59,7 +59,7 @@ impl Unable {
         for_good.or_else(|| Some(Objection::NoWorkersNow(demand.refusal(node)?.to_owned())))
     }
 
-    /// Whether it may go there.
+    /// Whether a demand of a job may go to a node.
     pub(in crate::node) fn may_serve(&self, job: WorkerId, demand: &Demand, node: NodeId) -> bool {
         self.may_run(job, node) && demand.refusal(node).is_none()
     }
@@ -78,7 +78,7 @@ impl Unable {
 }
 
 impl NodeCore {
-    /// No worker can be started here any more for the job of a driver elsewhere. All that waits for one is
+    /// No worker can be started here any more for the job of a remote driver. All work that waits for one is
     /// refused: other nodes may have what this one lacks.
     pub fn on_job_given_up(&mut self, job: WorkerId, why: &str, out: &mut NodeActions) {
         let here = self.id();
@@ -101,7 +101,7 @@ impl NodeCore {
         }
     }
 
-    /// Gives back what was set aside for a job. What processes here wait for is asked of other nodes.
+    /// Gives back what was set aside for a job. Demands of local processes are asked of other nodes.
     fn end_placements_of_job(&mut self, job: WorkerId) {
         let mut kept = VecDeque::new();
         for placement in std::mem::take(&mut self.placements) {

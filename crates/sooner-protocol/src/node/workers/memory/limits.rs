@@ -1,14 +1,14 @@
-//! Limits on the memory of single workers: who has one, and how large it is.
+//! Limits on the memory of single workers: which worker has one, and how large it is.
 //!
-//! What a task or actor reserves with `memory=` is a promise, and where a node can it lets the kernel hold it
-//! to that. One that goes far beyond is ended by the kernel, and nobody else is. A limit must not decide
-//! whether a program ends, only when. So it is for work whose next execution reserves more and has a larger
-//! limit, as far as that is free: who has all that can be had has no limit. Others have one only where the
-//! user wants it ([`Limited::All`]).
+//! What a task or actor reserves with `memory=` is a promise, and where a node can, it lets the kernel
+//! enforce it. A worker that goes far beyond is ended by the kernel, and no other process is. A limit must
+//! not decide whether a program ends, only when. So it is for work whose next execution reserves more and has
+//! a larger limit, as far as that is free: work that has all that can be had has no limit. Other work has one
+//! only where the user wants it ([`Limited::All`]).
 //!
 //! A worker serves leases of several shapes: its limit begins and ends with the lease.
 //!
-//! It never limits anybody: it asks for it, with [`NodeAction::LimitMemory`].
+//! This file never limits a worker: it asks for that, with [`NodeAction::LimitMemory`].
 
 use sooner_wire::resources::UNIT;
 use sooner_wire::{ResourceSet, WorkerId};
@@ -18,29 +18,29 @@ use crate::node::{NodeAction, NodeActions, NodeCore};
 use crate::scheduling::Grant;
 use crate::table::Set;
 
-/// What a worker may take beside what its task reserved (bytes): what an interpreter imports, and the kernel
+/// What a worker may take beside its task's reservation (bytes): what an interpreter imports, and the kernel
 /// for it.
 const ALLOWANCE_BYTES: u64 = 128 << 20;
-/// And one part in so many of what was reserved: people round, and pages of memory need tables, and files are
+/// And one part in this many of the reservation: people round, and pages of memory need tables, and files are
 /// read.
 const ALLOWANCE_SHARE: u64 = 8;
 /// The kernel keeps eight bytes for each page of 4 KiB that a process sees of shared memory.
 const TABLE_SHARE: u64 = 512;
 
-/// Whose memory is limited to what was reserved.
+/// Which memory is limited to what was reserved.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Limited {
-    /// Nobody's.
+    /// No worker's.
     #[default]
     Nobody,
-    /// Of those tasks that are executed again with a larger reservation if that ends them.
+    /// That of tasks that are executed again with a larger reservation if the limit ends them.
     Retried,
-    /// Of every task and actor with a reservation.
+    /// That of every task and actor with a reservation.
     All,
 }
 
-/// The limit of a worker (bytes) that holds so much already, and whose task reserved so much; of the memory
-/// it shares with others (bytes) it pays for the tables alone.
+/// The limit (bytes) of a worker that holds `held` already, and whose task reserved `reserved`. Of the memory
+/// that it shares with others (`shared`) only the tables count.
 #[must_use]
 pub fn limit(reserved: u64, held: u64, shared: u64) -> u64 {
     let allowance = ALLOWANCE_BYTES + reserved / ALLOWANCE_SHARE + shared / TABLE_SHARE;
@@ -51,12 +51,12 @@ pub fn limit(reserved: u64, held: u64, shared: u64) -> u64 {
 #[derive(Debug, Default)]
 pub(in crate::node) struct Limits {
     limited: Limited,
-    /// Workers that have one.
+    /// Workers that have a limit.
     workers: Set<WorkerId>,
 }
 
 impl Limits {
-    /// The limit of a worker that has got this, on a node with so much in all.
+    /// The limit of a worker that has got `grant`, on a node with `total` in all.
     pub(in crate::node) fn of(
         &mut self,
         worker: WorkerId,
@@ -93,8 +93,8 @@ impl NodeCore {
         out.extend(self.memory.limits.of(worker, grant, self.resources.total()));
     }
 
-    /// How much the task of a worker can reserve next without waiting for anybody else (bytes): some never
-    /// end. Where a limit is meant for all, it may have to wait.
+    /// How much the task of a worker can reserve next without waiting for other tasks (bytes): some never
+    /// end. Where a limit is meant for all, the task may have to wait.
     pub(super) fn reservable_beside(&self, worker: WorkerId) -> u64 {
         let total = self.resources.total().amount("memory");
         if self.memory.limits.limited == Limited::All {
