@@ -5,10 +5,10 @@
 //! more workers forked when resources are free and workers are not. Placement decisions are made once per
 //! batch of events, in [`NodeCore::settle`].
 //!
-//! What concerns more than one node, which actors and names there are, is the control service's
-//! ([`crate::control::Directory`]): the node passes on what its processes say to it and carries out what it
-//! decides. It never waits for an answer, and nothing between two processes (tasks, calls, values) depends on
-//! one.
+//! State that concerns more than one node (which actors and names exist) belongs to the control service
+//! ([`crate::control::Directory`]): the node forwards messages of its processes to the control service and
+//! carries out its decisions. It never waits for an answer of the control service, and nothing between two
+//! processes (tasks, calls, values) depends on one.
 //!
 //! Invariants:
 //! - N1: a worker is starting, idle, leased or an actor's; it is in exactly one of these states. It works for
@@ -49,7 +49,7 @@ pub enum NodeAction {
     Introduce(WorkerId, WorkerId),
     /// Dial the node of a process of another node for a client, and hand it the connection.
     Dial {
-        /// Who wants to speak with it.
+        /// The process that wants the connection.
         client: WorkerId,
         /// The other process.
         to: WorkerId,
@@ -58,15 +58,14 @@ pub enum NodeAction {
     StartWorker(WorkerId),
     /// Kill a worker's process.
     KillWorker(WorkerId),
-    /// A worker takes, beside what it holds now, no more memory than what it reserved (bytes) and an
-    /// allowance ([`super::workers::memory::limit`]); `None`: as much as there is again.
+    /// Limit a worker to the memory that it holds now, what it reserved (bytes) and an allowance
+    /// ([`super::workers::memory::limit`]); `None`: lift the limit.
     LimitMemory(WorkerId, Option<u64>),
     /// A block of shared memory is free.
     FreeBlock(BlockId),
     /// Tell the user.
     Warn(String),
-    /// A node is held for gone: nothing is said to it, nothing heard from it, and the control service is told
-    /// when it is there.
+    /// A node is presumed dead: exchange no messages with it, and tell the control service when that is back.
     GiveUp(NodeId),
     /// Find a block for a value of another node: [`NodeCore::on_block`] or [`NodeCore::on_no_block`] follows.
     AllocateFor {
@@ -75,45 +74,43 @@ pub enum NodeAction {
         /// Its length.
         bytes: u64,
     },
-    /// Open a stream of its bytes: [`NodeCore::on_bytes`] and [`NodeCore::on_stream_end`] follow.
+    /// Open a stream of a value's bytes: [`NodeCore::on_bytes`] and [`NodeCore::on_stream_end`] follow.
     Fetch(Fetching),
-    /// Write what is in a block to disk, as this value: [`NodeCore::on_spilled`] follows. What
-    /// [`Self::Fetch`] asks for of this node itself are such values: they are read behind it.
+    /// Write the contents of a block to disk, as this value: [`NodeCore::on_spilled`] follows. A
+    /// [`Self::Fetch`] from this node itself reads such a value: it is read behind the write.
     Spill {
         /// The value.
         spilled: SpillId,
         /// The block.
         block: BlockId,
     },
-    /// Nobody needs what was written of a value.
+    /// Drop what was written of a value: no process needs it.
     DropSpilled(SpillId),
-    /// Close it. Nothing may be written to its block from now on.
+    /// Close a stream. Nothing may be written to its block from now on.
     StopFetching {
         /// The object.
         object: ObjectId,
         /// The number of the stream.
         attempt: FetchAttempt,
     },
-    /// Say something to a process of another node, or to that node, which goes by the id before those of its
-    /// processes. It goes to [`NodeCore::on_routed`] there.
+    /// Send a message to a process of another node, or to that node itself, whose id is the one before those
+    /// of its processes. The message goes to [`NodeCore::on_routed`] there.
     Route {
-        /// Who says it: a process here, or this node.
+        /// The sender: a local process, or this node.
         from: WorkerId,
-        /// Who hears it.
+        /// The receiver.
         to: WorkerId,
-        /// What.
+        /// The message.
         message: Box<Message>,
     },
-    /// Say something to the control service. What it says to the node in answer goes to
-    /// [`NodeCore::on_control`].
+    /// Send a message to the control service. Its answers to the node go to [`NodeCore::on_control`].
     Control(ToControl),
     /// Ask the control service which nodes could serve something: [`NodeCore::on_candidates`] follows, or
     /// nothing does while there is none.
     FindNodes(Box<FindNodes>),
-    /// There will be workers for the job of a driver on another node, and this is what they need.
+    /// Prepare for workers of a job whose driver is on another node. The configuration is what they need.
     BeginJob(WorkerId, Box<JobConfig>),
-    /// The driver of such a job is about to end in order: its workers are to end, but for those that outlive
-    /// it.
+    /// The driver of such a job is about to end in order: end its workers, except those that outlive it.
     JobLeaves(WorkerId),
 }
 
@@ -132,7 +129,7 @@ pub(super) enum WorkerState {
     },
     Leased(LeaseId),
     Actor(ActorId),
-    /// It takes no more tasks, and ends when nobody needs what it owns.
+    /// The worker takes no more tasks, and ends when no process needs what it owns.
     Retired,
 }
 
@@ -140,15 +137,16 @@ pub(super) enum WorkerState {
 pub(super) struct Worker {
     pub(super) state: WorkerState,
     pub(super) blocked: bool,
-    /// It owns what others refer to, or has submitted what has not ended: it does not end because it is idle.
+    /// The worker owns values that others refer to, or has submitted work that has not ended: it does not end
+    /// because it is idle.
     pub(super) is_needed: bool,
     /// Whether what it runs has GPUs, as soon as it has run something.
     pub(super) had_gpus: Option<bool>,
-    /// It takes no more tasks: it ends with its lease, or later if it is needed.
+    /// The worker takes no more tasks: it ends with its lease, or later if it is needed.
     pub(super) retires: bool,
     /// The number of times it could not be started is bounded by this worker's end.
     pub(super) pid: u32,
-    /// The driver it was forked for: for life.
+    /// The driver that the worker was forked for. It never changes.
     pub(super) job: WorkerId,
 }
 
@@ -165,7 +163,7 @@ pub(super) struct Client {
     pub(super) introduced: Set<WorkerId>,
     /// Processes of other nodes that it has lines with.
     pub(super) lines: Set<WorkerId>,
-    /// The control service has heard of it, and must hear of its end.
+    /// The control service knows of the process, and must learn of its end.
     pub(super) is_known_to_control: bool,
 }
 
@@ -200,7 +198,7 @@ pub struct NodeCore {
     pub(super) local_actors: super::actors::local_actors::LocalActors,
     pub(super) places: super::actors::places::Places,
     pub(super) placements: VecDeque<Placement>,
-    /// How soon the next worker of a job may be started after one that ended before it was there.
+    /// Per job: how soon the next worker may be started after one that ended before it was ready.
     pub(super) paces: Map<WorkerId, Pace>,
     pub(super) departed: Departed,
     pub(super) memory: super::workers::memory::Watch,
@@ -336,8 +334,8 @@ impl NodeCore {
         }
     }
 
-    /// The first half of [`Self::on_gone`]: all hear of the end, the control service last. False if nobody
-    /// knew the client.
+    /// The first half of [`Self::on_gone`]: all processes learn of the end, the control service last. False
+    /// if the node did not know the client.
     pub(crate) fn end_process(
         &mut self,
         client: WorkerId,
@@ -373,7 +371,7 @@ impl NodeCore {
         self.end_aliases_of(client);
         self.drop_placements_of(client);
         self.forget_client(client);
-        // Of the process of an actor nobody asks what ran there before.
+        // For the process of an actor, the task that ran there before the actor does not matter.
         let is_actor = matches!(state, Some((WorkerState::Actor(_), _)));
         let last_started = last_started.filter(|last| last.in_actor || !is_actor).map(|last| last.task);
         let gone = WorkerGone {
@@ -398,7 +396,8 @@ impl NodeCore {
         true
     }
 
-    /// The second half of [`Self::on_gone`]: what becomes of what the client had.
+    /// The second half of [`Self::on_gone`]: settles the death, and ends the client's questions, pulls and
+    /// blocks.
     pub(crate) fn settle_end(&mut self, client: WorkerId, out: &mut NodeActions) {
         self.settle_death(client, out);
         self.end_questions_to(client, out);
@@ -409,12 +408,12 @@ impl NodeCore {
         self.ask_receivers(client, out);
     }
 
-    /// Says the same to every client.
+    /// Sends the same message to every client.
     pub(super) fn tell_all(&self, message: &Message, out: &mut NodeActions) {
         out.extend(self.clients.keys().map(|client| NodeAction::Send(*client, Box::new(message.clone()))));
     }
 
-    /// Nobody is to be told of anything by, or connected to, a process that is gone.
+    /// Forgets a dead process: it learns of no actor any more, and no process counts as connected to it.
     pub(super) fn forget_client(&mut self, gone: WorkerId) {
         self.places.forget(gone);
         for client in self.clients.values_mut() {
@@ -422,7 +421,7 @@ impl NodeCore {
         }
     }
 
-    /// A message came from a client. What the core does not handle (allocation) comes back.
+    /// A client sent a message. Messages that the core does not handle (allocation) are returned.
     pub fn on_message(
         &mut self,
         from: WorkerId,
@@ -488,7 +487,7 @@ impl NodeCore {
         None
     }
 
-    /// Passes on what a process says to the control service.
+    /// Forwards a process's message to the control service.
     pub(super) fn route(&mut self, from: WorkerId, message: impl Into<Message>, out: &mut NodeActions) {
         if let Some(client) = self.clients.get_mut(&from) {
             client.is_known_to_control = true;
@@ -497,7 +496,7 @@ impl NodeCore {
         out.push(NodeAction::Control(ToControl::Routed { from, message }));
     }
 
-    /// The control service says something.
+    /// The control service sent a message.
     pub fn on_control(&mut self, message: ToNode, out: &mut NodeActions) {
         match message {
             ToNode::Routed { to, message } if to == super::values::transfers::address(self.id()) => {
@@ -544,7 +543,7 @@ impl NodeCore {
         self.adjust_pool(now, out);
     }
 
-    /// The first part of [`Self::settle`]: sets resources aside for what can have them.
+    /// The first part of [`Self::settle`]: sets resources aside for the actors and leases that can have them.
     pub(crate) fn place(&mut self, out: &mut NodeActions) {
         self.unable.is_unsettled = false;
         self.notify_newcomers(out);

@@ -1,9 +1,9 @@
 //! Draining: a node that is about to end finishes the tasks that run and begins nothing more.
 //!
-//! What it was asked to begin it gives back. Values in its memory that belong to processes of other nodes are
-//! handed over: their owners are told, have them brought to where they are, and say so. Owners whose own
-//! nodes leave, too, are not asked. Actors that may move are ended by the control service, which begins them
-//! elsewhere.
+//! The node gives back what it was asked to begin. Values in its memory that belong to processes of other
+//! nodes are handed over: their owners are told, have them brought to their own nodes, and report that.
+//! Owners whose own nodes leave, too, are not asked. Actors that may move are ended by the control service,
+//! which begins them elsewhere.
 
 use sooner_wire::limits::HAND_OVER_MAX;
 use sooner_wire::message::{HandOver, HandedOver, Place};
@@ -14,7 +14,7 @@ use super::values::transfers::address;
 use super::{NodeAction, NodeActions, NodeCore};
 use crate::table::{Map, Set};
 
-/// Asks the owner of values in these places to have them brought to where it is.
+/// Asks the owner of values in these places to have them brought to its own node.
 pub(super) fn ask_to_bring(node: NodeId, owner: WorkerId, places: &[Place], out: &mut NodeActions) {
     for part in places.chunks(HAND_OVER_MAX) {
         let offsets = part.iter().map(|place| place.offset()).collect();
@@ -28,9 +28,9 @@ pub(super) fn ask_to_bring(node: NodeId, owner: WorkerId, places: &[Place], out:
 #[derive(Debug, Default)]
 pub(super) struct Draining {
     has_begun: bool,
-    /// Who has been told that blocks are to be brought elsewhere, and which.
+    /// Owners that were told to have a value brought elsewhere, with the place of the value.
     handed_over: Set<(WorkerId, Place)>,
-    /// Which of these are not waited for any more.
+    /// Values whose owners have answered: they are not waited for any more.
     brought: Set<(WorkerId, Place)>,
 }
 
@@ -39,7 +39,7 @@ impl Draining {
         self.has_begun
     }
 
-    /// Whether an owner has been told to have something brought, and has not answered.
+    /// Whether an owner was told to have a value brought, and has not answered.
     pub(super) fn waits(&self) -> bool {
         !self.handed_over.is_empty()
     }
@@ -80,19 +80,19 @@ impl Draining {
         }
     }
 
-    /// An owner is gone, and has nothing brought to where it was.
+    /// An owner is dead, and has nothing brought to its node.
     pub(super) fn forget_owner(&mut self, gone: WorkerId) {
         self.handed_over.retain(|(owner, _)| *owner != gone);
         self.brought.retain(|(owner, _)| *owner != gone);
     }
 
-    /// The session with a node has ended: what its processes were asked to have brought there, or have
-    /// answered, may not have arrived. With the next need they are asked again.
+    /// The session with a node has ended: requests to its processes, or their answers, may be lost. With the
+    /// next need they are asked again.
     pub(super) fn ask_node_again(&mut self, node: NodeId) {
         self.handed_over.retain(|(owner, _)| owner.node() != node);
     }
 
-    /// A process has given a block back, which may hold another value of its soon.
+    /// A process has given a block back, which may soon hold another value of the same process.
     #[inline]
     pub(super) fn on_given_back(&mut self, owner: WorkerId, place: Place) {
         if !(self.handed_over.is_empty() && self.brought.is_empty()) {
@@ -158,13 +158,13 @@ impl NodeCore {
         }
     }
 
-    /// A process here has the values of another node that leaves, or cannot have them.
+    /// A local process has the values of another node that leaves, or cannot have them.
     pub(super) fn on_handed_over_here(from: WorkerId, done: HandedOver, out: &mut NodeActions) {
         let to = address(done.node);
         out.push(NodeAction::Route { from, to, message: Box::new(done.into()) });
     }
 
-    /// A process of another node says that of values here.
+    /// A process of another node has the values of this node, or cannot have them.
     pub(super) fn on_handed_over(&mut self, from: WorkerId, done: &HandedOver) {
         let places = done.offsets.iter().map(|offset| Place::of(*offset));
         self.draining.on_answer(from, places, &self.holders);

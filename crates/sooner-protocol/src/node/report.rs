@@ -29,7 +29,7 @@ impl NodeCore {
         }
     }
 
-    /// What the blocks are for; `length_of` gives the bytes of one. What is on disk the shell knows.
+    /// What the blocks are for; `length_of` gives the bytes of a block. The shell knows what is on disk.
     #[must_use]
     pub fn memory_use(&self, length_of: impl Fn(BlockId) -> u64) -> MemoryRow {
         let mut row = MemoryRow::default();
@@ -49,7 +49,7 @@ impl NodeCore {
         row
     }
 
-    /// What is free now, and what waits, by shape.
+    /// Free resources now, and waiting demands, by shape.
     #[must_use]
     pub fn resources_now(&self) -> Spare {
         let mut demand: Vec<ShapeDemand> = Vec::new();
@@ -95,7 +95,7 @@ impl NodeCore {
 
     fn demand_rows(&self) -> Vec<DemandRow> {
         let mut rows = Vec::new();
-        // What processes of other nodes wait for is told by their nodes.
+        // Demands of other nodes' processes are reported by those nodes.
         let own = self.askers.iter().filter(|(id, _)| !self.is_elsewhere(**id));
         let place = Place { resources: &self.resources, node: self.id(), labels: &self.labels };
         for (id, asker) in own {

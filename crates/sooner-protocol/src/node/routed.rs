@@ -1,10 +1,10 @@
-//! What comes over the links of other nodes: who may say what to whom, and what becomes of it.
+//! Messages over the links of other nodes: who may send what to whom, and how each is handled.
 //!
-//! Which messages go between nodes, and what their senders may say in them, is in their rows
-//! ([`sooner_wire::message::Row`]). For anything else the link is cut: whoever says it is not a node of this
+//! Which messages go between nodes, and what their senders may say in them, is in the rows of the messages
+//! ([`sooner_wire::message::Row`]). For anything else the link is cut: its sender is not a node of this
 //! cluster, or is broken. Deaths and how they are settled come from the control service alone.
 //!
-//! A process here that is gone needs no word of what it held, or of copies of what it owned: the message is
+//! A dead local process needs no message about what it held, or about copies of what it owned: the message is
 //! dropped.
 
 use sooner_wire::message::{Ends, Message, Route, RouteError};
@@ -14,7 +14,7 @@ use super::values::transfers::address;
 use super::{NodeAction, NodeActions, NodeCore};
 use crate::time::Instant;
 
-/// Which way something came over the link of node `link` to node `me`.
+/// The route of a message that came over the link of node `link` to node `me`.
 fn route_between(
     (from, link): (WorkerId, NodeId),
     (to, me): (WorkerId, NodeId),
@@ -33,7 +33,7 @@ fn route_between(
 }
 
 impl NodeCore {
-    /// Whether node `link` may say that.
+    /// Whether node `link` may send that message.
     ///
     /// # Errors
     /// [`RouteError`]: it may not.
@@ -48,11 +48,11 @@ impl NodeCore {
         message.check(Ends { route, from, to })
     }
 
-    /// Something came from another node or a process there, for this node or a process here. What is the
-    /// shell's comes back.
+    /// A message came from another node or a process there, for this node or a local process. Messages for
+    /// the shell are returned.
     ///
     /// # Errors
-    /// [`RouteError`]: nobody there says that. The link is to be cut.
+    /// [`RouteError`]: no sender there may send that. The link is to be cut.
     pub fn on_routed(
         &mut self,
         from: WorkerId,

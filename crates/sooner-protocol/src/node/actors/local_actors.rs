@@ -1,9 +1,9 @@
 //! The actors that have a process on this node, or are to get one.
 //!
-//! The control service says which (it has the directory: [`crate::control`]); the node waits for room, gives
-//! the actor a worker, and says what became of it. An actor is known here from
-//! [`ToNode::PlaceActor`](crate::uplink::ToNode) until its process is gone, or until it is ended before it
-//! got one.
+//! The control service says which (it has the directory: [`crate::control`]). The node waits for room, gives
+//! the actor a worker, and reports what became of the actor. The node knows an actor from
+//! [`ToNode::PlaceActor`](crate::uplink::ToNode) until its process is dead, or until the actor is ended
+//! before it got one.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -25,23 +25,23 @@ use crate::scheduling::Grant;
 use crate::table::Map;
 use crate::uplink::{End, PlaceActor, ToControl};
 
-/// The more urgent before the less urgent, and of equals who began to wait first.
+/// The more urgent actors first; of equals, those that began to wait first.
 type Rank = (Reverse<i32>, u64);
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(in crate::node) struct LocalActors {
     pub(in crate::node) actors: Map<ActorId, LocalActor>,
-    /// Those that wait for resources, in order.
+    /// Actors that wait for resources, in order.
     waiting: VecDeque<(Rank, ActorId)>,
     /// The control service is elsewhere, and may start again.
     pub(in crate::node) keeps_snapshots: bool,
-    /// Those that wait for arguments and hold nothing.
+    /// Actors that wait for arguments and hold no resources.
     pub(in crate::node) suspended: Vec<ActorId>,
-    /// The latest that ended, the last one last.
+    /// The actors that ended last, the latest at the end.
     pub(in crate::node) ended: VecDeque<ActorHere>,
-    /// The latest of which was said that they are dead, the last one last: other nodes may not have heard
-    /// that.
+    /// The actors that were reported dead last, the latest at the end: other nodes may not know of these
+    /// deaths.
     pub(in crate::node) dead: VecDeque<ActorDead>,
 }
 
@@ -54,17 +54,17 @@ pub(in crate::node) struct LocalActor {
     pub(in crate::node) job: WorkerId,
     pub(in crate::node) detached: bool,
     takes_checkpoints: bool,
-    /// It waits for its state before its constructor.
+    /// The actor waits for its state before its constructor.
     restores: bool,
-    /// What its process is told, as long as it was not.
+    /// The message for its process, until it is sent.
     create: Option<Box<CreateActor>>,
     /// Its process was told to end.
     is_ending: bool,
     /// Its process, as soon as it has one.
     pub(in crate::node) process: Option<(WorkerId, Grant)>,
-    /// It holds nothing for now.
+    /// Set while the actor holds no resources.
     pub(in crate::node) suspended: Option<Suspended>,
-    /// What a control service that starts again has to learn of it, where one may.
+    /// What a control service that starts again has to learn of the actor, if one may start again.
     pub(in crate::node) snapshot: Option<Box<ActorSnapshot>>,
 }
 
@@ -94,20 +94,21 @@ impl LocalActors {
         self.waiting.insert(at, (rank, id));
     }
 
-    /// What an actor without a process waits for.
+    /// The creation that an actor without a process waits for.
     fn wanted(&self, id: ActorId) -> Option<&CreateActor> {
         self.actors.get(&id).filter(|local| local.process.is_none())?.create.as_deref()
     }
 
-    /// Takes out those of a job that have no process: the numbers of their takeovers, and what their
-    /// processes are told.
+    /// Takes out the actors of a job that have no process. Gives the numbers of their takeovers, and the
+    /// messages for their processes.
     pub(in crate::node) fn take_waiting(&mut self, job: WorkerId) -> Vec<(Takeover, Box<CreateActor>)> {
         let is_its = |_: &ActorId, local: &mut LocalActor| local.job == job && local.process.is_none();
         let taken = self.actors.extract_if(.., is_its);
         taken.filter_map(|(_, local)| Some((local.takeover, local.create?))).collect()
     }
 
-    /// Takes one out that has no process: the number of its takeover, and what its process is told.
+    /// Takes out an actor that has no process. Gives the number of its takeover, and the message for its
+    /// process.
     pub(in crate::node) fn take_unbegun(&mut self, id: ActorId) -> Option<(Takeover, Box<CreateActor>)> {
         self.wanted(id)?;
         let local = self.actors.swap_remove(&id)?;
@@ -133,17 +134,17 @@ impl LocalActors {
         self.actors.get(&id).map_or(id.owner, |local| local.job)
     }
 
-    /// Whether it lives on although its owner has ended.
+    /// Whether an actor lives on although its owner has ended.
     pub(in crate::node) fn is_detached(&self, id: ActorId) -> bool {
         self.actors.get(&id).is_some_and(|local| local.detached)
     }
 
-    /// Whether the process of one was told to end, and has not.
+    /// Whether the process of any actor was told to end, and has not.
     pub(in crate::node) fn is_one_ending(&self) -> bool {
         self.actors.values().any(|local| local.is_ending)
     }
 
-    /// What it is called, for people.
+    /// What an actor is called, for people.
     pub(in crate::node) fn title(&self, id: ActorId) -> Option<String> {
         let local = self.actors.get(&id)?;
         Some(title(local.name.as_ref(), &local.class))
@@ -155,7 +156,7 @@ fn job_of(place: &PlaceActor) -> WorkerId {
     place.create.job.unwrap_or(place.create.actor.owner)
 }
 
-/// An actor of which nothing has begun here: the control service finds it another node.
+/// Gives back an actor that has not begun here: the control service finds it another node.
 pub(crate) fn given_back(takeover: Takeover, create: Box<CreateActor>, why: &str) -> NodeAction {
     let (actor, reason, create) = (create.actor, why.to_owned(), Some(create));
     let (no_workers, for_now) = (false, false);
@@ -195,7 +196,7 @@ impl NodeCore {
         }
         match self.local_actors.placed(actor, takeover).map(|local| local.process.as_ref()) {
             None => self.local_actors.insert(place),
-            // A control service that has started again asks for what an earlier one has asked for.
+            // A restarted control service asks for what an earlier one has asked for.
             Some(Some((worker, _))) => {
                 let placed = ToControl::ActorPlaced { actor, takeover, worker: *worker };
                 out.push(NodeAction::Control(placed));
@@ -204,7 +205,7 @@ impl NodeCore {
         }
     }
 
-    /// Actors that have no process yet are not begun here: the control service finds them another node.
+    /// Gives back actors that have no process yet: the control service finds them another node.
     pub(in crate::node) fn give_waiting_actors_back(&mut self, out: &mut NodeActions) {
         self.local_actors.waiting.clear();
         let waits = |local: &LocalActor| local.process.is_none() && local.create.is_some();
@@ -216,7 +217,7 @@ impl NodeCore {
         }
     }
 
-    /// Gives waiting actors their resources, in order of shape: one that does not fit holds up none that
+    /// Gives waiting actors their resources, in order of rank: an actor that does not fit holds up none that
     /// does.
     pub(in crate::node) fn place_actors(&mut self) {
         let mut still_waiting = VecDeque::new();
@@ -232,9 +233,9 @@ impl NodeCore {
         self.local_actors.waiting = still_waiting;
     }
 
-    /// Whether the creator of an actor was a process of this node that is gone. The control service elsewhere
-    /// is about to end such an actor; but all processes here have been asked already what they have of its
-    /// creator, so that none is to be shown what that had given to the constructor.
+    /// Whether the creator of an actor was a process of this node that is dead. The control service elsewhere
+    /// is about to end such an actor. But all local processes have been asked already what they have of the
+    /// creator, so that none is to be shown what the creator had given to the constructor.
     fn ends_with_its_creator(&self, actor: ActorId) -> bool {
         let creator = actor.owner;
         let is_gone = creator.node() == self.id() && !self.clients.contains_key(&creator);
@@ -266,7 +267,7 @@ impl NodeCore {
         out.push(NodeAction::Control(placed));
     }
 
-    /// What the new process of an actor begins with.
+    /// The control service sends what the new process of an actor begins with.
     pub(in crate::node) fn on_restore(
         &mut self,
         takeover: Takeover,
@@ -292,8 +293,9 @@ impl NodeCore {
         }
     }
 
-    /// Whether processes here will hear of the end of one that their actor waits for. Not if they would have
-    /// heard of it: the control service may name one whose end it hears of later than this node.
+    /// Whether local processes will learn of the death of a process that their actor waits for. Not if they
+    /// would have learned of it already: the control service may name a process whose death it learns of
+    /// later than this node.
     fn will_learn_of_end(&mut self, process: WorkerId, out: &mut NodeActions) -> bool {
         if !self.is_elsewhere(process) {
             return self.clients.contains_key(&process);
@@ -302,13 +304,13 @@ impl NodeCore {
         if is_gone {
             return false;
         }
-        // It may end before it has a line with the actor's new process.
+        // The process may end before it has a line with the actor's new process.
         self.on_watch(process, out);
         true
     }
 
-    /// The control service has room for an actor elsewhere: it goes there, unless something was set aside for
-    /// it here.
+    /// The control service has room for an actor elsewhere: the actor goes there, unless resources were set
+    /// aside for it here.
     fn on_recall_actor(&mut self, actor: ActorId, takeover: Takeover, out: &mut NodeActions) {
         if self.local_actors.placed(actor, takeover).is_none() {
             return;
@@ -333,21 +335,21 @@ impl NodeCore {
         if end == End::Succeeded {
             return self.local_actors.forget_ends_up_to(id, takeover);
         }
-        // Otherwise it may have ended, and that is still to be told of.
+        // Otherwise the actor may have ended, and that is still to be reported.
         let Some(local) = self.local_actors.placed(id, takeover) else { return };
         local.is_ending = local.process.is_some();
         match (&local.process, end) {
             (Some((worker, _)), End::Killed) => out.push(NodeAction::KillWorker(*worker)),
             (Some((worker, _)), End::Finished) => out.push(send(*worker, ExitActor { actor: id })),
             (None, _) | (_, End::Recalled | End::Succeeded) => {
-                // Its owner hears of its end when nothing is here that could read the arguments which that
-                // gives back then.
+                // The owner learns of the actor's end when nothing here can read the arguments any more,
+                // which the owner gives back then.
                 let ended = self.local_actors.actors.swap_remove(&id);
                 out.extend(
                     ended.and_then(|local| local.create).map(|create| ended_unbegun(takeover, create)),
                 );
-                // Others may have what was set aside for it at once: when a worker comes for it, nothing more
-                // happens.
+                // Others may have what was set aside for the actor at once: when a worker comes for it,
+                // nothing more happens.
                 self.drop_actor_placement(id);
             }
         }
@@ -364,7 +366,7 @@ impl NodeCore {
         }
     }
 
-    /// The process of an actor is gone, and what it held is free.
+    /// The process of an actor is dead, and what it held is free.
     pub(in crate::node) fn end_local_actor(
         &mut self,
         id: ActorId,
@@ -410,7 +412,7 @@ impl NodeCore {
         self.route(from, checkpoint, out);
     }
 
-    /// Adds what only the node of an actor knows to what the control service tells of it.
+    /// Adds what only the actor's node knows to the control service's row of the actor.
     pub fn complete(&self, row: &mut ActorRow) {
         let wanted = self.local_actors.wanted(row.actor).map(|create| create.placement.clone());
         if let Some(resources) = wanted.or_else(|| self.held_by(row.actor)) {

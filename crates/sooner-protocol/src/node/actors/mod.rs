@@ -1,4 +1,5 @@
-//! Actors on a node: those that have a process here or wait for one, and who here hears of actors anywhere.
+//! Actors on a node: those that have a process here or wait for one, and which local process learns of which
+//! actor.
 
 pub(super) mod local_actors;
 pub(super) mod places;

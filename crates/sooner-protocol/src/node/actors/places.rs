@@ -1,8 +1,8 @@
-//! Actors that processes of this node have to do with, wherever they are: who here hears of each.
+//! Actors that processes of this node have to do with, wherever they are: which local process learns of each.
 //!
-//! All news of an actor comes from the control service, one after the other, and goes to every subscriber
-//! here. Nothing is answered from what was said before: who asks for an actor that has been taken over
-//! meanwhile would be told of a process that is gone.
+//! All messages about an actor come from the control service, one after the other, and go to every local
+//! subscriber. Nothing is answered from earlier messages: a process that asks for an actor that has been
+//! taken over meanwhile would be told of a dead process.
 
 use sooner_wire::message::{
     ActorDead, ActorRestarting, ActorStarted, CreateActor, Dependency, Message, Outcome, Place,
@@ -24,14 +24,14 @@ struct ActorPlace {
     subscribers: Set<WorkerId>,
     /// Blocks with arguments of its constructor that the node keeps for it.
     kept: Vec<Place>,
-    /// Its process, as it was told last.
+    /// Its process, as reported last.
     at: Option<WorkerId>,
-    /// It was said that it has one.
+    /// It was reported to have a process.
     has_begun: bool,
 }
 
 impl Places {
-    /// A process is gone.
+    /// A process is dead.
     pub(in crate::node) fn forget(&mut self, gone: WorkerId) {
         self.actors.retain(|_, place| {
             place.subscribers.swap_remove(&gone);
@@ -39,7 +39,7 @@ impl Places {
         });
     }
 
-    /// Who hears of which actor, of those of which it was said that they have a process, or of the others.
+    /// Subscribers with their actors: of the actors that were reported to have a process, or of the others.
     pub(in crate::node) fn all(&self, have_begun: bool) -> impl Iterator<Item = (ActorId, WorkerId)> {
         let wanted = self.actors.iter().filter(move |(_, place)| place.has_begun == have_begun);
         wanted.flat_map(|(actor, place)| place.subscribers.iter().map(|process| (*actor, *process)))
@@ -57,21 +57,21 @@ impl Places {
 }
 
 impl NodeCore {
-    /// Blocks that are kept here for actors: with a state, or, without the block, with arguments of one that
-    /// has begun. One that has not is created again.
+    /// Blocks kept on this node for actors: states with their blocks, and, without the blocks, arguments of
+    /// actors that have begun. An actor that has not begun is created again.
     pub(crate) fn kept_for_actors(&self) -> Vec<(ActorId, Option<Place>)> {
         let states = self.holders.kept_states().map(|(actor, place)| (actor, Some(place)));
         states.chain(self.places.keeping().map(|actor| (actor, None))).collect()
     }
 
-    /// Which processes here hear of which actors: of those of which it was said that they have a process, or
-    /// of the others.
+    /// Which local processes learn of which actors: of those that were reported to have a process, or of the
+    /// others.
     #[must_use]
     pub fn subscribers_here(&self, have_begun: bool) -> Vec<(ActorId, WorkerId)> {
         self.places.all(have_begun).collect()
     }
 
-    /// A process creates an actor, and hears of it from now on.
+    /// A process creates an actor, and learns of it from now on.
     pub(in crate::node) fn on_create_actor(
         &mut self,
         from: WorkerId,
@@ -109,8 +109,8 @@ impl NodeCore {
         }
     }
 
-    /// An actor is at another process than was said before. If nothing was said in between, a control service
-    /// that has started again does not know that callers were not told.
+    /// An actor is at another process than was reported before. If nothing was reported in between, a
+    /// restarted control service does not know that callers were not told.
     fn note_place(&mut self, started: &ActorStarted, out: &mut NodeActions) {
         let Some(place) = self.places.actors.get_mut(&started.actor) else { return };
         place.has_begun = true;
@@ -122,7 +122,7 @@ impl NodeCore {
         }
     }
 
-    /// Another process is coming.
+    /// The actor is to get another process.
     pub(in crate::node) fn on_actor_restarting(&mut self, news: ActorRestarting, out: &mut NodeActions) {
         if let Some(place) = self.places.actors.get_mut(&news.actor) {
             place.at = None;
@@ -145,7 +145,7 @@ impl NodeCore {
         out.push(send(to, started.clone()));
     }
 
-    /// Nobody can reach a node, nor ask for other processes of the actors there.
+    /// No process can reach a node, nor ask for other processes of the actors there.
     pub(in crate::node) fn give_up_places_at(&mut self, node: NodeId, reason: &str, out: &mut NodeActions) {
         let is_there = |place: &ActorPlace| place.at.is_some_and(|process| process.node() == node);
         let there = self.places.actors.iter().filter(|(_, place)| is_there(place));
@@ -156,12 +156,12 @@ impl NodeCore {
         }
     }
 
-    /// Tells all who hear of an actor.
+    /// Sends a message to all subscribers of an actor.
     pub(in crate::node) fn notify_subscribers(&self, actor: ActorId, news: &Message, out: &mut NodeActions) {
         out.extend(self.places.subscribers(actor).into_iter().map(|to| send(to, news.clone())));
     }
 
-    /// An actor is gone for good.
+    /// An actor is dead.
     pub(in crate::node) fn on_actor_dead(&mut self, news: ActorDead, out: &mut NodeActions) {
         let actor = news.actor;
         self.local_actors.note_dead(actor, &news.failure);
@@ -174,7 +174,8 @@ impl NodeCore {
     }
 }
 
-/// Blocks with arguments of a constructor, or values on disk here that are, and which.
+/// Blocks with arguments of a constructor, or values on this node's disk that are arguments, each with its
+/// object.
 fn stored_arguments(create: &CreateActor, here: NodeId) -> Vec<(Place, ObjectId)> {
     let place = |dependency: &Dependency| match &dependency.outcome {
         Outcome::Stored(location) => Some((location.place(), dependency.object)),

@@ -1,6 +1,6 @@
 //! What a node tells a control service that has started again
 //! (`docs/adr/0032-what-nodes-tell-a-head-again.md`): the actors that have a process here, or wait for one,
-//! and those whose end it may not have heard of.
+//! and those of whose end it may not know.
 //!
 //! A node that carries the control service itself keeps nothing for that.
 
@@ -14,13 +14,13 @@ use super::local_actors::{LocalActor, LocalActors};
 use crate::node::{NodeAction, NodeActions};
 use crate::uplink::{ToControl, takes_checkpoints};
 
-/// Ends of actors that are told again: later ones than a control service can have missed.
+/// Ends of actors that are reported again: more than a control service can have missed.
 const ENDS_MAX: usize = 1024;
-/// Calls of an actor that are told again: more than a control service has under way when it ends, and callers
-/// did not hear of.
+/// Calls of an actor that are reported again: more than a control service has under way when it ends, and
+/// their callers did not learn of.
 const COVERED_MAX: usize = 1024;
 
-/// What is kept of an actor for that alone.
+/// What is kept of an actor for a restarted control service alone.
 #[derive(Debug)]
 pub(in crate::node) struct ActorSnapshot {
     is_ready: bool,
@@ -30,7 +30,7 @@ pub(in crate::node) struct ActorSnapshot {
     group: Option<GroupId>,
     create: Option<Box<CreateActor>>,
     pub(in crate::node) checkpoint: Option<Return>,
-    /// The latest calls that checkpoints cover which this process has taken.
+    /// The latest calls of this process that checkpoints cover.
     covered: Vec<TaskId>,
 }
 
@@ -44,7 +44,7 @@ impl ActorSnapshot {
             restarts,
             description: place.description.clone(),
             group: spec.strategy.as_deref().and_then(Strategy::group).map(|place| place.group),
-            // Without restarts, too: its process may end before it has begun.
+            // Also without restarts: the process may end before it has begun.
             create: Some(place.create.clone()),
             checkpoint: None,
             covered: Vec::new(),
@@ -77,7 +77,7 @@ impl LocalActor {
 }
 
 impl LocalActors {
-    /// From now on it is kept what a control service elsewhere may have to learn.
+    /// From now on the node keeps what a control service elsewhere may have to learn.
     pub(in crate::node) fn keep_snapshots(&mut self) {
         self.keeps_snapshots = true;
     }
@@ -86,13 +86,14 @@ impl LocalActors {
     pub(in crate::node) fn note_ready(&mut self, id: ActorId) {
         if let Some(snapshot) = self.actors.get_mut(&id).and_then(|local| local.snapshot.as_mut()) {
             snapshot.is_ready = true;
-            // No other process takes over. It stays where it also says that the actor takes checkpoints.
+            // Without restarts no other process takes over. `create` stays also if it says that the actor
+            // takes checkpoints.
             let takes = |create: &CreateActor| create.constructor.spec.checkpoint_every.is_some();
             snapshot.create = snapshot.create.take().filter(|create| snapshot.restarts != 0 || takes(create));
         }
     }
 
-    /// The process of an actor is gone.
+    /// The process of an actor is dead.
     pub(in crate::node) fn note_end(&mut self, id: ActorId, local: &LocalActor, gone: &WorkerGone) {
         let Some(snapshot) = &local.snapshot else { return };
         if self.ended.len() == ENDS_MAX {
@@ -102,7 +103,7 @@ impl LocalActors {
         self.ended.push_back(ActorHere { gone: Some(Box::new(gone.clone())), ..local.row(id, snapshot) });
     }
 
-    /// An actor is dead: so much followed from the ends of its processes.
+    /// An actor is dead: the ends of its processes have no other effect.
     fn forget_ends(&mut self, id: ActorId) {
         self.ended.retain(|here| here.actor != id);
     }
@@ -115,7 +116,7 @@ impl LocalActors {
         self.ended.retain(|here| here.actor != id || stays(here));
     }
 
-    /// The state for a process that ended before it came: the next one begins with that, too.
+    /// The state for a process that ended before the state came: the next process begins with it, too.
     pub(in crate::node) fn note_unread_state(
         &mut self,
         id: ActorId,
@@ -129,8 +130,8 @@ impl LocalActors {
         }
     }
 
-    /// An actor is dead: neither of its process, which is about to end, nor of that end a later control
-    /// service is told.
+    /// An actor is dead: a later control service is told neither of its process, which is about to end, nor
+    /// of that process's end.
     pub(in crate::node) fn note_dead(&mut self, id: ActorId, failure: &Failure) {
         if self.keeps_snapshots {
             if self.dead.len() == ENDS_MAX {
@@ -144,7 +145,7 @@ impl LocalActors {
         }
     }
 
-    /// What followed from ends of an actor's processes is known, up to the one with this number.
+    /// The control service knows what followed from the ends of an actor's processes, up to this takeover.
     pub(in crate::node) fn forget_ends_up_to(&mut self, id: ActorId, takeover: Takeover) {
         self.ended.retain(|here| here.actor != id || here.takeover > takeover);
     }
@@ -182,14 +183,14 @@ impl LocalActors {
         covered.drain(..covered.len().saturating_sub(COVERED_MAX));
     }
 
-    /// The actors here, those that ended first.
+    /// The actors on this node, those that ended first.
     pub(in crate::node) fn rows(&self) -> impl Iterator<Item = ActorHere> {
         let present =
             self.actors.iter().filter_map(|(id, local)| Some(local.row(*id, local.snapshot.as_ref()?)));
         self.ended.iter().cloned().chain(present)
     }
 
-    /// The latest actors that are dead, as the control service said.
+    /// The actors that the control service reported dead last.
     pub(in crate::node) fn dead(&self) -> Vec<ActorDead> {
         self.dead.iter().cloned().collect()
     }
@@ -202,7 +203,7 @@ impl LocalActors {
     }
 
     /// The control service has started again: processes that wait for the state of their actors get it from
-    /// this one.
+    /// the new one.
     pub(in crate::node) fn send_placed_again(&self, out: &mut NodeActions) {
         for (actor, local) in &self.actors {
             if let Some((worker, _)) = local.process.as_ref().filter(|_| !local.has_begun()) {

@@ -1,6 +1,6 @@
-//! Actors with a process that hold nothing: their constructors wait for arguments which are computed again,
-//! perhaps with the very resources that these actors need (`worker/execution/suspending.rs`). What an actor
-//! gave back it gets again before its constructor begins.
+//! Actors whose processes hold no resources: their constructors wait for arguments that are computed again,
+//! perhaps with the very resources that these actors need (`worker/execution/suspending.rs`). An actor gets
+//! back what it gave up before its constructor begins.
 
 use sooner_wire::message::Resumed;
 use sooner_wire::strategy::InGroup;
@@ -11,7 +11,7 @@ use crate::node::NodeActions;
 use crate::node::core::send;
 use crate::scheduling::{Grant, Pools};
 
-/// What an actor needs that gave it back.
+/// What an actor needs that gave its resources back.
 #[derive(Debug)]
 pub(in crate::node) struct Suspended {
     needs: ResourceSet,
@@ -37,7 +37,7 @@ impl LocalActors {
             None => {
                 let (needs, raises_memory) = (grant.resources.clone(), grant.raises_memory);
                 resources.release(grant);
-                // It stays in its bundle, if it is in one: it ends with that.
+                // The actor stays in its bundle, if it is in one: it ends with the bundle.
                 *grant = match bundle_of(grant) {
                     None => Grant::default(),
                     bundle => {
@@ -51,7 +51,7 @@ impl LocalActors {
         }
     }
 
-    /// Gives those that are ready their resources again, before actors that have not begun.
+    /// Gives actors that are ready their resources again, before actors that have not begun.
     pub(in crate::node) fn resume(&mut self, resources: &mut Pools, out: &mut NodeActions) {
         if self.suspended.is_empty() {
             return;
@@ -79,7 +79,7 @@ impl LocalActors {
     }
 }
 
-/// Where a grant is from, if it is from a placement group.
+/// The bundle of a grant, if it is from a placement group.
 fn bundle_of(grant: &Grant) -> Option<Strategy> {
     let (group, bundle) = grant.bundle?;
     Some(Strategy::Group(InGroup { group, bundle: Some(bundle), captures: false }))
