@@ -6,9 +6,9 @@
 //! batch of events, in [`NodeCore::settle`].
 //!
 //! State that concerns more than one node (which actors and names exist) belongs to the control service
-//! ([`crate::control::Directory`]): the node forwards messages of its processes to the control service and
-//! carries out its decisions. It never waits for an answer of the control service, and nothing between two
-//! processes (tasks, calls, values) depends on one.
+//! ([`crate::control::Directory`]): the node forwards its processes' messages there and carries out its
+//! decisions. The node never waits for an answer from there, and nothing between two processes (tasks, calls,
+//! values) depends on one.
 //!
 //! Invariants:
 //! - N1: a worker is starting, idle, leased or an actor's; it is in exactly one of these states. It works for
@@ -65,7 +65,8 @@ pub enum NodeAction {
     FreeBlock(BlockId),
     /// Tell the user.
     Warn(String),
-    /// A node is presumed dead: exchange no messages with it, and tell the control service when that is back.
+    /// A node is presumed dead: exchange no messages with it, and tell the control service as soon as there
+    /// is one.
     GiveUp(NodeId),
     /// Find a block for a value of another node: [`NodeCore::on_block`] or [`NodeCore::on_no_block`] follows.
     AllocateFor {
@@ -93,8 +94,8 @@ pub enum NodeAction {
         /// The number of the stream.
         attempt: FetchAttempt,
     },
-    /// Send a message to a process of another node, or to that node itself, whose id is the one before those
-    /// of its processes. The message goes to [`NodeCore::on_routed`] there.
+    /// Send a message to a process of another node, or to that node, whose id is the one before those of its
+    /// processes. It goes to [`NodeCore::on_routed`] there.
     Route {
         /// The sender: a local process, or this node.
         from: WorkerId,
@@ -140,24 +141,24 @@ pub(super) struct Worker {
     /// The worker owns values that others refer to, or has submitted work that has not ended: it does not end
     /// because it is idle.
     pub(super) is_needed: bool,
-    /// Whether what it runs has GPUs, as soon as it has run something.
+    /// Whether its tasks have GPUs, as soon as it got one.
     pub(super) had_gpus: Option<bool>,
     /// The worker takes no more tasks: it ends with its lease, or later if it is needed.
     pub(super) retires: bool,
-    /// The number of times it could not be started is bounded by this worker's end.
+    /// Its process id; zero until it is connected.
     pub(super) pid: u32,
-    /// The driver that the worker was forked for. It never changes.
+    /// The driver that the worker was forked for, for life.
     pub(super) job: WorkerId,
 }
 
 impl Worker {
-    /// It runs a task that does not wait for others.
+    /// The worker runs a task that does not wait for others.
     pub(super) fn is_running(&self) -> bool {
         !self.blocked && matches!(self.state, WorkerState::Leased(lease) if lease != LeaseId(0))
     }
 }
 
-/// A process that is connected here.
+/// A process that is connected to this node.
 #[derive(Debug, Default)]
 pub(super) struct Client {
     pub(super) introduced: Set<WorkerId>,
@@ -335,7 +336,7 @@ impl NodeCore {
     }
 
     /// The first half of [`Self::on_gone`]: all processes learn of the end, the control service last. False
-    /// if the node did not know the client.
+    /// if the client is unknown.
     pub(crate) fn end_process(
         &mut self,
         client: WorkerId,
@@ -371,7 +372,7 @@ impl NodeCore {
         self.end_aliases_of(client);
         self.drop_placements_of(client);
         self.forget_client(client);
-        // For the process of an actor, the task that ran there before the actor does not matter.
+        // For an actor's process, earlier tasks do not matter.
         let is_actor = matches!(state, Some((WorkerState::Actor(_), _)));
         let last_started = last_started.filter(|last| last.in_actor || !is_actor).map(|last| last.task);
         let gone = WorkerGone {
@@ -396,8 +397,7 @@ impl NodeCore {
         true
     }
 
-    /// The second half of [`Self::on_gone`]: settles the death, and ends the client's questions, pulls and
-    /// blocks.
+    /// The second half of [`Self::on_gone`]: settles the death, and what the client had.
     pub(crate) fn settle_end(&mut self, client: WorkerId, out: &mut NodeActions) {
         self.settle_death(client, out);
         self.end_questions_to(client, out);
@@ -413,7 +413,7 @@ impl NodeCore {
         out.extend(self.clients.keys().map(|client| NodeAction::Send(*client, Box::new(message.clone()))));
     }
 
-    /// Forgets a dead process: it learns of no actor any more, and no process counts as connected to it.
+    /// Forgets a dead process, as a subscriber of actors and as a peer.
     pub(super) fn forget_client(&mut self, gone: WorkerId) {
         self.places.forget(gone);
         for client in self.clients.values_mut() {
@@ -528,7 +528,7 @@ impl NodeCore {
             ToNode::Bundles(order) => self.on_bundles(*order, out),
             ToNode::Gone(gone) => self.on_gone_elsewhere(*gone, out),
             ToNode::Settled(settled) => self.on_settled(*settled, out),
-            // What is done for jobs of other nodes waits outside: see [`super::uplink`].
+            // Work for jobs of other nodes waits outside: see [`super::uplink`].
             ToNode::Job(_) => {}
         }
     }
@@ -543,7 +543,7 @@ impl NodeCore {
         self.adjust_pool(now, out);
     }
 
-    /// The first part of [`Self::settle`]: sets resources aside for the actors and leases that can have them.
+    /// The first part of [`Self::settle`]: sets resources aside for actors and leases.
     pub(crate) fn place(&mut self, out: &mut NodeActions) {
         self.unable.is_unsettled = false;
         self.notify_newcomers(out);

@@ -28,9 +28,9 @@ pub(super) fn ask_to_bring(node: NodeId, owner: WorkerId, places: &[Place], out:
 #[derive(Debug, Default)]
 pub(super) struct Draining {
     has_begun: bool,
-    /// Owners that were told to have a value brought elsewhere, with the place of the value.
+    /// Owners that were told to have a value brought elsewhere, with its place.
     handed_over: Set<(WorkerId, Place)>,
-    /// Values whose owners have answered: they are not waited for any more.
+    /// Values whose owners have answered.
     brought: Set<(WorkerId, Place)>,
 }
 
@@ -92,7 +92,7 @@ impl Draining {
         self.handed_over.retain(|(owner, _)| owner.node() != node);
     }
 
-    /// A process has given a block back, which may soon hold another value of the same process.
+    /// A process has given a block back, which may soon hold another of its values.
     #[inline]
     pub(super) fn on_given_back(&mut self, owner: WorkerId, place: Place) {
         if !(self.handed_over.is_empty() && self.brought.is_empty()) {
@@ -164,7 +164,7 @@ impl NodeCore {
         out.push(NodeAction::Route { from, to, message: Box::new(done.into()) });
     }
 
-    /// A process of another node has the values of this node, or cannot have them.
+    /// A process of another node has values of this node, or cannot have them.
     pub(super) fn on_handed_over(&mut self, from: WorkerId, done: &HandedOver) {
         let places = done.offsets.iter().map(|offset| Place::of(*offset));
         self.draining.on_answer(from, places, &self.holders);

@@ -1,5 +1,5 @@
-//! What a node tells about itself when a tool asks: workers, resources and what waits for them. It answers
-//! the same questions of clients at once; those about all nodes go to the control service.
+//! What a node reports about itself when a tool asks: workers, resources and the demands that wait for them.
+//! It answers the same questions of clients at once; those about all nodes go to the control service.
 
 use sooner_wire::limits::BUNDLES_REPORTED_MAX;
 use sooner_wire::message::state::{DemandRow, MemoryRow, NodeReport, WorkerRow};

@@ -1,6 +1,6 @@
 //! Messages over the links of other nodes: who may send what to whom, and how each is handled.
 //!
-//! Which messages go between nodes, and what their senders may say in them, is in the rows of the messages
+//! Which messages go between nodes, and what their senders may say in them, is in their rows
 //! ([`sooner_wire::message::Row`]). For anything else the link is cut: its sender is not a node of this
 //! cluster, or is broken. Deaths and how they are settled come from the control service alone.
 //!

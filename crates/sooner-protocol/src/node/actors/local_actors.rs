@@ -1,9 +1,9 @@
 //! The actors that have a process on this node, or are to get one.
 //!
 //! The control service says which (it has the directory: [`crate::control`]). The node waits for room, gives
-//! the actor a worker, and reports what became of the actor. The node knows an actor from
-//! [`ToNode::PlaceActor`](crate::uplink::ToNode) until its process is dead, or until the actor is ended
-//! before it got one.
+//! the actor a worker, and reports what became of it. The node knows an actor from
+//! [`ToNode::PlaceActor`](crate::uplink::ToNode) until its process is dead, or the actor is ended before it
+//! got one.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -38,10 +38,9 @@ pub(in crate::node) struct LocalActors {
     pub(in crate::node) keeps_snapshots: bool,
     /// Actors that wait for arguments and hold no resources.
     pub(in crate::node) suspended: Vec<ActorId>,
-    /// The actors that ended last, the latest at the end.
+    /// The actors that ended last, the latest last.
     pub(in crate::node) ended: VecDeque<ActorHere>,
-    /// The actors that were reported dead last, the latest at the end: other nodes may not know of these
-    /// deaths.
+    /// The actors reported dead last, the latest last: other nodes may not know of these deaths.
     pub(in crate::node) dead: VecDeque<ActorDead>,
 }
 
@@ -64,7 +63,7 @@ pub(in crate::node) struct LocalActor {
     pub(in crate::node) process: Option<(WorkerId, Grant)>,
     /// Set while the actor holds no resources.
     pub(in crate::node) suspended: Option<Suspended>,
-    /// What a control service that starts again has to learn of the actor, if one may start again.
+    /// What a restarted control service has to learn of the actor, where there may be one.
     pub(in crate::node) snapshot: Option<Box<ActorSnapshot>>,
 }
 
@@ -94,21 +93,20 @@ impl LocalActors {
         self.waiting.insert(at, (rank, id));
     }
 
-    /// The creation that an actor without a process waits for.
+    /// The creation of an actor that has no process yet.
     fn wanted(&self, id: ActorId) -> Option<&CreateActor> {
         self.actors.get(&id).filter(|local| local.process.is_none())?.create.as_deref()
     }
 
-    /// Takes out the actors of a job that have no process. Gives the numbers of their takeovers, and the
-    /// messages for their processes.
+    /// Takes out the actors of a job that have no process: the numbers of their takeovers, and the messages
+    /// for their processes.
     pub(in crate::node) fn take_waiting(&mut self, job: WorkerId) -> Vec<(Takeover, Box<CreateActor>)> {
         let is_its = |_: &ActorId, local: &mut LocalActor| local.job == job && local.process.is_none();
         let taken = self.actors.extract_if(.., is_its);
         taken.filter_map(|(_, local)| Some((local.takeover, local.create?))).collect()
     }
 
-    /// Takes out an actor that has no process. Gives the number of its takeover, and the message for its
-    /// process.
+    /// Takes out an actor that has no process: the number of its takeover, and the message for its process.
     pub(in crate::node) fn take_unbegun(&mut self, id: ActorId) -> Option<(Takeover, Box<CreateActor>)> {
         self.wanted(id)?;
         let local = self.actors.swap_remove(&id)?;
@@ -134,7 +132,7 @@ impl LocalActors {
         self.actors.get(&id).map_or(id.owner, |local| local.job)
     }
 
-    /// Whether an actor lives on although its owner has ended.
+    /// Whether an actor outlives its owner.
     pub(in crate::node) fn is_detached(&self, id: ActorId) -> bool {
         self.actors.get(&id).is_some_and(|local| local.detached)
     }
@@ -234,8 +232,8 @@ impl NodeCore {
     }
 
     /// Whether the creator of an actor was a process of this node that is dead. The control service elsewhere
-    /// is about to end such an actor. But all local processes have been asked already what they have of the
-    /// creator, so that none is to be shown what the creator had given to the constructor.
+    /// is about to end such an actor. But all local processes were asked already what they have of the
+    /// creator: none may be shown what it had given to the constructor.
     fn ends_with_its_creator(&self, actor: ActorId) -> bool {
         let creator = actor.owner;
         let is_gone = creator.node() == self.id() && !self.clients.contains_key(&creator);
@@ -267,7 +265,7 @@ impl NodeCore {
         out.push(NodeAction::Control(placed));
     }
 
-    /// The control service sends what the new process of an actor begins with.
+    /// What the new process of an actor begins with.
     pub(in crate::node) fn on_restore(
         &mut self,
         takeover: Takeover,
@@ -294,8 +292,8 @@ impl NodeCore {
     }
 
     /// Whether local processes will learn of the death of a process that their actor waits for. Not if they
-    /// would have learned of it already: the control service may name a process whose death it learns of
-    /// later than this node.
+    /// would know of it: the control service may name a process of whose death it learns later than this
+    /// node.
     fn will_learn_of_end(&mut self, process: WorkerId, out: &mut NodeActions) -> bool {
         if !self.is_elsewhere(process) {
             return self.clients.contains_key(&process);
@@ -342,8 +340,8 @@ impl NodeCore {
             (Some((worker, _)), End::Killed) => out.push(NodeAction::KillWorker(*worker)),
             (Some((worker, _)), End::Finished) => out.push(send(*worker, ExitActor { actor: id })),
             (None, _) | (_, End::Recalled | End::Succeeded) => {
-                // The owner learns of the actor's end when nothing here can read the arguments any more,
-                // which the owner gives back then.
+                // The owner learns of the actor's end when nothing here can read the arguments any more: the
+                // owner gives them back then.
                 let ended = self.local_actors.actors.swap_remove(&id);
                 out.extend(
                     ended.and_then(|local| local.create).map(|create| ended_unbegun(takeover, create)),

@@ -1,8 +1,8 @@
 //! Actors that processes of this node have to do with, wherever they are: which local process learns of each.
 //!
 //! All messages about an actor come from the control service, one after the other, and go to every local
-//! subscriber. Nothing is answered from earlier messages: a process that asks for an actor that has been
-//! taken over meanwhile would be told of a dead process.
+//! subscriber. Nothing is answered from earlier ones: a process that asks for an actor that has been taken
+//! over since would be told of a dead process.
 
 use sooner_wire::message::{
     ActorDead, ActorRestarting, ActorStarted, CreateActor, Dependency, Message, Outcome, Place,
@@ -22,7 +22,7 @@ pub(in crate::node) struct Places {
 #[derive(Debug, Default)]
 struct ActorPlace {
     subscribers: Set<WorkerId>,
-    /// Blocks with arguments of its constructor that the node keeps for it.
+    /// Blocks with arguments of its constructor, which the node keeps.
     kept: Vec<Place>,
     /// Its process, as reported last.
     at: Option<WorkerId>,
@@ -57,8 +57,8 @@ impl Places {
 }
 
 impl NodeCore {
-    /// Blocks kept on this node for actors: states with their blocks, and, without the blocks, arguments of
-    /// actors that have begun. An actor that has not begun is created again.
+    /// Blocks kept here for actors: states with their blocks, and, without the blocks, arguments of actors
+    /// that have begun. An actor that has not begun is created again.
     pub(crate) fn kept_for_actors(&self) -> Vec<(ActorId, Option<Place>)> {
         let states = self.holders.kept_states().map(|(actor, place)| (actor, Some(place)));
         states.chain(self.places.keeping().map(|actor| (actor, None))).collect()
@@ -122,7 +122,7 @@ impl NodeCore {
         }
     }
 
-    /// The actor is to get another process.
+    /// The actor gets another process.
     pub(in crate::node) fn on_actor_restarting(&mut self, news: ActorRestarting, out: &mut NodeActions) {
         if let Some(place) = self.places.actors.get_mut(&news.actor) {
             place.at = None;
@@ -156,7 +156,7 @@ impl NodeCore {
         }
     }
 
-    /// Sends a message to all subscribers of an actor.
+    /// Sends a message to an actor's subscribers.
     pub(in crate::node) fn notify_subscribers(&self, actor: ActorId, news: &Message, out: &mut NodeActions) {
         out.extend(self.places.subscribers(actor).into_iter().map(|to| send(to, news.clone())));
     }
@@ -174,8 +174,7 @@ impl NodeCore {
     }
 }
 
-/// Blocks with arguments of a constructor, or values on this node's disk that are arguments, each with its
-/// object.
+/// Blocks, or values on this node's disk, that are arguments of a constructor, with their objects.
 fn stored_arguments(create: &CreateActor, here: NodeId) -> Vec<(Place, ObjectId)> {
     let place = |dependency: &Dependency| match &dependency.outcome {
         Outcome::Stored(location) => Some((location.place(), dependency.object)),

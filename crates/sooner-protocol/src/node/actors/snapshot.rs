@@ -16,11 +16,11 @@ use crate::uplink::{ToControl, takes_checkpoints};
 
 /// Ends of actors that are reported again: more than a control service can have missed.
 const ENDS_MAX: usize = 1024;
-/// Calls of an actor that are reported again: more than a control service has under way when it ends, and
-/// their callers did not learn of.
+/// Calls of an actor that are reported again: more than a control service has under way when it ends, not
+/// known to their callers.
 const COVERED_MAX: usize = 1024;
 
-/// What is kept of an actor for a restarted control service alone.
+/// What is kept of an actor for a restarted control service.
 #[derive(Debug)]
 pub(in crate::node) struct ActorSnapshot {
     is_ready: bool,
@@ -131,7 +131,7 @@ impl LocalActors {
     }
 
     /// An actor is dead: a later control service is told neither of its process, which is about to end, nor
-    /// of that process's end.
+    /// of that end.
     pub(in crate::node) fn note_dead(&mut self, id: ActorId, failure: &Failure) {
         if self.keeps_snapshots {
             if self.dead.len() == ENDS_MAX {
@@ -183,7 +183,7 @@ impl LocalActors {
         covered.drain(..covered.len().saturating_sub(COVERED_MAX));
     }
 
-    /// The actors on this node, those that ended first.
+    /// The actors here, those that ended first.
     pub(in crate::node) fn rows(&self) -> impl Iterator<Item = ActorHere> {
         let present =
             self.actors.iter().filter_map(|(id, local)| Some(local.row(*id, local.snapshot.as_ref()?)));

@@ -11,7 +11,7 @@ use crate::node::NodeActions;
 use crate::node::core::send;
 use crate::scheduling::{Grant, Pools};
 
-/// What an actor needs that gave its resources back.
+/// What an actor needs that gave up its resources.
 #[derive(Debug)]
 pub(in crate::node) struct Suspended {
     needs: ResourceSet,
@@ -37,7 +37,7 @@ impl LocalActors {
             None => {
                 let (needs, raises_memory) = (grant.resources.clone(), grant.raises_memory);
                 resources.release(grant);
-                // The actor stays in its bundle, if it is in one: it ends with the bundle.
+                // The actor stays in its bundle, if any: it ends with that.
                 *grant = match bundle_of(grant) {
                     None => Grant::default(),
                     bundle => {

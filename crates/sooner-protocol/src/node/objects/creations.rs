@@ -1,14 +1,13 @@
 //! Creations for which there is no room yet, while room is on its way: first come, first served.
 //!
-//! A process that creates a value waits for the node's answer. The answer comes when memory was freed and the
-//! value fits, when no more memory is on its way, or after [`CREATION_WAIT_NANOS`]: then the process asks
-//! again, behind the others. So a creation that is too large for now holds up no other for long, and its
-//! process can look about in between. The last attempt of a process waits behind no other, because it is
-//! answered whatever room there is.
+//! A process that creates a value waits for the node's answer. That comes when memory was freed and the value
+//! fits, when no more is on its way, or after [`CREATION_WAIT_NANOS`]: then the process asks again, behind
+//! the others. So a creation that is too large for now holds up no other for long, and its process can look
+//! about in between. The last attempt of a process waits behind no other: it is answered whatever room there
+//! is.
 //!
-//! There is at most one creation for each thread that creates a value. This file never keeps room for a dead
-//! process, and never looks for room itself: the caller, which has the memory, tries the creation that is
-//! due.
+//! At most one for each thread that creates a value. This file never keeps room for a dead process, and never
+//! looks for room itself: its caller tries the creation that is due.
 
 use std::collections::VecDeque;
 
@@ -25,14 +24,14 @@ struct Waiting {
     until: Instant,
 }
 
-/// A creation that is to be tried now.
+/// A creation to try now.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Due {
-    /// The process that asked.
+    /// The process that asks.
     pub from: WorkerId,
     /// Its request.
     pub ask: Allocate,
-    /// The creation has waited long enough, and is answered whatever room there is.
+    /// The creation has waited long enough, and is answered in any case.
     pub is_over: bool,
 }
 
@@ -72,8 +71,7 @@ impl Creations {
         std::mem::take(&mut self.has_room)
     }
 
-    /// The first creation, if it is to be tried now: there is room (`has_room`), or it has waited long
-    /// enough.
+    /// The first creation, if it is to be tried now: there is room, or it has waited long enough.
     #[must_use]
     pub fn due(&self, has_room: bool, now: Instant) -> Option<Due> {
         let first = self.waiting.front()?;
@@ -81,7 +79,7 @@ impl Creations {
         (has_room || is_over).then(|| Due { from: first.from, ask: first.ask.clone(), is_over })
     }
 
-    /// The first creation was answered, or its process is dead.
+    /// The first creation was answered, or its process died.
     pub fn pop(&mut self) {
         self.waiting.pop_front();
     }

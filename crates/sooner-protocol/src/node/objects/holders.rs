@@ -6,12 +6,11 @@
 //! to come: the arguments of a detached actor, the states in checkpoints. A block is free when nobody holds
 //! it.
 //!
-//! A worker that gives a block away tells the node, and it tells the receiver of the value. If the worker
-//! dies, the receiver's message may be lost. So the node asks the receivers which blocks of a dead giver they
-//! do not know; those blocks are free. The question comes after the message about the death, before which a
-//! receiver reads all that the giver sent it (N4).
+//! A worker that dies may have told the node of a block it gave away and not the receiver of the value in it.
+//! So the node asks the receivers which blocks of a dead giver they do not know; those are free. The question
+//! comes after the message about the death, before which a receiver reads all that the giver sent it (N4).
 //!
-//! A value on disk has holders as a block has them: both are a [`Place`] here.
+//! A value on disk has holders like a block: both are a [`Place`] here.
 //!
 //! It never touches memory: it says which places are free.
 
@@ -27,7 +26,7 @@ use crate::table::{Map, Set};
 #[derive(Debug, Default)]
 pub struct Holders {
     places: Map<Place, Vec<WorkerId>>,
-    /// Per block: the process that gave it last, and its receiver. Goes with the block.
+    /// Per block: its last giver and its receiver. Goes with the block.
     given: Map<Place, (WorkerId, WorkerId)>,
     by_holder: Map<WorkerId, Set<Place>>,
     /// Blocks the node keeps, and how often.
@@ -36,15 +35,15 @@ pub struct Holders {
     /// Blocks that a process freed before the node received the message that gives it the block: giver and
     /// receiver use different connections. At most one entry per block on its way.
     early: Set<(Place, WorkerId)>,
-    /// Blocks that a process gave on before the node received the message that gives it the block, with the
-    /// next receiver: the process may have used the block again for a value that it returned.
+    /// Blocks that a process gave on before the node received the message that gives them to it, and the next
+    /// receiver: the process may have used the block again for a value that it returned.
     given_on: Map<(Place, WorkerId), WorkerId>,
     /// Objects in blocks whose holders are not their owners, or are at other nodes.
     objects: Map<Place, ObjectId>,
     /// Per block that others may read: its dead holders. No other process knows which object is in a block
     /// that the object's owner held.
     left_by: Map<Place, Vec<WorkerId>>,
-    /// Objects in blocks that the node keeps, whether or not processes hold the blocks too.
+    /// Objects in blocks that the node keeps, with or without other holders.
     kept_objects: Map<Place, ObjectId>,
     ages: Ages,
 }
@@ -79,7 +78,7 @@ impl Ages {
 pub enum Serves {
     /// The object is there.
     Yes,
-    /// The process may be about to report the object there: ask again when the node learns more of the block.
+    /// The process may be about to report that: ask again when the node learns more of the block.
     NotYet,
     /// The block is free, or holds something else.
     No,
@@ -98,8 +97,8 @@ impl Holders {
     }
 
     /// Moves the block to another process, the owner of its object. True if the block is free, because the
-    /// receiver has freed it already. The block of a dead receiver is not free: the receiver may have told
-    /// other processes of the value before its death.
+    /// receiver has freed it already. A dead receiver's block is not: other processes may have learned of the
+    /// value from it.
     #[must_use]
     pub fn give(
         &mut self,
@@ -153,8 +152,8 @@ impl Holders {
         self.by_holder.iter().flat_map(|(holder, places)| places.iter().map(|place| (*holder, *place)))
     }
 
-    /// The `most` processes that hold most bytes, with the bytes and the number of their blocks. `length`
-    /// gives the bytes of a block. A block with several holders counts for each.
+    /// The `most` processes that hold most bytes: the bytes and the number of their blocks. `length` gives a
+    /// block's bytes. A block with several holders counts for each.
     #[must_use]
     pub fn largest(&self, most: usize, length: impl Fn(BlockId) -> u64) -> Vec<(WorkerId, u64, u64)> {
         let sum = |(holder, places): (&WorkerId, &Set<Place>)| {
@@ -204,8 +203,7 @@ impl Holders {
         self.is_free_now(place)
     }
 
-    /// Forgets a block without holders, and gives true. The block of a dead owner waits for [`Orphans`]
-    /// instead.
+    /// Forgets a block without holders: true then. If its owner is dead, [`Orphans`] decides.
     fn is_free_now(&mut self, place: Place) -> bool {
         let is_unheld = !self.kept.contains_key(&place) && self.places.get(&place).is_some_and(Vec::is_empty);
         if is_unheld && self.orphans.contains(place) {
@@ -232,7 +230,7 @@ impl Holders {
             self.given_on.retain(|(given, _), _| *given != place);
         }
         if !self.early.is_empty() {
-            // Who was to give it is gone: nothing of that comes any more.
+            // Its giver is dead: the message that gives it does not come any more.
             self.early.retain(|(freed, _)| *freed != place);
         }
     }
@@ -298,8 +296,8 @@ impl Holders {
         self.orphans.ask(clients)
     }
 
-    /// A process names the blocks it reads. Gives the blocks that are free now. The named blocks may include
-    /// one that the dead owner was to get, before its giver's message about that came.
+    /// A process names the blocks it reads. Gives those that are free now. Among the named may be a block
+    /// that the dead owner was to get, before its giver's message about that came.
     #[must_use]
     pub fn on_answer(&mut self, from: WorkerId, answer: &StillRead) -> Vec<Place> {
         if !self.orphans.expects(answer.round, from) {
@@ -385,7 +383,7 @@ impl Holders {
         blocks.filter(move |block| !self.kept.contains_key(&Place::Memory(*block)) || is_wanted(*block))
     }
 
-    /// A block is in use: it becomes the youngest, so that others go before it.
+    /// A block is in use: it becomes the youngest.
     pub fn renew(&mut self, block: BlockId) {
         if self.places.contains_key(&Place::Memory(block)) {
             self.ages.renew(block);

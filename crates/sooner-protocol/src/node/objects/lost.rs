@@ -1,6 +1,6 @@
 //! Blocks of shared memory whose contents are lost, until their memory may be used again.
 //!
-//! A lost block is not free: a process that has not learned of the loss may still report a value there. When
+//! A lost block is not free: a process that does not know of the loss may still report a value there. When
 //! the holders have given the block up, every process is asked to forget that it was lost. When all have
 //! answered, no process can take a later value in the block for the lost one.
 //!
@@ -39,7 +39,7 @@ impl Lost {
         self.newcomers.extend((!self.blocks.is_empty()).then_some(client));
     }
 
-    /// The processes that have connected since the last call and must learn what is lost.
+    /// Processes that have connected since the last call and must learn what is lost.
     pub fn take_newcomers(&mut self) -> Vec<WorkerId> {
         std::mem::take(&mut self.newcomers)
     }
@@ -60,7 +60,7 @@ impl Lost {
         self.close(round).is_none().then_some(round)
     }
 
-    /// A process has forgotten the loss. Gives the block if this was the last answer: the block is free.
+    /// A process has forgotten the loss. Gives the block if it was the last process: the block is free.
     pub fn on_answer(&mut self, round: Round, from: WorkerId) -> Option<BlockId> {
         self.rounds.get_mut(&round)?.1.swap_remove(&from);
         self.close(round)

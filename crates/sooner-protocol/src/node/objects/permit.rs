@@ -1,9 +1,8 @@
 //! Whether a piece of a value may be sent to a node that asks for it.
 //!
-//! The node says of each piece whether the value is local. The node that asks may have learned of a value
-//! before this node has ([`Serves::NotYet`]): then this node is asked again a little later. After a while the
-//! piece is refused, so that the asking node looks for it elsewhere. The block of a piece is kept until the
-//! piece was sent.
+//! The node says of each piece whether the value is local. The asking node may have learned of a value before
+//! this node ([`Serves::NotYet`]): then this node is asked again a little later. After a while the piece is
+//! refused, so that the asking node looks elsewhere. The block of a piece is kept until the piece was sent.
 
 use sooner_wire::message::FetchEnd;
 
@@ -13,7 +12,7 @@ use crate::time::Instant;
 /// How soon the node is asked again (nanoseconds).
 const AGAIN_NANOS: u64 = 2_000_000;
 
-/// How long the node may answer that it does not know yet (nanoseconds).
+/// How long the node may answer "not yet" (nanoseconds).
 const UNKNOWN_NANOS: u64 = 5_000_000_000;
 
 /// See the module.
@@ -21,11 +20,11 @@ const UNKNOWN_NANOS: u64 = 5_000_000_000;
 pub enum Permit {
     /// The node is asked.
     Asked,
-    /// The node will know later: it is asked again then.
+    /// The node will know later, and is asked again then.
     Later(Instant),
     /// The node keeps the block.
     Given,
-    /// It is not sent, and the block is not kept.
+    /// The piece is not sent, and the block is not kept.
     Refused(FetchEnd),
 }
 

@@ -1,14 +1,14 @@
 //! Values of other nodes on their way into this node's memory. The receiver pulls, as in Hoplite (section 4,
 //! figure 4).
 //!
-//! There is one pull per object, however many processes ask for it. The pull waits for room, gets a block,
-//! and moves through a stream that the shell opens and that begins where the last one broke off. Pulls are
+//! There is one pull per object, however many processes ask for it. It waits for room, gets a block, and
+//! moves, through a stream that the shell opens and that begins where the last one broke off. Pulls are
 //! admitted by priority (gets before waits before arguments of tasks), then by age, up to a budget of bytes:
 //! `admission.rs`.
 //!
 //! The bytes come from the block that the first asker named. Where owners are asked ([`Pulls::ask_owners`]),
-//! the bytes come from the sender that the owner names, and from another when the owner says so:
-//! `directed.rs`. An owner that pulls for itself asks nobody.
+//! they come from the sender that the owner names, and from another when the owner says so: `directed.rs`. An
+//! owner that pulls for itself asks nobody.
 //!
 //! Invariants:
 //! - PU1: an object has one pull at most, and no pull while a copy of it is here.
@@ -65,25 +65,25 @@ pub enum PullAction {
     Here {
         /// Who asked.
         to: WorkerId,
-        /// For what.
+        /// The object.
         object: ObjectId,
-        /// Where it is.
+        /// Its location.
         location: Location,
     },
     /// The value is not where the asker believed it to be.
     NotThere {
         /// Who asked.
         to: WorkerId,
-        /// For what.
+        /// The object.
         object: ObjectId,
-        /// Where it is not, for certain: the place that some asker named.
+        /// A place where the value is not, for certain: one that an asker named.
         tried: Option<Remote>,
     },
     /// The value cannot be brought here.
     Failed {
         /// Who asked.
         to: WorkerId,
-        /// For what.
+        /// The object.
         object: ObjectId,
         /// Why.
         failure: Failure,
@@ -94,20 +94,20 @@ pub enum PullAction {
     Hold(BlockId),
     /// This node does not hold the block any more; others may.
     Release(BlockId),
-    /// Ask the owner from whom to pull; [`Pulls::on_located`] follows.
+    /// Ask the owner for a sender; [`Pulls::on_located`] follows.
     Locate(ObjectId),
     /// Tell the owner that a copy is complete.
     Made {
         /// Of which object.
         object: ObjectId,
-        /// The number of the owner's message that named the sender.
+        /// The owner's message that named the sender.
         attempt: TransferAttempt,
     },
-    /// Tell the owner that the rest does not come from the sender.
+    /// Tell the owner that the sender does not have the rest.
     SenderFailed {
         /// Of which object.
         object: ObjectId,
-        /// The number of the owner's message that named the sender.
+        /// The owner's message that named the sender.
         attempt: TransferAttempt,
     },
     /// Ask the owner whether a copy may go; [`Pulls::on_drop`] follows.
@@ -121,7 +121,7 @@ pub struct Fetching {
     pub object: ObjectId,
     /// Where the bytes come from.
     pub remote: Remote,
-    /// Bytes that are local already: the stream begins behind them.
+    /// Bytes that are local: the stream begins behind them.
     pub at: u64,
     /// The block that the bytes go to.
     pub block: BlockId,
@@ -129,8 +129,8 @@ pub struct Fetching {
     pub attempt: FetchAttempt,
     /// Set if the sender has a copy of this generation. It knows by itself in which block.
     pub generation: Option<u64>,
-    /// The stream to the same block that this one replaces: the old one ends now, and the bytes that came
-    /// through it meanwhile are local, too.
+    /// The stream to the same block that this one replaces: it ends now, and the bytes that came by it since
+    /// are local, too.
     pub after: Option<FetchAttempt>,
 }
 
@@ -191,11 +191,11 @@ struct Copy {
     block: BlockId,
     length: u64,
     directed: Option<directed::Directed>,
-    /// Where the value is on this node's disk, if the copy came from there and the value is there still.
+    /// Where the value is on this node's disk, if the copy came from there and it is there still.
     restored: Option<SpillId>,
-    /// Since when no process needs the copy, as a number that grows.
+    /// Since when no process needs it, as a number that grows.
     cached: Option<u64>,
-    /// The copy has become the value: its owner holds it on this node.
+    /// The copy has become the value: its owner holds it here.
     is_primary: bool,
 }
 
@@ -253,8 +253,8 @@ impl Pulls {
     }
 
     /// A client asks for a value. A request that is repeated before the answer counts once. A dead owner is
-    /// not asked. Nor is the owner of an actor's state: the node that keeps the state for the control service
-    /// has it, and the actor's creator knows nothing of it.
+    /// not asked. Nor is the creator of an actor for its state, of which it knows nothing: the node that
+    /// keeps the state for the control service has it.
     pub fn on_pull(&mut self, from: WorkerId, pull: &Pull, is_owner_gone: bool, out: &mut Vec<PullAction>) {
         let has_owner = !is_owner_gone && pull.object != pull.object.task.state();
         let is_directed = self.asks_owners && has_owner && from != pull.object.owner();
@@ -373,7 +373,7 @@ impl Pulls {
         self.admit(out);
     }
 
-    /// A stream ended before all bytes were here.
+    /// A stream ended before all bytes were local.
     pub fn on_stream_end(
         &mut self,
         object: ObjectId,
@@ -395,8 +395,8 @@ impl Pulls {
             open.state = State::Asking { block: *block, at: *at };
             return;
         }
-        // The value may well exist where this node cannot get it from. Other nodes may have been sent here
-        // for it.
+        // The value may well be where this node cannot get it from. Other nodes may have been sent here for
+        // it.
         let left = open.directed.is_some().then_some(PullAction::Leave(object));
         match end {
             StreamEnd::Cut => {
@@ -418,14 +418,14 @@ impl Pulls {
         }
     }
 
-    /// A node is dead, and the bytes that were to come from there do not come.
+    /// A node is dead, and with it the bytes that were to come from there.
     pub fn on_node_gone(&mut self, node: NodeId, out: &mut Vec<PullAction>) {
         let hit = self.open.iter().filter(|(_, open)| open.remote.node == node).map(|(object, _)| *object);
         for object in hit.collect::<Vec<_>>() {
             if let Some(directed) =
                 self.open[&object].directed.as_ref().filter(|directed| !directed.is_alone())
             {
-                // The owner names another sender. Until then the stream may stay: nothing comes through it.
+                // The owner names another sender. Until then the stream may stay: it is silent.
                 out.extend(directed.failed(object));
                 continue;
             }
@@ -449,7 +449,7 @@ impl Pulls {
         }
     }
 
-    /// A client is dead. A pull that no other process has asked for does not go on.
+    /// A client is dead. A pull that only it asked for does not go on.
     pub fn on_client_gone(&mut self, client: WorkerId, out: &mut Vec<PullAction>) {
         let mut unwanted = Vec::new();
         for (object, open) in &mut self.open {
@@ -468,8 +468,8 @@ impl Pulls {
     }
 
     /// An owner gives up these places at another node. Pulls from there end that the owner began for itself,
-    /// or that others began because they had learned of the place: otherwise such a pull would ask for ever
-    /// where another value is by then.
+    /// or others because they had learned of the place: such a pull would ask for ever where another value is
+    /// by then.
     pub fn on_given_up(
         &mut self,
         owner: WorkerId,
@@ -531,7 +531,7 @@ impl Pulls {
         self.objects.get(&block).copied()
     }
 
-    /// Blocks of values that are not here yet.
+    /// Blocks of values that are still arriving.
     pub fn arriving(&self) -> impl Iterator<Item = BlockId> {
         self.open.values().filter_map(|open| match open.state {
             State::Moving { block, .. } | State::Asking { block, .. } => Some(block),

@@ -2,8 +2,8 @@
 //!
 //! The node wants a block back, and *asks* its process. If nobody reads the value, the process gives the
 //! block up, and the value is *written*; then the block is free, and the value is *on disk* until its owner
-//! frees it. From the question on, the value has a number that is never used again ([`SpillId`]). A process
-//! that asks for this number before the block's process has answered waits for that answer.
+//! frees it. From the question on, the value has a number that is never used again ([`SpillId`]). A request
+//! for this number that comes before the process has answered waits for the answer.
 //!
 //! No state waits for another value: a block that is being written needs no room, and a value that is brought
 //! back takes room only when there is some. So spilling never waits for spilling.
@@ -29,7 +29,7 @@ use crate::time::Instant;
 struct Asked {
     /// The processes that were asked.
     of: Vec<WorkerId>,
-    /// The number that its value will have on disk; none for a copy.
+    /// The number of its value on disk; none for a copy.
     spilled: Option<SpillId>,
     bytes: u64,
     /// The block was in use when it was asked for before, and nothing has changed since.
@@ -72,7 +72,7 @@ pub enum SpillSource {
 pub struct AfterWrite {
     /// This block is not needed any more.
     pub frees: Option<BlockId>,
-    /// Nor is the record of the value, whether it was written or not.
+    /// Nor is the record of the value, written or not.
     pub is_dropped: bool,
 }
 
@@ -83,7 +83,7 @@ pub struct Residency {
     asked: Map<BlockId, Asked>,
     spilled: Map<SpillId, Spilled>,
     writing: Map<BlockId, SpillId>,
-    /// Blocks that were in use when they were asked for. Cleared when a block is given up or freed.
+    /// Blocks that were in use when asked for. Cleared when a block is given up or freed.
     refused: Set<BlockId>,
     /// Requests for values whose processes have not answered yet.
     early: Vec<(WorkerId, Pull)>,
@@ -98,15 +98,15 @@ pub struct Residency {
 }
 
 impl Residency {
-    /// An object has left its block for good, as the value `spilled`. Processes may still ask for the object
-    /// in the block, where another one may be by then.
+    /// An object has left its block for good, as this value. Processes may still ask for it there, where
+    /// another object may be by then.
     pub fn note_moved(&mut self, object: ObjectId, block: BlockId, spilled: SpillId) {
         self.moved.insert(object, (block, spilled));
         self.objects.insert(spilled, object);
     }
 
-    /// Whether an object has left this block, and is still needed. The block matters: an object that was made
-    /// again may be about to be given in another block.
+    /// Whether an object has left this block, and is still needed. If it was made again, it may be about to
+    /// be given in another block.
     #[must_use]
     pub fn has_moved(&self, object: ObjectId, block: BlockId) -> bool {
         self.moved.get(&object).is_some_and(|(left, _)| *left == block)
@@ -140,8 +140,8 @@ impl Residency {
         self.asked.contains_key(&block) || self.writing.contains_key(&block)
     }
 
-    /// No process holds a block any more. True if the block cannot be free yet: the asked process may take
-    /// the open question for one about the next value in the block.
+    /// No process holds a block any more. True if it is not free yet: the asked process may take the question
+    /// for one about the next value there.
     #[must_use]
     pub fn delays(&mut self, block: BlockId) -> bool {
         let asked = self.asked.get_mut(&block);
@@ -178,8 +178,8 @@ impl Residency {
         !self.unwritten.is_empty()
     }
 
-    /// Values to write that could not be written before, each with its block: about `bytes` bytes, if it is
-    /// time. Values that are read in their blocks are left out.
+    /// Unwritten values to write again, each with its block: about `bytes` bytes, if it is time. Values that
+    /// are read in their blocks are left out.
     pub fn retry(
         &mut self,
         bytes: u64,
@@ -364,7 +364,7 @@ impl Residency {
         }
     }
 
-    /// Where a value is read; `None`: there is no such value, or its process has not answered.
+    /// Where a value is read; `None`: there is none, or its process has not answered.
     #[must_use]
     pub fn source_of(&self, spilled: SpillId) -> Option<SpillSource> {
         match self.spilled.get(&spilled)? {

@@ -6,10 +6,10 @@
 //!
 //! Two processes of different nodes that have not reached each other for long take each other for dead, and
 //! both may live (`docs/adr/0029-settling-over-nodes.md`). What one had of the other would be counted for
-//! ever. So one of the two is ended, and what follows is an ordinary death. Both processes report, and both
-//! nodes name the same one: a worker rather than the process of an actor, and never a driver; of two alike
-//! the one with the greater id. Each node ends processes of its own only. The reports go by way of the
-//! control service: where two processes do not reach each other, their nodes mostly do not either.
+//! ever. So one of the two is ended, which is an ordinary death. Both report, and both nodes name the same
+//! one: a worker rather than the process of an actor, and never a driver; of two alike the one with the
+//! greater id. Each node ends processes of its own only. The reports go by way of the control service: where
+//! two processes do not reach each other, their nodes mostly do not either.
 //!
 //! Invariant: no process gets lines with more than [`REMOTE_LINES_MAX`] living processes of other nodes,
 //! whoever dials.

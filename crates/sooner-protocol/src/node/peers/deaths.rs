@@ -5,9 +5,9 @@
 //! had of an earlier one.
 //!
 //! A death that no other node can know of is settled by this node. Any other is settled by the control
-//! service (`docs/adr/0029-settling-over-nodes.md`): the node reports what its processes hold, once all of
-//! them have answered. As long as one such death is open, every other is settled that way, too, because they
-//! may depend on each other.
+//! service (`docs/adr/0029-settling-over-nodes.md`): the node reports what its processes hold, once all have
+//! answered. As long as one such death is open, every other is settled that way, too, because they may depend
+//! on each other.
 //!
 //! This file counts nothing itself: owners do.
 

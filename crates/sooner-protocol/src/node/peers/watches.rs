@@ -2,9 +2,9 @@
 //! has to learn (`docs/adr/0029-settling-over-nodes.md`).
 //!
 //! Interest is recorded where it comes about: before a lease of a local process goes to a remote one, and
-//! before a line between two processes is handed to the local one. So no process has received a message from
-//! one of whose death its node would not be told. Interest without a line (an owner in a borrower that
-//! another process registered, a node in the owner of a block) is sent to the other node: [`Watch`].
+//! before a line between two processes is handed to the local one. So no process has a message from one of
+//! whose death its node would not learn. Interest without a line (an owner in a borrower that another process
+//! registered, a node in the owner of a block) is sent to the other node: [`Watch`].
 //!
 //! A node that cannot be reached while the control service, which could report its death, is away is presumed
 //! dead (`docs/adr/0095-two-deaths-at-once.md`). That settles nothing: its death is settled when the control

@@ -4,8 +4,8 @@
 //! With the control service, the end of a link says nothing of the node behind it: the control service is
 //! asked. Without it nobody answers, and if both are dead for good, a process that waits for something there
 //! would wait for ever. So a node whose link has ended is given up when the control service has been away for
-//! [`CONTROL_AWAY_NANOS`]. The node may live: the control service learns of it when it is back, and has the
-//! node end (`docs/adr/0095-two-deaths-at-once.md`).
+//! [`CONTROL_AWAY_NANOS`]. The node may live: then the control service, when it is back, has it end
+//! (`docs/adr/0095-two-deaths-at-once.md`).
 
 use sooner_wire::NodeId;
 use sooner_wire::limits::CONTROL_AWAY_NANOS;

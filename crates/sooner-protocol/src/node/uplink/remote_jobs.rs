@@ -2,9 +2,9 @@
 //! (`docs/adr/0030-jobs-over-nodes.md`).
 //!
 //! Work for a job that this node does not know waits, in its order, until the control service has sent what
-//! the job's workers need. From then on the job is like one of a local driver, until the control service says
-//! that it is over. While the control service is away, or does not answer, the driver's own node is asked, so
-//! that work goes where it never was without a head, too.
+//! the job's workers need. Then the job is like one of a local driver, until the control service says that it
+//! is over. While the control service is away, or does not answer, the driver's own node is asked, so that
+//! work goes where it never was without a head, too.
 
 use sooner_wire::limits::{GUEST_JOB_NANOS, GUEST_ORDERS_MAX};
 use sooner_wire::message::{Job, JobState, LeaseRefused, Message};

@@ -389,7 +389,7 @@ impl Requests {
         let known = subscribers.iter().map(|(actor, process)| (0, *process, subscribe(*actor)));
         let mut words: Vec<(u64, WorkerId, Message)> = known.collect();
         for (actor, creation) in &self.creations {
-            // A question that is open is among those.
+            // Open questions are sent below.
             let name = creation.name.as_ref().filter(|(_, name)| {
                 let question = (actor.owner, name.request);
                 !self.open.contains_key(&question)
@@ -401,7 +401,7 @@ impl Requests {
         }
         for (id, group) in &self.groups {
             let create = group.create.as_ref().filter(|(_, from, create)| {
-                // A question that is open is among those.
+                // Open questions are sent below.
                 !self.open.contains_key(&(*from, create.request))
             });
             words.extend(create.map(|(turn, from, create)| (*turn, *from, (**create).clone().into())));

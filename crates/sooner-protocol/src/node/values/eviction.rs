@@ -3,8 +3,8 @@
 //!
 //! So tasks that run here may return more than this node has room for (Oakes' last chapter asks for that).
 //! The values move as they do from a node that leaves ([`crate::node::draining`]). An owner gives a block
-//! back as soon as no other process can have the value. For a value that the owner could not have, or that is
-//! still read, the owner is asked again with the next attempt to find room.
+//! back as soon as no other process can have the value. For values that it could not have, or that are still
+//! read, it is asked again with the next attempt to find room.
 //!
 //! Without a disk this file never moves what a local process holds, and decides nothing about values of local
 //! owners: they are not told to others.

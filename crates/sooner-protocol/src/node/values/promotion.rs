@@ -66,7 +66,7 @@ impl NodeCore {
         out.push(NodeAction::Route { from, to, message: Box::new(promote.into()) });
     }
 
-    /// The owner of a copy, at another node, asks for it.
+    /// The owner of a value, at another node, asks for the copy here.
     pub(in crate::node) fn on_promote(&mut self, from: WorkerId, promote: Promote, out: &mut NodeActions) {
         if self.meet_owner(from, out) {
             // The owner is dead: no process receives the answer.

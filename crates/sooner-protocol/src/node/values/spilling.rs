@@ -2,8 +2,8 @@
 //! (`docs/adr/0040-values-on-disk.md`).
 //!
 //! [`Residency`](crate::node::objects::Residency) says where each value is; this file joins that with the
-//! blocks and their holders. A spilled value has a holder as a block has one, so the death of its owner ends
-//! it in the same way. The oldest go first; a block that turns out to be in use is asked for again last.
+//! blocks and their holders. A spilled value has a holder like a block, so the death of its owner ends it in
+//! the same way. The oldest go first; a block that turns out to be in use is asked for again last.
 //!
 //! Owners at other nodes are asked like local ones (`docs/adr/0042-spilling-in-clusters.md`): a value that
 //! was made here for them goes to the disk of this node. Other nodes read it there, and it need not come back
@@ -31,11 +31,11 @@ const ASK_MAX: usize = 4096;
 pub enum ServedSpill {
     /// In this block, which stays as it is until [`NodeCore::end_serving`].
     Here(BlockId),
-    /// On disk: what is wanted is read from there.
+    /// On disk: the wanted bytes are read from there.
     Disk,
     /// Ask again.
     NotYet,
-    /// It is not there.
+    /// The value is not there.
     No,
 }
 
@@ -59,7 +59,7 @@ impl Leaving {
         self.spills
     }
 
-    /// What a holder is told of values that tasks can make again.
+    /// What a holder is to do with values that tasks can make again.
     fn recompute(self) -> Option<Recompute> {
         match (self.recomputes, self.spills) {
             (false, _) => None,
@@ -145,7 +145,7 @@ impl NodeCore {
             }
         }
         for block in asked {
-            // If it is in use, others go before it the next time.
+            // If the block is in use, others go before it the next time.
             self.holders.renew(block);
             let is_copy = self.is_copy(block);
             let holders = self.holders.of(block.into()).to_vec();

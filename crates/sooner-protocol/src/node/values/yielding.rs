@@ -1,11 +1,10 @@
 //! Tasks that wait for their arguments give way to older ones
 //! (`docs/adr/0041-arguments-are-admitted-together.md`).
 //!
-//! A task that waits for arguments keeps some in use: those that were brought for it, and those that were in
-//! memory when it was sent. Two such tasks may keep from each other the memory that they lack. So when all of
-//! memory is in use, the worker of the youngest such task is asked to give way: the task goes back to its
-//! submitter, and comes again after a pause. Then no process uses its arguments, and they go to disk like
-//! others.
+//! A waiting task keeps arguments in use: those that were brought for it, and those that were in memory when
+//! it was sent. Two such tasks may keep from each other the memory they lack. So when all of memory is in
+//! use, the worker of the youngest such task is asked to give way: the task goes back to its submitter, and
+//! comes again after a pause. Then no process uses its arguments, and they go to disk like others.
 //!
 //! The oldest task never gives way, and processes that make values never do: they run. So some task goes on
 //! as long as there is room for the arguments of one task beside what running tasks keep.

@@ -77,7 +77,7 @@ pub struct Running {
 pub struct Measured {
     /// The worker.
     pub worker: WorkerId,
-    /// Memory of its own, without what it shares with others (bytes).
+    /// Its own memory, without what it shares with others (bytes).
     pub held: u64,
     /// The most it held since it was forked (bytes).
     pub peak: u64,
@@ -103,9 +103,9 @@ pub enum Class {
 pub struct Candidate {
     /// What would be lost with it.
     pub class: Class,
-    /// What it holds (bytes).
+    /// Memory that it holds (bytes).
     pub held: u64,
-    /// What it has reserved (bytes); zero for nothing.
+    /// Memory that it has reserved (bytes); zero for none.
     pub reserved: u64,
     /// Since when it runs its task, and a number that orders tasks that began at the same time.
     pub since: (Instant, u64),
@@ -199,7 +199,7 @@ pub struct Stopped {
     pub worker: WorkerId,
     /// Why, in one line for people.
     pub reason: String,
-    /// How it was, with a table.
+    /// The state of memory, with a table.
     pub report: String,
 }
 

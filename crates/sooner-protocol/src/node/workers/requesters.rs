@@ -106,7 +106,7 @@ impl Demand {
     fn on_objection(&mut self, is_final: bool) -> bool {
         let told = if is_final { Told::ItFails } else { Told::ItWaits };
         if is_final {
-            // What waits fails, and no more will come.
+            // The waiting tasks fail, and no more will come.
             self.count = 0;
         }
         let is_news = self.told < told;

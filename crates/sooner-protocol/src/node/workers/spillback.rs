@@ -3,7 +3,7 @@
 //!
 //! A client asks its own node only. Where there are other nodes, its node chooses for each unit of a demand
 //! where it goes ([`crate::scheduling::policy`]): here, or to a node that has room by the view, which is
-//! asked for it. A unit that was asked for elsewhere stays a part of the demand: the first node that has room
+//! asked for it. A unit that was asked for elsewhere stays a part of the demand: the first node with room
 //! meets it, and a unit that has waited elsewhere for long goes where there is room meanwhile. A unit that no
 //! node has room for waits here, or, if it can never run here, at a node where it can.
 //!
@@ -42,12 +42,12 @@ use crate::time::Instant;
 #[derive(Debug)]
 struct Alias {
     node: NodeId,
-    /// As that node numbers it.
+    /// Its number on that node.
     lease: LeaseId,
     worker: WorkerId,
     client: WorkerId,
     shape: ShapeId,
-    /// The version of the node's last report when it was granted: the next one counts it.
+    /// The version of the node's last report when it granted the lease: the next one counts the lease.
     version: u64,
 }
 
@@ -146,7 +146,7 @@ impl Chooser<'_> {
     }
 }
 
-/// What all nodes have together, this one included.
+/// The resources of all nodes together, this one included.
 fn total_of(here: &NodeRow, view: &View) -> ResourceSet {
     let mut total = here.total.clone();
     view.add_sums(&mut total, &mut ResourceSet::default());
@@ -181,7 +181,7 @@ impl NodeCore {
         self.view.on_view(view);
     }
 
-    /// Nodes that could serve what the control service was asked for.
+    /// The control service names nodes that could serve a demand.
     pub fn on_candidates(&mut self, candidates: &Candidates) {
         self.view.on_candidates(candidates.rows.as_deref().unwrap_or_default(), self.now);
     }
@@ -423,7 +423,7 @@ impl NodeCore {
         self.spillback.aliases.retain(|_, alias| alias.worker != gone && alias.client != gone);
     }
 
-    /// What another node was asked for and what it granted is void.
+    /// What another node was asked for and granted is void.
     pub(in crate::node) fn forget_lender(&mut self, node: NodeId) {
         self.spillback.aliases.retain(|_, alias| alias.node != node);
         for demand in self.askers.values_mut().flat_map(|asker| asker.demands.values_mut()) {

@@ -89,7 +89,7 @@ impl Starving {
         self.has_progressed = true;
     }
 
-    /// A worker has ended: what it held is free.
+    /// A worker has ended: its resources are free.
     pub(in crate::node) fn on_ended(&mut self) {
         self.has_progressed = true;
     }

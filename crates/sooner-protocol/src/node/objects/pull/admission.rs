@@ -5,10 +5,10 @@
 //! movable, because a reader ends, without a message to the node.
 //!
 //! **Overtaking.** Pulls behind one that found no room may be the arguments of the very tasks whose end would
-//! give it room. So some may pass: no more bytes at a time than the blocked pull has itself, and at times
-//! that are further and further apart, up to 8 s ([`Overtaking`]). In between, all memory that is freed is
-//! kept for the blocked pull. So a large pull does not starve: what has passed is small, ends, and is
-//! followed by nothing for a while. And it holds up the others for no longer than such a while.
+//! give it room. So some may pass: no more bytes at a time than the blocked pull has, and at times that are
+//! further and further apart, up to 8 s ([`Overtaking`]). In between, all that is freed is kept for the
+//! blocked pull. So a large pull does not starve: what has passed is small, ends, and is followed by nothing
+//! for a while. And it holds up the others for no longer than such a while.
 //!
 //! **Arguments of a task come together, or not at all** (`docs/adr/0041-arguments-are-admitted-together.md`).
 //! Pulls of arguments are as old as their tasks are at their workers, so the oldest task gets all of its
@@ -34,7 +34,7 @@ const STRICT_TURNS_MAX: u64 = 16;
 /// What may overtake a pull that found no room.
 #[derive(Debug, Default)]
 pub(super) struct Overtaking {
-    /// When the pull found no room for the first time, whatever was freed since.
+    /// When the pull first found no room, whatever was freed since.
     since: Option<Instant>,
     /// How often [`PULL_AGAIN_NANOS`] had passed by the last time.
     turn: u64,
@@ -61,14 +61,14 @@ struct Candidate {
     bytes: u64,
     /// It was asked for; whether it gets room this time will be known.
     is_asked: bool,
-    /// The pull found no room before: the bytes that may pass it.
+    /// The pull found no room before: what may pass it.
     left: Option<u64>,
 }
 
 impl Pulls {
     /// There is no room for an object now in a store of `capacity` bytes. `moves`: values are being brought
-    /// elsewhere to make room, so a block is asked for again soon. Those values may turn out to be read here;
-    /// then other values are asked for.
+    /// elsewhere to make room, so a block is asked for again soon. They may turn out to be read here; then
+    /// other values are asked for.
     pub fn on_no_block(
         &mut self,
         object: ObjectId,
@@ -193,9 +193,8 @@ impl Pulls {
     }
 
     /// The process that has to give way to `object`: of those that wait for arguments of tasks that have not
-    /// begun, and have waited less long than the first process that waits for `object`, the one that has
-    /// waited least long. For a process that makes a value (`None`), all have waited less long. Never one
-    /// that `is_spared`.
+    /// begun, for less long than the first process that waits for `object`, the one that has waited least
+    /// long. A process that makes a value (`None`) goes before all. Never one that `is_spared`.
     #[must_use]
     pub fn youngest_behind(
         &self,
@@ -211,7 +210,7 @@ impl Pulls {
             asker.priority == Priority::Argument
                 && first.is_none_or(|first| first.process != asker.process && order(first) < order(asker))
         };
-        // A process is as old as the oldest of what it waits for.
+        // A process is as old as the oldest of its pulls.
         let mut ages: Map<WorkerId, u64> = Map::default();
         let mut older: Set<WorkerId> = Set::default();
         for asker in self.open.values().flat_map(|open| &open.askers) {

@@ -1,10 +1,10 @@
 //! Copies that no local process needs, and that stay as long as there is room: secondary copies are a cache
 //! (Oakes, table 5.1).
 //!
-//! The node holds their blocks itself, from the end of the last process that held them to the beginning of
-//! the next one's hold. A copy goes when its value goes, which the owner says (or, for a copy brought back
-//! from this node's disk, the end of the value's place there), and when there is no room: the least recently
-//! needed copy goes first, before anything is written to disk.
+//! The node holds their blocks itself, from the end of the last process that did to the beginning of the next
+//! one's. A copy goes when its value goes, which the owner says (or the end of the value's place on this
+//! node's disk, for a copy brought back from there), and when there is no room: the least recently needed one
+//! goes first, before anything is written to disk.
 //!
 //! Invariant PU7: a copy is in the table of those that may go if and only if this node holds its block for
 //! that alone.
@@ -35,7 +35,7 @@ impl Pulls {
         true
     }
 
-    /// Takes a copy out of those that may go. True if it was one of them.
+    /// Takes a copy out of those that may go. True if it was one.
     pub(super) fn uncache(&mut self, object: ObjectId) -> bool {
         let age = self.here.get_mut(&object).and_then(|copy| copy.cached.take());
         age.is_some_and(|age| self.cached.remove(&age).is_some())
@@ -85,7 +85,7 @@ impl Pulls {
         }
     }
 
-    /// The value has left the disk, which would have told when the copy goes.
+    /// Forgets that a copy came from this node's disk.
     pub(super) fn forget_source(&mut self, object: ObjectId) {
         let source = self.here.get_mut(&object).and_then(|copy| copy.restored.take());
         source.map(|spilled| self.restored.swap_remove(&spilled));

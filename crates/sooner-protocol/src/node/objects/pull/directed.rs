@@ -11,10 +11,10 @@ use sooner_wire::{BlockId, FetchAttempt, NodeId, ObjectId, TransferAttempt, Work
 
 use super::{Copy, Open, PullAction, Pulls, Requester, State};
 
-/// What the owner of an object has said of a pull or a copy.
+/// What the owner has said of a pull or a copy.
 #[derive(Debug, Default)]
 pub(super) struct Directed {
-    /// The number of the owner's latest message that holds, if one does.
+    /// Its latest message that holds, if one does.
     attempt: Option<TransferAttempt>,
     /// The owner was asked, and has not answered: it may count on the copy already.
     is_asked: bool,
@@ -23,8 +23,8 @@ pub(super) struct Directed {
     is_copy: bool,
     /// The owner was asked whether the copy may go.
     is_leaving: bool,
-    /// The session with the owner's node ended: later messages of the owner may be lost, for instance that it
-    /// does not know the copy any more.
+    /// The session with the owner's node ended: what the owner has said since may be lost, for instance that
+    /// it does not know the copy any more.
     is_doubtful: bool,
     /// The owner has no room for another copy in its table: the bytes come from the place that it named, or
     /// not at all.
@@ -32,7 +32,7 @@ pub(super) struct Directed {
 }
 
 impl Directed {
-    /// The owner is asked from whom to pull.
+    /// The owner is asked for a sender.
     pub(super) fn ask(&mut self, object: ObjectId) -> PullAction {
         self.is_asked = true;
         PullAction::Locate(object)
@@ -53,8 +53,8 @@ impl Directed {
         self.generation == generation
     }
 
-    /// The copy is the owner's now: the owner need not be asked any more when the copy goes. True if this
-    /// node was holding it until the owner's answer.
+    /// The copy is the owner's: the owner need not be asked any more when it goes. True if this node was
+    /// holding it until the owner's answer.
     pub(super) fn take_for_owner(&mut self) -> bool {
         (self.attempt, self.is_asked) = (None, false);
         std::mem::take(&mut self.is_leaving)
@@ -98,9 +98,9 @@ impl Directed {
 /// Where a copy is that another node asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CopyAt {
-    /// All of it is in this block.
+    /// The whole copy is in this block.
     Here(BlockId),
-    /// It is being written to this block by this stream.
+    /// The copy is being written to this block by this stream.
     Moving {
         /// The block.
         block: BlockId,
@@ -114,12 +114,12 @@ pub enum CopyAt {
 }
 
 impl Pulls {
-    /// From now on owners are asked from whom to pull.
+    /// From now on owners are asked for senders.
     pub fn ask_owners(&mut self) {
         self.asks_owners = true;
     }
 
-    /// The owner of an object says from whom to pull.
+    /// The owner of an object names a sender, or none.
     pub fn on_located(&mut self, located: &Located, out: &mut Vec<PullAction>) {
         let Located { object, sender, generation, attempt, .. } = *located;
         if self.here.contains_key(&object) {
@@ -127,7 +127,7 @@ impl Pulls {
         }
         let next = self.next_attempt();
         let Some(open) = self.open.get_mut(&object) else {
-            // All processes that asked for the object are dead.
+            // No process that asked for it is left.
             return out.extend(attempt.is_some().then_some(PullAction::Leave(object)));
         };
         let Some(directed) = &mut open.directed else { return };
@@ -260,8 +260,7 @@ impl Pulls {
     }
 
     /// No local process holds a block any more. If the copy in it may be needed again, or its owner counts on
-    /// it, this node is to hold the block until that is over. Then true, and in the latter case the owner is
-    /// asked.
+    /// it, this node is to hold it until that is over: then true, and in the latter case the owner is asked.
     pub fn keeps(&mut self, block: BlockId, may_cache: bool, out: &mut Vec<PullAction>) -> bool {
         let Some(object) = self.objects.get(&block).copied() else { return false };
         if may_cache && self.cache(object, out) {
@@ -271,7 +270,7 @@ impl Pulls {
         if !directed.is_counted_on() || std::mem::replace(&mut directed.is_leaving, true) {
             return false;
         }
-        // The owner's answer to this comes after its answer to the earlier question, if it answers that.
+        // The owner's answer to this comes after its answer to the earlier question, if any.
         directed.is_asked = false;
         out.extend([PullAction::Hold(block), PullAction::Leave(object)]);
         true
@@ -300,14 +299,15 @@ impl Pulls {
             {
                 CopyAt::Moving { block: *block, attempt: *attempt }
             }
-            // The other node was sent here because this node asked; this node's answer may be on its way.
+            // The other node was sent here because this node asked; the answer to this node may be on its
+            // way.
             Some(Open { directed: Some(_), .. }) => CopyAt::NotYet,
             Some(_) | None => CopyAt::No,
         }
     }
 
-    /// No local process waits for an object any more, but other nodes may pull the local bytes of it. False
-    /// if the owner does not know of this pull.
+    /// No local process waits for an object any more, but other nodes may pull its local bytes. False if the
+    /// owner does not know of this pull.
     pub(super) fn ask_to_leave(&mut self, object: ObjectId, out: &mut Vec<PullAction>) -> bool {
         let open = &mut self.open[&object];
         let Some(directed) = &mut open.directed else { return false };

@@ -3,8 +3,8 @@
 //! What a task or actor reserves with `memory=` is a promise, and where a node can, it lets the kernel
 //! enforce it. A worker that goes far beyond is ended by the kernel, and no other process is. A limit must
 //! not decide whether a program ends, only when. So it is for work whose next execution reserves more and has
-//! a larger limit, as far as that is free: work that has all that can be had has no limit. Other work has one
-//! only where the user wants it ([`Limited::All`]).
+//! a larger limit, as far as that is free: work that has all there is has no limit. Other work has one only
+//! where the user wants it ([`Limited::All`]).
 //!
 //! A worker serves leases of several shapes: its limit begins and ends with the lease.
 //!
