@@ -1,7 +1,7 @@
 //! Which processes are connected with each other: two of this node by a pair of sockets, one of this node
 //! with one of another by a connection that is dialled.
 //!
-//! A socket pair is made once: it lasts as long as both processes. A dialled connection may be cut, and is
+//! A socket pair is made once, for as long as both processes live. A dialled connection may be cut, and is
 //! dialled anew whenever a process asks for it.
 //!
 //! Two processes of different nodes that have not reached each other for long take each other for dead, and
@@ -35,7 +35,7 @@ pub(in crate::node) enum Role {
     Alone,
     /// There are other nodes, or may be.
     Member,
-    /// Like `Member`. The node is there for a program, and no work runs on it.
+    /// Like `Member`, for a program: no work runs on the node.
     OfProgram,
 }
 

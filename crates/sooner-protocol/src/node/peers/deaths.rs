@@ -29,7 +29,7 @@ use crate::uplink::ToControl;
 enum Stage {
     /// This node, if nothing else comes up.
     Here,
-    /// The control service, to which this node has not reported yet what is held here.
+    /// The control service, to which this node still has to report what is held here.
     Asked,
     /// The control service, which has that report.
     Said,
@@ -71,7 +71,7 @@ pub struct Settling {
 #[derive(Debug, Default, Clone)]
 struct Over {
     deaths: VecDeque<(WorkerId, Vec<Held>)>,
-    /// The number of entries of `Held` in all.
+    /// How many entries are held in all.
     held: usize,
 }
 
@@ -184,7 +184,7 @@ impl Settling {
         self.open.insert(gone, death);
     }
 
-    /// A dead process owes nothing and holds nothing, and nothing is held of it.
+    /// A dead process owes and holds nothing, and nothing is held of it.
     fn forget(&mut self, gone: WorkerId) {
         for death in self.open.values_mut() {
             death.owed.swap_remove(&gone);
@@ -376,9 +376,9 @@ impl Hash for Settling {
 /// What the control service was told of dead processes, as far as a new one has to be told it again.
 #[derive(Debug, Default)]
 pub(in crate::node) struct Announced {
-    /// Processes of whose deaths it was told, and which are not being settled yet.
+    /// Processes of whose deaths it was told, and that are not being settled yet.
     unsettled: Vec<WorkerId>,
-    /// Processes whose deaths it settles: what it was told, and which nodes have to do with them.
+    /// Processes whose deaths it settles: what it was told, and the nodes that have to do with them.
     ended: Map<WorkerId, (WorkerGone, Vec<NodeId>)>,
     /// Dead local processes, with nodes that asked afterwards to learn of their deaths: the latest.
     asked_late: VecDeque<(WorkerId, NodeId)>,
@@ -403,7 +403,7 @@ impl Announced {
         }
     }
 
-    /// A node has asked to learn of a death that had happened before.
+    /// A node has asked to learn of an earlier death.
     fn note_late(&mut self, gone: WorkerId, node: NodeId) {
         if !self.asked_late.contains(&(gone, node)) {
             if self.asked_late.len() == DEATHS_MAX {
@@ -415,8 +415,8 @@ impl Announced {
 }
 
 impl NodeCore {
-    /// A process is dead, and no message about that has been sent. If another node may know of the process,
-    /// the control service is told first: whatever else it learns may follow from the death.
+    /// A process is dead, and no message says so yet. If another node may know of the process, the control
+    /// service is told first: whatever else it learns may follow from the death.
     pub(in crate::node) fn announce_death(
         &mut self,
         news: &WorkerGone,
@@ -433,7 +433,7 @@ impl NodeCore {
         is_shared
     }
 
-    /// A process is dead, and the others were told: settles the death.
+    /// A process is dead, and the others know: settles the death.
     pub(in crate::node) fn settle_death(&mut self, gone: WorkerId, out: &mut NodeActions) {
         let is_announced = self.announced.begin_to_settle(gone);
         let shared = self.settling.on_gone(gone, self.clients.keys().copied(), is_announced);
@@ -470,8 +470,8 @@ impl NodeCore {
 
     /// A node is dead for good. That its processes are dead is a message of its own.
     pub fn on_node_gone(&mut self, node: NodeId, out: &mut NodeActions) {
-        // Before anything that follows from it: a process that learns that a pull found nothing is not to
-        // look for the value there again.
+        // Before anything that follows: a process that learns that a pull found nothing is not to look for
+        // the value there again.
         self.tell_all(&NodeGone { node, reason: String::new() }.into(), out);
         self.view.on_gone(node);
         self.spillback.turns.forget(node);

@@ -6,7 +6,7 @@ use sooner_wire::WorkerId;
 use sooner_wire::limits::ENDED_MAX;
 use sooner_wire::message::WorkerGone;
 
-/// The processes that died last, the latest at the end.
+/// The processes that died last, the latest last.
 #[derive(Debug, Default)]
 pub(in crate::node) struct Departed {
     news: VecDeque<WorkerGone>,

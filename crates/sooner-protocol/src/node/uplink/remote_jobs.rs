@@ -16,7 +16,7 @@ use crate::time::Instant;
 use crate::uplink::{End, ToControl, ToNode};
 
 /// How long the node waits for the control service before it asks the driver's node, too (nanoseconds). The
-/// control service answers at once, unless it stands still, and that does not show in its connection.
+/// control service answers at once, unless it stands still, which its connection does not show.
 const ASK_DRIVER_NANOS: u64 = 1_000_000_000;
 
 const _: () = assert!(ASK_DRIVER_NANOS < GUEST_JOB_NANOS);
@@ -64,7 +64,7 @@ impl RemoteJobs {
         self.jobs.contains_key(&job)
     }
 
-    /// Gives back a message of the control service that can be carried out now; any other is kept.
+    /// A message of the control service that can be carried out now comes back; any other is kept.
     pub(super) fn admit(
         &mut self,
         node: &NodeCore,
@@ -255,7 +255,7 @@ impl RemoteJobs {
     }
 }
 
-/// A message from one node to another.
+/// A message between nodes.
 pub(super) fn to_node(from: NodeId, to: NodeId, message: impl Into<Message>) -> NodeAction {
     let (from, to) = (WorkerId(from.0), WorkerId(to.0));
     NodeAction::Route { from, to, message: Box::new(message.into()) }

@@ -36,8 +36,8 @@ impl Reporter {
         self.has_changed = true;
     }
 
-    /// The report that is due now, if one is. `read` gives the free resources, the demands that wait, and
-    /// what bundles have free.
+    /// The report that is due now, if one is. `read` gives free resources, waiting demands, and what bundles
+    /// have free.
     pub fn take(&mut self, now: Instant, read: impl FnOnce() -> Spare) -> Option<ResourceReport> {
         if self.next_deadline().is_none_or(|due| now < due) {
             return None;
@@ -65,7 +65,7 @@ impl Reporter {
     }
 }
 
-/// Shapes of waiting demands; if there are more than a report holds, those that most demands wait for.
+/// Shapes of waiting demands; if a report cannot hold all, those with most demands.
 fn most_wanted(mut demand: Vec<ShapeDemand>) -> Vec<ShapeDemand> {
     demand.retain(|shape| shape.count > 0);
     if demand.len() > DEMAND_SHAPES_MAX {

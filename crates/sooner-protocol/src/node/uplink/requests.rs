@@ -35,15 +35,14 @@ const DISK_SPARE_NANOS: u64 = 2_000_000_000;
 /// Ends of processes, and messages that end actors and groups, which are sent again at most.
 const SAID_MAX: usize = 4096;
 
-/// The process that asks, and the number of its request.
+/// The process that asks, and the request's number.
 type Question = (WorkerId, u64);
 
 #[derive(Debug)]
 struct Open {
     turn: u64,
     question: Box<Message>,
-    /// Since when this control service is asked; `None` until the end of the turn in which the question was
-    /// sent.
+    /// Since when this control service is asked; `None` until the end of the turn that sent the question.
     since: Option<Instant>,
 }
 
@@ -374,8 +373,8 @@ impl Requests {
         }
     }
 
-    /// What a question was to make is not wanted any more. The control service gets this message right behind
-    /// the question, if it is still to get that: a process that asks for the same name again comes after it.
+    /// What a question was to make is not wanted any more. The control service gets this right behind the
+    /// question, if that is still to come: a process that asks for the same name again comes after it.
     fn take_back(&mut self, from: WorkerId, end: impl Into<Message>, out: &mut NodeActions) {
         let message = end.into();
         self.turns += 1;
@@ -383,8 +382,8 @@ impl Requests {
         out.push(NodeAction::Control(ToControl::Routed { from, message: Box::new(message) }));
     }
 
-    /// The control service knows nothing of this node: all messages are sent again in their order.
-    /// `subscribers`: local processes that learn of actors that have not begun, as far as was reported.
+    /// The control service knows nothing of this node: all messages are sent again, in order. `subscribers`:
+    /// local processes that learn of actors that have not begun, as far as reported.
     pub(super) fn send_again(&mut self, subscribers: &[(ActorId, WorkerId)], out: &mut NodeActions) {
         let known = subscribers.iter().map(|(actor, process)| (0, *process, subscribe(*actor)));
         let mut words: Vec<(u64, WorkerId, Message)> = known.collect();

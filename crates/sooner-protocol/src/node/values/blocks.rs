@@ -49,7 +49,7 @@ impl NodeCore {
         self.retry_home_pulls(out);
     }
 
-    /// Asks all processes which blocks of dead owners they read, if some of these have no known holder.
+    /// Asks all processes which blocks of dead owners they read, if some have no known holder.
     pub(in crate::node) fn ask_readers(&mut self, out: &mut NodeActions) {
         if self.clients.is_empty() {
             // A node of its own may be without any process for a while.
@@ -60,8 +60,8 @@ impl NodeCore {
         self.tell_all(&question.into(), out);
     }
 
-    /// The contents of these blocks are lost. Blocks that no process holds, or only the node itself, are
-    /// passed over.
+    /// The contents of these blocks are lost; blocks that no process holds, or only the node, are passed
+    /// over.
     pub fn lose_blocks(&mut self, offsets: &[u64], out: &mut NodeActions) {
         let mut lost: Vec<BlockId> = Vec::new();
         let itself = [address(self.id())];

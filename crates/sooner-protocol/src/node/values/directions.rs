@@ -2,7 +2,7 @@
 //! (`docs/adr/0026-broadcast-chains-at-the-owner.md`).
 //!
 //! An owner is a process, on this node or another; its node forwards the messages. Before an owner is asked,
-//! this node makes sure that it will learn of the owner's death: so no question stays open.
+//! this node makes sure to learn of its death: so no question stays open.
 
 use sooner_wire::message::{CopyGone, CopyMade, DropCopy, Locate, Message, SenderFailed};
 use sooner_wire::{BlockId, FetchAttempt, NodeId, ObjectId, TransferAttempt, WorkerId};
@@ -15,7 +15,7 @@ use crate::node::{NodeAction, NodeActions, NodeCore};
 #[derive(Debug, Clone, Copy)]
 pub(in crate::node) enum Direction {
     Locate,
-    /// With the number of the owner's message that named the sender.
+    /// With the owner's message that named the sender.
     Made(TransferAttempt),
     Failed(TransferAttempt),
     Leave,
@@ -40,8 +40,8 @@ pub enum ServedCopy {
 }
 
 impl NodeCore {
-    /// Values are pulled from the senders that their owners name. The shell must be able to send copies that
-    /// are still arriving.
+    /// Values are pulled from the senders that owners name. The shell must be able to send copies that are
+    /// still arriving.
     pub fn ask_owners(&mut self) {
         self.pulls.ask_owners();
     }

@@ -69,7 +69,7 @@ impl NodeCore {
     /// The owner of a value, at another node, asks for the copy here.
     pub(in crate::node) fn on_promote(&mut self, from: WorkerId, promote: Promote, out: &mut NodeActions) {
         if self.meet_owner(from, out) {
-            // The owner is dead: no process receives the answer.
+            // The owner is dead: the answer has no receiver.
             return;
         }
         let answer = self.promote(from, promote, out);

@@ -9,7 +9,7 @@
 //! was made here for them goes to the disk of this node. Other nodes read it there, and it need not come back
 //! into memory for that.
 //!
-//! This file never asks for blocks that the node keeps for others, or that dead processes left behind.
+//! This file never asks for blocks that the node keeps for others, or that dead processes left.
 
 use sooner_wire::message::{
     Location, Place, Pull, Recompute, Relinquish, Relinquished, Relinquishing, SpillId,
@@ -42,7 +42,7 @@ pub enum ServedSpill {
 /// How values that are not in use may leave the memory of this node.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::node) struct Leaving {
-    /// Spilling is on: there is somewhere to put values for which there is no room.
+    /// Spilling is on: there is somewhere to put values without room.
     spills: bool,
     /// Values that tasks can make again go without being written.
     recomputes: bool,
@@ -70,7 +70,7 @@ impl Leaving {
 }
 
 impl NodeCore {
-    /// Turns spilling on: there is somewhere to put values for which there is no room.
+    /// Turns spilling on.
     pub fn set_spills(&mut self) {
         self.leaving.spills = true;
     }
@@ -81,8 +81,8 @@ impl NodeCore {
         self.leaving.recomputes = true;
     }
 
-    /// There may soon be no room: asks for blocks of `bytes` bytes. This is not urgent: a block that was in
-    /// use is not asked for again, and a value that could not be written is not tried again.
+    /// There may soon be no room: asks for blocks of `bytes` bytes. This is not urgent: blocks that were in
+    /// use are not asked for again, and values that could not be written are not tried again.
     pub fn spill_ahead(&mut self, bytes: u64, length_of: impl Fn(BlockId) -> u64, out: &mut NodeActions) {
         let bytes = bytes.saturating_sub(self.evict_copies(bytes, out));
         // Values are brought to other nodes only when that has to be.
@@ -382,7 +382,7 @@ impl NodeCore {
         }
     }
 
-    /// There is a block for a value that was on disk: the value is read, unless it is not there any more.
+    /// There is a block for a value that was on disk: it is read, if it is still there.
     pub(in crate::node) fn restore(&mut self, fetching: Fetching, out: &mut NodeActions) {
         let spilled = fetching.remote.location.place().spilled();
         if spilled.is_some_and(|spilled| self.residency.has(spilled) == Some(true)) {

@@ -1,8 +1,7 @@
-//! Values that come from other nodes and go to them: pulls of clients, blocks that processes of other nodes
-//! hold, and reports of losses to other nodes (`docs/adr/0023-remote-values.md`).
+//! Values that come from other nodes and go to them: pulls of clients, blocks that remote processes hold, and
+//! reports of losses to other nodes (`docs/adr/0023-remote-values.md`).
 //!
-//! Owners of values say which node pulls them from which: the messages between this node and the owners are
-//! in `directions.rs`.
+//! Owners of values say which node pulls them from which: the messages with owners are in `directions.rs`.
 //!
 //! The shell moves bytes and knows other nodes: it is told what to allocate, fetch and forward.
 
@@ -104,8 +103,8 @@ impl NodeCore {
         self.perform(wanted, out);
     }
 
-    /// There is no room for an object that is pulled now, in a store of `capacity` bytes. `moves`: values are
-    /// being brought elsewhere to make room.
+    /// There is no room for such an object now, in a store of `capacity` bytes. `moves`: values are being
+    /// brought elsewhere to make room.
     pub fn on_no_block(
         &mut self,
         object: ObjectId,
@@ -262,7 +261,7 @@ impl NodeCore {
         serves
     }
 
-    /// The block was read for the other node.
+    /// The read for the other node is over.
     pub fn end_serving(&mut self, block: BlockId, out: &mut NodeActions) {
         self.let_go(block.into(), out);
     }

@@ -9,7 +9,7 @@
 //! The oldest task never gives way, and processes that make values never do: they run. So some task goes on
 //! as long as there is room for the arguments of one task beside what running tasks keep.
 //!
-//! This file never waits for an answer: one worker is asked at a time, and its death counts as an answer.
+//! This file never waits for an answer: one worker is asked at a time, and its death counts as one.
 
 use sooner_wire::WorkerId;
 
@@ -37,8 +37,8 @@ pub(in crate::node) enum Turn {
 }
 
 impl Yielding {
-    /// Whose turn it is. `youngest` gives the process with the youngest task that may give way; its argument
-    /// says which processes are spared.
+    /// Whose turn it is. `youngest` gives the process with the youngest task that may give way, except those
+    /// that its argument spares.
     pub(in crate::node) fn next(
         &mut self,
         youngest: impl FnOnce(&dyn Fn(WorkerId) -> bool) -> Option<WorkerId>,

@@ -1,5 +1,5 @@
-//! Strategies and bundles of placement groups on this node: which demands may run here, and which bundles the
-//! control service has set apart here.
+//! Strategies and bundles of placement groups on this node: which demands may run here, and what the control
+//! service has set apart.
 
 use sooner_wire::message::{BundleStep, Closed, Failure, FailureCode, FindGroup, Infeasible, Prepared};
 use sooner_wire::{GroupId, NodeId, PlacementAttempt, ResourceSet, ShapeId, Strategy, WorkerId};
@@ -95,7 +95,7 @@ impl Objection {
 }
 
 impl NodeCore {
-    /// The control service reserves resources for bundles, or gives them back.
+    /// The control service reserves resources, or gives them back.
     pub(in crate::node) fn on_bundles(&mut self, order: BundleOrder, out: &mut NodeActions) {
         let (group, attempt, step) = match order {
             BundleOrder::Prepare(prepare) => {

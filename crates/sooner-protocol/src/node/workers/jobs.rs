@@ -54,8 +54,8 @@ impl NodeCore {
         self.drop_placements_of(driver);
     }
 
-    /// The processes of a job that live on although its driver has ended: detached actors, and the processes
-    /// that work for those.
+    /// The processes of a job that outlive its driver: detached actors, and the processes that work for
+    /// those.
     #[must_use]
     pub fn outliving(&self, job: WorkerId) -> Set<WorkerId> {
         let mut found: Set<WorkerId> = Set::default();

@@ -1,4 +1,4 @@
-//! Leases: which process asked for how many, which has which, and which is asked to give one back.
+//! Leases: which process asked for how many, which has them, and which is asked to give one back.
 //!
 //! A demand that fits takes its resources at once and becomes a placement, which waits for a worker
 //! ([`super::pool`]).

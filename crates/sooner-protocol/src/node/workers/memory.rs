@@ -6,8 +6,8 @@
 //! that are not, actors last. Within a class the worker furthest over its share goes, and of those about as
 //! far over it the newest: it loses least.
 //!
-//! A worker's share is what its task or actor has reserved with `memory=`; workers without a reservation
-//! share the rest equally.
+//! A worker's share is what its task or actor has reserved with `memory=`; those without a reservation share
+//! the rest equally.
 //!
 //! Where the kernel was faster, its victim ended as if the node had stopped it
 //! ([`NodeCore::on_ended_by_kernel`]). The same goes for a worker that reached its own limit ([`limits`],
@@ -64,7 +64,7 @@ pub struct Usage {
 pub struct Running {
     /// The task.
     pub task: TaskId,
-    /// The function that it calls.
+    /// Its function.
     pub function: FunctionId,
     /// Its name.
     pub name: String,
@@ -111,7 +111,7 @@ pub struct Candidate {
     pub since: (Instant, u64),
 }
 
-/// The candidate that goes, on a node with `total` bytes of memory; `None` if no end would help.
+/// The candidate that goes, with `total` bytes of memory on the node; `None` if no end would help.
 #[must_use]
 pub fn choose(candidates: &[Candidate], total: u64) -> Option<usize> {
     let reserved: u64 = candidates.iter().fold(0, |sum, one| sum.saturating_add(one.reserved));
@@ -135,7 +135,7 @@ pub fn choose(candidates: &[Candidate], total: u64) -> Option<usize> {
 enum By {
     Node,
     Kernel,
-    /// The kernel, because the worker took as much as its own limit (bytes) allows.
+    /// The kernel, because the worker took all that its own limit (bytes) allows.
     Limit(u64),
 }
 
@@ -186,7 +186,7 @@ impl Watch {
         self.ends.swap_remove(&worker)
     }
 
-    /// The most memory that workers were seen to hold, by the function that they ran.
+    /// The most memory that workers were seen to hold, by function.
     pub(in crate::node) fn peaks(&self) -> Vec<PeakRow> {
         self.peaks.iter().map(|(function, bytes)| PeakRow { function: *function, bytes: *bytes }).collect()
     }
@@ -244,9 +244,8 @@ impl NodeCore {
         Some(self.note_memory_end(Stopped { worker, reason, report }, held, usage.total, By::Node))
     }
 
-    /// The kernel ended a worker that ran `running`, before the node stopped one. `left` is how full the
-    /// memory is now, `others` what other workers hold. `None`: the node had stopped it, too, or does not
-    /// know it.
+    /// The kernel ended a worker that ran `running`, before the node stopped one. `left`: how full the memory
+    /// is now; `others`: what other workers hold. `None`: the node had stopped it, too, or does not know it.
     pub fn on_ended_by_kernel(
         &mut self,
         worker: WorkerId,

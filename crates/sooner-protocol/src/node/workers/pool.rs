@@ -70,7 +70,7 @@ impl NodeCore {
             let mut idle = self.workers.iter().rev().filter(|(id, worker)| serves(**id, worker));
             let found = if stuck.contains(&job) { None } else { idle.next().map(|(id, _)| *id) };
             let Some(worker) = found else {
-                // Other placements of the job may still be served by workers of the other kind.
+                // Other placements of the job may be served by workers of the other kind.
                 if !has_gpus {
                     stuck.push(job);
                 }

@@ -63,7 +63,7 @@ impl NodeCore {
         self.has_priorities |= entry.priority != 0;
     }
 
-    /// Gives back the resources set aside for leases beyond `most`. Returns how many leases are on their way.
+    /// Gives back resources set aside for leases beyond `most`. Returns how many leases are on their way.
     fn drop_placements_beyond(&mut self, client: WorkerId, shape: ShapeId, most: u32) -> u32 {
         let is_its = |placement: &Placement| matches!(placement, Placement::Lease { client: whose, shape: of, .. } if (*whose, *of) == (client, shape));
         let mut coming = 0;

@@ -32,7 +32,7 @@ pub(in crate::node) struct Demand {
     pub(in crate::node) prefer: Option<NodeId>,
     /// The priority of its most urgent task.
     pub(in crate::node) priority: i32,
-    /// All leases that are wanted, wherever they were asked for.
+    /// All leases wanted, wherever they were asked for.
     pub(in crate::node) count: u32,
     told: Told,
     /// Nodes that could start no workers for long when it was their turn, and why. They are left out until
@@ -139,7 +139,7 @@ impl Demand {
         self.refused.iter().find(|(refused, _)| *refused == node).map(|(_, why)| why.as_str())
     }
 
-    /// The demand was met, or its waiting tasks have failed for now: the next may go anywhere.
+    /// The demand was met, or what waited has failed for now: the next may go anywhere.
     pub(in crate::node) fn begin_anew(&mut self) {
         self.refused.clear();
         if self.told == Told::ItFails && self.count == 0 {
@@ -147,7 +147,7 @@ impl Demand {
         }
     }
 
-    /// The demand cannot be met now, or ever. Gives the message for its client, if that is new.
+    /// The demand cannot be met now, or ever: the message for its client, if that is new.
     pub(in crate::node) fn object(
         &mut self,
         objection: Objection,
@@ -212,7 +212,7 @@ impl Demand {
         if is_spread { SPREAD_NANOS } else { LENT_NANOS }
     }
 
-    /// The node whose part has waited longest, if that may go elsewhere by now.
+    /// The node whose part has waited longest, if that may move by now.
     pub(in crate::node) fn oldest(&self, now: Instant) -> Option<NodeId> {
         let patience = self.patience();
         let waits = self.lent.iter().filter(|lent| lent.count > 0 && now.since(lent.since) >= patience);
@@ -231,7 +231,7 @@ impl Demand {
         self.count > 0 && (self.unlent() > 0 || self.oldest(now).is_some())
     }
 
-    /// Whether the control service is to be asked which nodes could serve the demand: not all the time.
+    /// Whether to ask the control service which nodes could serve the demand: not all the time.
     pub(in crate::node) fn must_find(&mut self, now: Instant) -> bool {
         if !self.has_no_place(now) || self.find.is_some_and(|(at, _)| now < at) {
             return false;

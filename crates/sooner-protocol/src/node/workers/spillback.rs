@@ -16,8 +16,7 @@
 //! - SB3: the other node is told of a change of what is asked of it after the change, by the number that
 //!   counts from then on.
 //!
-//! This file never waits for an answer, and trusts no number of the view: the node that is asked decides by
-//! itself.
+//! This file never waits for an answer, and trusts no number of the view: the asked node decides by itself.
 
 use sooner_wire::limits::CANDIDATES_MAX;
 use sooner_wire::message::{
@@ -55,7 +54,7 @@ struct Alias {
 #[derive(Debug, Default)]
 pub(in crate::node) struct Spillback {
     aliases: Map<LeaseId, Alias>,
-    /// Which node's turn it is to get a demand that is spread.
+    /// Which node's turn it is to get a spread demand.
     pub(in crate::node) turns: Turns,
     /// How often the control service was asked which nodes could serve a demand.
     questions: u64,
@@ -78,13 +77,13 @@ pub(in crate::node) enum Step {
 /// A demand among the nodes there are.
 struct Chooser<'a> {
     view: &'a View,
-    /// The node of the process that asks.
+    /// The node of the asking process.
     home: NodeId,
     /// This node, with nothing free if it has no room for this demand. `None` if it runs no work.
     here: Option<&'a NodeRow>,
     turns: &'a Turns,
     now: Instant,
-    /// The job of the process that asks, and the nodes that can start no workers for it.
+    /// The job of the asking process, and the nodes that can start no workers for it.
     job: WorkerId,
     unable: &'a Unable,
 }
@@ -98,7 +97,7 @@ impl Chooser<'_> {
         self.all_rows().filter(|row| self.unable.may_serve(self.job, demand, row.node))
     }
 
-    /// Why a demand that no other node can run is not run by the nodes that have what it needs.
+    /// Why a demand that no other node can run is not run by those that have what it needs.
     fn cannot_start(&self, demand: &Demand, asked: &Asked<'_>) -> Option<Objection> {
         let unable = self.all_rows().filter(|row| !self.unable.may_serve(self.job, demand, row.node));
         let all = awaited(unable, asked);

@@ -210,8 +210,8 @@ impl NodeCore {
         if self.workers.values().any(is_ending) {
             return;
         }
-        // Work that waits for this very worker has been served before. A worker that came just now may be
-        // waited for elsewhere.
+        // Work that waits for this very worker was served before. A worker that came just now may be awaited
+        // elsewhere.
         let idle = self.idle().find(|(_, since, is_needed)| !is_needed && *since < now);
         if let Some((worker, ..)) = idle {
             self.ask_to_end(worker, out);

@@ -28,7 +28,7 @@ use crate::uplink::ToControl;
 /// See the module.
 #[derive(Debug, Default)]
 pub(in crate::node) struct Unable {
-    /// By job and node, why the node can start no workers for the job.
+    /// By job and node, why the node can start no workers.
     why: Map<(WorkerId, NodeId), String>,
     /// Work that waits here for a job is to be looked at again, although nothing else may come.
     pub(in crate::node) is_unsettled: bool,
@@ -59,7 +59,7 @@ impl Unable {
         for_good.or_else(|| Some(Objection::NoWorkersNow(demand.refusal(node)?.to_owned())))
     }
 
-    /// Whether a demand of a job may go to a node.
+    /// Whether a demand may go to a node.
     pub(in crate::node) fn may_serve(&self, job: WorkerId, demand: &Demand, node: NodeId) -> bool {
         self.may_run(job, node) && demand.refusal(node).is_none()
     }
