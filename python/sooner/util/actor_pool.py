@@ -1,4 +1,4 @@
-"""A fixed set of actors that share work: each call goes to one that is free."""
+"""A fixed set of actors that share work: each call goes to a free actor."""
 
 from __future__ import annotations
 
@@ -41,14 +41,13 @@ class ActorPool(Generic[H]):
 
     def __init__(self, actors: Iterable[H]) -> None:
         self._idle: deque[H] = deque()
-        # Calls by submission number: those that wait for an actor, those on their way, and those that have
-        # ended.
+        # Calls by submission number: `_waiting` for an actor, `_running`, or `_ended`.
         self._waiting: deque[tuple[int, _Call, Any]] = deque()
         self._running: dict[sooner.ObjectRef[Any], tuple[int, H]] = {}
-        # All references of calls with several returns, by the first.
+        # For calls with several returns: all references, by the first one.
         self._lists: dict[sooner.ObjectRef[Any], list[sooner.ObjectRef[Any]]] = {}
         self._ended: dict[int, _Outcome] = {}
-        # Calls on their way whose result nobody wants any more.
+        # Running calls whose result the program has given up.
         self._given_up: set[int] = set()
         self._submitted = 0
         self._next = 0
@@ -104,12 +103,12 @@ class ActorPool(Generic[H]):
 
     def _forget_earlier(self) -> None:
         while self.has_next():
-            # Results are dropped, and so are errors.
+            # Results are dropped, errors too.
             self._ended.clear()
             if self._running:
                 self._collect(None)
             else:
-                # Nobody is left who could take these calls.
+                # No live actor is left to take these calls.
                 self._waiting.clear()
 
     def has_next(self) -> bool:
@@ -186,7 +185,7 @@ class ActorPool(Generic[H]):
         return self._take(next(iter(self._ended)))
 
     def _earliest(self) -> int:
-        """The number of the earliest call whose result was not taken. Numbers below `_next` are all taken."""
+        """The number of the earliest call whose result was not taken. All calls below `_next` were taken."""
         known = (
             {number for number, _ in self._running.values()} - self._given_up if self._next not in self._ended else ()
         )
@@ -216,7 +215,7 @@ class ActorPool(Generic[H]):
             actor = self._idle.popleft()
             try:
                 made: Any = fn(actor, value)
-                # The returns of one call come together: the first stands for all.
+                # The returns of one call become ready together: the first reference stands for all.
                 ref = _first(made)
             except BaseException as error:
                 self._idle.appendleft(actor)
@@ -229,12 +228,10 @@ class ActorPool(Generic[H]):
             self._running[ref] = (number, actor)
 
     def _collect(self, timeout: float | None) -> bool:
-        """Take the outcomes of calls that have ended and free their actors. False when none has ended in
-        time.
-        """
+        """Take the outcomes of calls that have ended and free their actors; False if none ended in time."""
         if not self._running:
             if self._waiting and self._death is not None:
-                # Nobody is left who could take these calls.
+                # No live actor is left to take these calls.
                 self._waiting.clear()
                 raise self._death
             return False
@@ -251,7 +248,7 @@ class ActorPool(Generic[H]):
         return bool(ready)
 
     def _take_ended(self, ref: sooner.ObjectRef[Any]) -> BaseException | None:
-        """Take the outcome of one call. Gives what a handler of a signal has raised meanwhile."""
+        """Take the outcome of one call. Returns an exception that a signal handler raised meanwhile."""
         error, value, interrupt = outcome(functools.partial(sooner.get, self._lists.get(ref, ref)))
         try:
             self._lists.pop(ref, None)
@@ -266,19 +263,17 @@ class ActorPool(Generic[H]):
                 self._idle.append(actor)
             return interrupt
         finally:
-            # A cycle with its traceback would keep the actor.
+            # A reference cycle through the traceback would keep the actor alive.
             del error, interrupt
 
 
 def _is_death(error: BaseException | None) -> bool:
-    """Whether the actor that was called is dead. If it raised what the death of another one raised, it is
-    not.
-    """
+    """Whether the called actor is dead, rather than having raised the error of another actor's death."""
     return isinstance(error, ActorDiedError) and TaskError not in type(error).__mro__
 
 
 def _first(made: Any) -> Any:
-    """What stands for a call: what its `.remote()` gave, or the first of it."""
+    """The reference that stands for a call: what `.remote()` returned, or the first of its list."""
     given = made if isinstance(made, list) and made else [made]
     for ref in given:
         if not isinstance(ref, sooner.ObjectRef | sooner.ObjectRefGenerator):

@@ -1,7 +1,7 @@
-"""The time that deadlines are measured with: one that tests which stop the clocks of a program leave alone.
+"""The clock for deadlines, which libraries that stop a program's clocks in tests do not replace.
 
-Such libraries put their own functions in the place of `time.monotonic` in every module that has it. A
-timeout that is measured with those never ends.
+Such libraries replace `time.monotonic` in every module that has it. A timeout measured with the replacement
+never ends.
 """
 
 from __future__ import annotations

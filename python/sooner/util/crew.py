@@ -1,18 +1,18 @@
-"""The workers of a pool: one actor each, and which call goes to which of them.
+"""The workers of a pool, one actor each, and which call goes to which worker.
 
-Every call is a call of its own to the engine. Each worker has a few of them queued, more when they turn out
-to be short, so that it never waits for the next one. What is queued behind a call that turns out long is
-taken back when another worker has nothing to do.
+Each call of the pool is one call of an actor. A worker has a few calls queued, more while calls turn out to
+be short, so that it never waits for its next call. Calls queued behind a long call are taken back when
+another worker is idle.
 
-Whoever waits for a result drives the crew: it takes what has come and hands over what waits. When work is
-left and nobody waits, a thread of the crew (the minder) does.
+A thread that waits for a result drives the crew: it takes outcomes and hands over waiting calls. When work is
+left and no thread waits, a thread of the crew (the minder) does so.
 
 Invariants:
-    1. A call is waiting, or with one worker, or ended. It runs once at most.
-    2. `Job.on_outcome` runs under the lock, `Job.finish` never does: user code runs without it.
-    3. Waiting for the first call of every worker is waiting for any progress: they are single-threaded.
-    4. Whatever an exception ends, each call that has left its worker has its outcome with its job, and
-       each job that has ended is finished: one caller's bad input concerns nobody else.
+    1. A call is waiting, with one worker, or ended. It runs at most once.
+    2. `Job.on_outcome` runs under the lock, `Job.finish` never does: user code runs without the lock.
+    3. Waiting for the first call of every worker is waiting for any progress: workers are single-threaded.
+    4. Whatever an exception interrupts, the outcome of each call that has left its worker is with its job,
+       and each job that has ended is finished: one caller's bad input affects no other caller.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from sooner.util import clock
 from sooner.util.pool_worker import UnknownFunction
 from sooner.util.remote_errors import original, outcome, unpickled
 
-# Calls a worker has at most.
+# Calls queued at one worker, at most.
 _WINDOW_MAX = 128
-# A call that ends sooner than this (seconds) after it was handed over was short: workers get more at once.
+# A call that ends sooner than this (seconds) after its hand-over was short: workers then get more at once.
 _SOON_SECONDS = 0.005
-# After one that takes longer, they get one at a time.
+# After a call that takes longer (seconds), workers get one call at a time.
 _LATE_SECONDS = 0.05
-# How long (seconds) calls stay behind another one while a worker has nothing to do.
+# How long (seconds) calls stay queued behind another call while a worker is idle.
 _TAKE_BACK_SECONDS = 0.005
-# The minder looks this often (seconds) for calls that were handed over after its wait began.
+# How often (seconds) the minder looks for calls that were handed over after its wait began.
 _MIND_SECONDS = 0.005
-# The minder ends when it had nothing to do for so long (seconds).
+# The minder ends after being idle for this long (seconds).
 _LINGER_SECONDS = 1.0
-# Functions a worker keeps.
+# Functions that a worker keeps.
 _FUNCTIONS_MAX = 64
 
 _Ref: TypeAlias = "sooner.ObjectRef[Any]"
@@ -86,10 +86,11 @@ class Function:
         """Where it lies."""
         if self._made is None:
             if not sooner.is_initialized():
-                # To put it would begin another one.
+                # `sooner.put` would begin a new session.
                 raise RuntimeError("the session of this pool was shut down: make a new pool after sooner.init()")
             self._made = sooner.put(self._target)
-            # Not kept alive: pools remember what they have pickled as long as the program has the function.
+            # The target is released: pools remember what they have pickled as long as the program has the
+            # function.
             self._target = None
         return self._made
 
@@ -112,8 +113,8 @@ class Call:
         self.index = index
         self.method = method
         self.function = function
-        # What an item of `starmap` brings is looked at when the call is handed over: if that raises, so does
-        # the call.
+        # For `starmap`, an item that the user gave: iterated at the hand-over. If that raises, the call
+        # raises.
         self.arguments = arguments
         self.keywords = keywords
         self.begun = 0.0
@@ -128,14 +129,15 @@ class _Member:
     def __init__(self, actor: Any, left: float) -> None:
         self.actor = actor
         self.calls: dict[_Ref, Call] = {}
-        # Calls it may still take.
+        # Calls the worker may still take before it is replaced.
         self.left = left
-        # The functions it keeps, oldest first, with the calls that brought them there.
+        # Numbers of the functions the worker keeps, oldest first, with the `define` calls that sent them.
         self.functions: dict[int, _Ref] = {}
 
     def hand_over(self, call: Call, now: float) -> None:
-        """Sends a call."""
-        # What the call writes into arrays that lie in files is to be there.
+        """Send a call to the worker."""
+        # Arrays that lie in files are passed as references to the files, so that the call's writes reach the
+        # files.
         pickling.passing.by_file = True
         try:
             self._hand_over(call, now)
@@ -147,7 +149,7 @@ class _Member:
         if function.number not in self.functions:
             self._define(function)
         method = getattr(self.actor, call.method).remote
-        # Kept, because the call may be handed over again, and an iterator gives its items once.
+        # The tuple is kept: the call may be handed over again, and an iterator yields its items only once.
         arguments = call.arguments = tuple(call.arguments)
         keywords = call.keywords
         ref = method(function.number, *arguments, **keywords) if keywords else method(function.number, *arguments)
@@ -164,16 +166,16 @@ class _Member:
         self.functions[function.number] = self.actor.define.remote(function.number, function.ref(), forgotten)
 
     def error_of(self, call: Call, error: BaseException) -> BaseException:
-        """What a call raised, as the caller shall see it."""
+        """The error of a call in the form that the caller expects."""
         try:
             found = original(error)
             return self._why_unknown(call, found) if isinstance(found, UnknownFunction) else found
         except Exception:
-            # What the standard library has for it may be gone at the end of the interpreter.
+            # At interpreter shutdown the standard library's counterpart of the error may be gone.
             return error
 
     def _why_unknown(self, call: Call, error: BaseException) -> BaseException:
-        """The function could not be loaded there: for instance, its module cannot be imported."""
+        """Why the worker could not load the function: for instance, its module cannot be imported."""
         ref = self.functions.get(call.function.number)
         try:
             sooner.get(ref if ref is not None else [])
@@ -199,9 +201,9 @@ class Crew:
         # Reentrant: a signal handler may use the pool.
         self._lock = threading.RLock()
         self._jobs: set[Job] = set()
-        # How many of them are minded.
+        # How many of the jobs are minded.
         self._minded = 0
-        # Calls that wait: those taken back first, then those of each job as it makes them.
+        # Waiting calls: first those taken back from workers, then those of each job, made as they are needed.
         self._returned: deque[Call] = deque()
         self._sources: deque[tuple[Job, Iterator[Call]]] = deque()
         self._window = 1
@@ -209,7 +211,7 @@ class Crew:
         self._minder: threading.Thread | None = None
         self._must_mind = threading.Condition(self._lock)
         self._failure: BaseException | None = None
-        # Why the crew must fail as soon as the lock is free.
+        # An error that `collect` passes to `fail` as soon as it has released the lock.
         self._doom: BaseException | None = None
         self._ends_when_done = False
         self._members = [self._new_member() for _ in range(size)]
@@ -327,12 +329,12 @@ class Crew:
         self._finish(list(jobs))
 
     def _step(self, limit: float | None) -> None:
-        """Wait for some progress, but not for longer than `limit`."""
+        """Wait for some progress, but for at most `limit` seconds."""
         with self._lock:
             heads = [next(iter(member.calls)) for member in self._members if member.calls]
             can_take_back = self._can_take_back()
         if not heads:
-            # Another thread is about to report what it has taken.
+            # Another thread has taken the outcomes and is about to report them.
             time.sleep(0)
         elif not can_take_back:
             sooner.wait(heads, timeout=limit)
@@ -343,8 +345,9 @@ class Crew:
         self.collect()
 
     def _hand_over(self, ended: list[Job]) -> None:
-        """Hand waiting calls to the workers that have fewest; adds the jobs that ended as one cannot be
-        sent.
+        """Hand waiting calls to the least loaded workers.
+
+        Jobs that end because a call cannot be sent are added to `ended`.
         """
         if not self._returned and not self._sources:
             return
@@ -360,11 +363,11 @@ class Crew:
             try:
                 member.hand_over(call, now)
             except Exception as error:
-                # What cannot be pickled, for one.
+                # For instance, an argument cannot be pickled.
                 self._end(call, unpickled(error), None, ended)
                 continue
             except BaseException as error:
-                # Ctrl-C, for one.
+                # For instance, Ctrl-C.
                 self._end(call, error, None, ended)
                 raise
             if member.left > 0:
@@ -380,11 +383,11 @@ class Crew:
             try:
                 call = next(calls, None)
             except BaseException as error:
-                # Nothing more comes from there.
+                # A source that has raised yields no more calls.
                 self._sources.popleft()
                 self._abort(job, error, ended)
                 if not isinstance(error, Exception):
-                    # Ctrl-C, for one.
+                    # For instance, Ctrl-C.
                     raise
                 continue
             if call is not None:
@@ -407,7 +410,7 @@ class Crew:
             self._end(member.calls.pop(ref), None, value, ended)
 
     def _take_each(self, member: _Member, ready: list[_Ref], interrupt: BaseException | None, ended: list[Job]) -> None:
-        """One of them failed, or a handler of a signal has raised something meanwhile: look at each."""
+        """Take each outcome by itself, because a call failed or a signal handler raised meanwhile."""
         error = found = None
         try:
             for ref in ready:
@@ -415,13 +418,13 @@ class Crew:
                 if found is not None:
                     interrupt = found
                 elif error is not None and type(error) is type(interrupt):
-                    # It was this one that raised.
+                    # This call raised the error, not a signal handler.
                     interrupt = None
                 self._take(member, ref, error, value, ended)
             if interrupt is not None:
                 raise interrupt
         finally:
-            # Cycles with their tracebacks would keep the worker.
+            # A reference cycle through their tracebacks would keep the worker alive.
             del error, found, interrupt
 
     def _take(self, member: _Member, ref: _Ref, error: BaseException | None, value: Any, ended: list[Job]) -> None:
@@ -437,10 +440,10 @@ class Crew:
 
     def _on_death(self, member: _Member, error: ActorDiedError | ActorUnschedulableError) -> None:
         if isinstance(error, ActorUnschedulableError) or error.actor_init_failed:
-            # Another one would fare no better.
+            # A new worker would fail in the same way.
             self._doom = error
         elif member.left > 0:
-            # Nothing more goes there, and it is replaced when all its calls have ended.
+            # The dead worker gets no more calls, and is replaced when all its calls have ended.
             member.left = -math.inf
 
     def _end(self, call: Call, error: BaseException | None, value: Any, ended: list[Job]) -> None:
@@ -463,7 +466,8 @@ class Crew:
             try:
                 job.finish()
             except BaseException:
-                # A callback has raised what is no `Exception`: the others have ended, too.
+                # A callback raised something that is no `Exception`; the other jobs still have to be
+                # finished.
                 self._finish(jobs)
                 raise
 
@@ -474,14 +478,14 @@ class Crew:
             self._window = 1
 
     def _can_take_back(self) -> bool:
-        """Whether a worker has nothing to do while calls wait behind others."""
+        """Whether a worker is idle while calls wait behind other calls."""
         if self._returned or self._sources:
             return False
         loads = [len(member.calls) for member in self._members]
         return min(loads, default=0) == 0 and max(loads, default=0) > 1
 
     def _take_back(self) -> None:
-        """Cancel the later half of what is queued at the worker with the most: it comes back as not begun."""
+        """Cancel the later half of the calls queued at the busiest worker: they come back as not begun."""
         with self._lock:
             if not self._can_take_back():
                 return
@@ -493,7 +497,7 @@ class Crew:
                     sooner.cancel(ref, recursive=False)
 
     def _has_more(self) -> bool:
-        """Whether something must happen although nobody waits."""
+        """Whether the crew needs the minder when no thread waits for a result."""
         if self._returned or self._sources or self._minded:
             return True
         return any(len(member.calls) > 1 for member in self._members)
@@ -520,5 +524,6 @@ class Crew:
                 # The session has ended.
                 self.fail(error)
             except BaseException:
-                # Nobody interrupts this thread: the call that has raised it, or its callback, has been told.
+                # Nothing interrupts this thread: a call or a callback raised this, and its outcome is
+                # recorded already.
                 _log.debug("something that a call of a pool has raised", exc_info=True)

@@ -1,8 +1,8 @@
 """`concurrent.futures.Executor` on sooner's workers.
 
-Calls wait in a queue of the executor and are handed to the engine a few at a time: what waits can be
-cancelled as the standard library promises, what was handed over counts as running. How many are handed
-over adapts to how long calls take, so that short ones do not wait for a round trip each.
+Calls wait in a queue of the executor, which hands a few at a time to the engine: waiting calls can be
+cancelled, as the standard library promises; calls that were handed over count as running. How many are handed
+over adapts to how long calls take, so that short calls do not each wait for a round trip.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ T = TypeVar("T")
 # Calls handed over per worker, at least and at most.
 _AHEAD_MIN = 2
 _AHEAD_MAX = 256
-# A call that comes back sooner than this (seconds) after it was handed over was short: more are handed over.
+# A call that ends sooner than this (seconds) after its hand-over was short: the executor hands over more.
 _SOON_SECONDS = 0.005
-# One that takes longer than this was not: fewer are handed over, so that more of them can be cancelled.
+# A call that takes longer (seconds) was long: the executor hands over fewer, so that more can be cancelled.
 _LATE_SECONDS = 0.1
-# Amounts of resources are counted in parts of one.
+# Amounts of resources are rounded to parts of one, each `1 / _SHARES`.
 _SHARES = 10_000
-# How long `_attend` waits for one result, and without any call in flight (seconds).
+# How long `_attend` waits for a result, and how long it pauses when there is none to wait for (seconds).
 _ATTEND_SECONDS = 0.02
 _ATTEND_PAUSE_SECONDS = 0.0005
-# Distinct functions whose remote form is kept.
+# Distinct functions whose remote function the executor keeps.
 _FUNCTIONS_MAX = 128
 
-# In a worker: the executors whose initializer has run there, and what that has set in the program's script.
+# In a worker: by executor whose initializer has run there, what it has set in the program's script.
 _initialized: dict[str, ScriptGlobals] = {}
-# An initializer has redirected standard output or standard error, for all calls that come: the worker's
-# tidying looks.
+# Whether an initializer has redirected standard output or standard error, for all later calls. The clean-up
+# between a worker's tasks (`sooner._engine.tidying`) reads this.
 has_new_streams = False
 _alive: weakref.WeakSet[Executor] = weakref.WeakSet()
-# Where the standard library's executors say that an initializer has failed.
+# The logger on which the standard library's executors report a failed initializer.
 _log = logging.getLogger("concurrent.futures")
 
 
@@ -117,36 +117,37 @@ class Executor(_StandardExecutor):
                 f"num_returns={self._options['num_returns']!r} does not go with an Executor: a call has one future, "
                 "with whatever it returns as its result"
             )
-        # Said, because a generator function would give a generator of references otherwise, and no future.
+        # Set explicitly: a generator function would otherwise return a generator of references instead of a
+        # future.
         self._options["num_returns"] = 1
         if max_tasks_per_child is not None:
             self._options.setdefault("max_calls", max_tasks_per_child)
         if max_workers is not None and max_workers > cpus:
-            # More processes than CPUs: each of them takes a part of one, rounded so that all of them fit.
+            # More processes than CPUs: each takes a fraction of a CPU, rounded down so that all of them fit.
             self._options.setdefault("num_cpus", max(1, _SHARES * cpus // max_workers) / _SHARES)
         workers = self._max_workers = max_workers or cpus
-        # Fewer than the CPUs can only be had by handing over no more than that.
+        # The only way to use fewer CPUs than the session has is to hand over no more calls than that.
         self._window_min = workers if workers < cpus else _AHEAD_MIN * workers
         self._window_max = workers if workers < cpus else _AHEAD_MAX * workers
         self._window = self._window_min
         self._setup = None if initializer is None else (secrets.token_hex(8), initializer, initargs)
-        # Why no call can run any more: its initializer has failed.
+        # Why no call can run any more: the traceback of its initializer.
         self._broken: str | None = None
         self._remote: dict[types.FunctionType, sooner.RemoteFunction[..., Any]] = {}
-        # Values are those of the standard executors: the callee's own, to be changed.
+        # Whether calls get copies, which they may change, as with the standard library's executors.
         self._takes_copies = _takes_copies
         self._call_any: sooner.RemoteFunction[..., Any] = self._make_remote(_call)
         self._waiting: deque[_Call] = deque()
-        # In the order in which they were handed over.
+        # Calls in the order of their hand-over.
         self._in_flight: dict[_Call, None] = {}
         self._is_shut_down = False
-        # Whether the processes of calls are killed, once the calls are to be ended.
+        # Once the calls are to be ended: whether their processes are killed. `None` before that.
         self._ends_by_force: bool | None = None
         # Reentrant: a done-callback may submit.
         self._lock = threading.RLock()
         self._idle = threading.Condition(self._lock)
         if not _alive:
-            # After sooner's own handler was registered, so that it runs before that one ends the session.
+            # Registered after sooner's own handler, so that this one runs before the other ends the session.
             atexit.unregister(_wait_at_exit)
             atexit.register(_wait_at_exit)
         _alive.add(self)
@@ -231,7 +232,7 @@ class Executor(_StandardExecutor):
             call.future.cancel()
             call.future.set_running_or_notify_cancel()
         if wait:
-            # Ctrl-C may have come between a call and its turn.
+            # Ctrl-C may have struck after a call was queued and before it was handed over.
             self._hand_over()
             with self._idle:
                 self._idle.wait_for(lambda: not self._waiting and not self._in_flight)
@@ -263,19 +264,19 @@ class Executor(_StandardExecutor):
         with self._lock:
             self._ends_by_force = force
             refs = [call.ref for call in self._in_flight if call.ref is not None]
-        # The last ones first: what waits behind others is not to run when these have ended.
+        # The latest calls first, so that calls queued behind others do not start when those end.
         for ref in reversed(refs):
             sooner.cancel(ref, force=force)
 
     def _attend(self, until: threading.Event) -> None:
-        """Wait for results on behalf of a program that sleeps meanwhile: they are noticed at once.
+        """Wait for results on behalf of a program that sleeps, so that results are noticed at once.
 
-        Without anybody who waits, the engine looks for results after a millisecond only.
+        While no thread waits, the engine looks for results only after a millisecond.
         """
         while not until.is_set():
             with self._lock:
                 refs = [call.ref for call in self._in_flight if call.ref is not None]
-            # Those that have come are about to be reported by another thread.
+            # References that are ready are about to be reported by another thread.
             missing = sooner.wait(refs, num_returns=len(refs), timeout=0)[1] if refs else []
             if missing:
                 sooner.wait(missing, timeout=_ATTEND_SECONDS)
@@ -284,11 +285,11 @@ class Executor(_StandardExecutor):
             del refs, missing
 
     def _hand_over(self, submitted: _Call | None = None) -> None:
-        """Hand over what waits, as far as there is room.
+        """Hand over waiting calls as far as there is room.
 
         Args:
-            submitted: The call whose `submit` does this: Ctrl-C comes out of that. Elsewhere nobody could
-                take it.
+            submitted: The call whose `submit` runs this method: Ctrl-C is raised from there. Elsewhere no
+                caller could handle it.
         """
         while self._hand_over_one(submitted):
             pass
@@ -299,8 +300,8 @@ class Executor(_StandardExecutor):
             with self._lock:
                 if not self._waiting or len(self._in_flight) >= self._window:
                     return False
-                # Ctrl-C may come at any step: what has left the queue is known here, and has an end whatever
-                # comes.
+                # Ctrl-C may strike at any step: a call that has left the queue is in `call` and gets an
+                # outcome in any case.
                 call = self._waiting[0]
                 self._waiting.popleft()
                 if not call.future.set_running_or_notify_cancel():
@@ -312,16 +313,16 @@ class Executor(_StandardExecutor):
             ref = call.ref = call.future.ref = self._start(call)
             pickling.passing.by_file = False
             done = ref.future(copy=True)
-            # The future may be kept for long: it is not to keep what was passed.
+            # The future may be kept for long: it must not keep the arguments alive.
             call.forget()
             done.add_done_callback(functools.partial(self._on_done, call, begin))
             with self._lock:
                 ends_by_force = self._ends_by_force
             if ends_by_force is not None:
-                # Another thread ended all calls while this one was handed over.
+                # Another thread ended all calls while this call was being handed over.
                 sooner.cancel(ref, force=ends_by_force)
         except BaseException as error:
-            # What cannot be pickled, for one.
+            # For instance, an argument cannot be pickled.
             pickling.passing.by_file = False
             if call is None:
                 raise
@@ -335,7 +336,7 @@ class Executor(_StandardExecutor):
         return True
 
     def _take_back(self, call: _Call) -> None:
-        """Let a call go that nobody gets the future of, unless it was handed over."""
+        """Drop a call whose future no caller receives, unless it was handed over."""
         with self._lock:
             if call in self._waiting:
                 self._waiting.remove(call)
@@ -365,7 +366,7 @@ class Executor(_StandardExecutor):
         self._end(call, begin)
         error = done.exception()
         if error is not None:
-            # What the standard library has for it may be gone at the end of the interpreter.
+            # At interpreter shutdown the standard library's counterpart of the error may be gone.
             with contextlib.suppress(Exception):
                 error = self._as_standard(error)
         try:
@@ -374,7 +375,7 @@ class Executor(_StandardExecutor):
             _settle(call.future, error, done)
 
     def _as_standard(self, error: BaseException) -> BaseException:
-        """An error of the engine as that of a standard executor."""
+        """Convert an error of the engine into the error that a standard executor raises."""
         error = original(error, of_executor)
         if isinstance(error, _InitializerError):
             self._break(str(error))
@@ -382,7 +383,7 @@ class Executor(_StandardExecutor):
         return _crashed(error) if type(error) is WorkerCrashedError else error
 
     def _break(self, reason: str) -> None:
-        """Fail all calls that wait, as a new process would fare no better."""
+        """Fail all waiting calls, because the initializer would fail in a new process, too."""
         with self._lock:
             is_new, self._broken = self._broken is None, reason
             waiting = list(self._waiting)
@@ -409,7 +410,7 @@ class Executor(_StandardExecutor):
 
 
 def _settle(future: Future[Any], error: BaseException | None, done: Future[Any] | None = None) -> None:
-    """Gives a future its outcome, unless Ctrl-C came when it had been handed over and it has one."""
+    """Give a future its outcome, unless it has one because Ctrl-C struck after the hand-over."""
     with contextlib.suppress(InvalidStateError):
         if error is not None:
             future.set_exception(error)
@@ -420,12 +421,10 @@ def _settle(future: Future[Any], error: BaseException | None, done: Future[Any] 
 def _in_order(
     futures: deque[Future[Any]], submit: Callable[[Any], Future[Any]], items: Iterator[Any], deadline: float | None
 ) -> Generator[Any, None, None]:
-    """Results in order; a new call for each that was taken. What is left when nobody wants more is
-    cancelled.
-    """
+    """Yield results in order; submit a call for each result taken; cancel the rest when the caller stops."""
     try:
         while futures:
-            # Not kept: a result that was yielded may be freed.
+            # Not bound to a name: a result that was yielded may be freed.
             yield futures.popleft().result(None if deadline is None else max(0.0, deadline - clock.monotonic()))
             futures.extend(map(submit, itertools.islice(items, 1)))
     finally:
@@ -438,14 +437,12 @@ def _flat(chunks: Generator[list[Any], None, None]) -> Generator[Any, None, None
         for chunk in chunks:
             chunk.reverse()
             while chunk:
-                # Not kept: a result that was yielded may be freed.
+                # Not bound to a name: a result that was yielded may be freed.
                 yield chunk.pop()
 
 
 def _wait_at_exit() -> None:
-    """A program that ends waits for its calls, as with the standard library's executors; not if Ctrl-C
-    ends it.
-    """
+    """Wait for all calls when the program ends, as standard executors do. After Ctrl-C, end them instead."""
     is_interrupted = isinstance(getattr(sys, "last_value", None), KeyboardInterrupt)
     for executor in list(_alive):
         try:
@@ -458,7 +455,7 @@ def _wait_at_exit() -> None:
 
 
 class _Future(Future[T]):
-    """A future whose waiter reads what the engine sends, instead of being woken by the thread that does."""
+    """A future whose waiting thread reads the engine's messages itself: no other thread has to wake it."""
 
     ref: sooner.ObjectRef[Any] | None = None
 
@@ -476,7 +473,7 @@ class _Future(Future[T]):
         try:
             sooner.wait([ref], timeout=None if timeout is None else max(0.0, timeout))
         except RuntimeError:
-            # The session has ended: the future is told so.
+            # The session has ended: the future gets an error from that.
             return timeout
         return None if timeout is None else max(0.0, timeout - (clock.monotonic() - begin))
 
@@ -494,26 +491,27 @@ class _Call:
         self.ref: sooner.ObjectRef[Any] | None = None
 
     def forget(self) -> None:
-        """The engine has what is needed."""
+        """Release the function and its arguments: the engine has them."""
         self.fn = _call
         self.args = ()
         self.kwargs = {}
 
 
 class _InitializerError(Exception):
-    """In a worker: the initializer has raised; has its traceback as text."""
+    """Raised in a worker when the initializer has raised; holds its traceback as text."""
 
 
 def _broken_pool(reason: str) -> BaseException:
-    # Imported when it is needed: its module starts multiprocessing.
+    # Imported on use: the module starts multiprocessing.
     from concurrent.futures.process import BrokenProcessPool  # start-up: 14.1 ms
 
     return BrokenProcessPool(f"the initializer of the executor has failed: make a new executor\n{reason}")
 
 
 def _crashed(error: WorkerCrashedError) -> BaseException:
-    """The error, for those, too, who look for what the standard executor raises then. This one goes on,
-    however.
+    """The error as an instance of `BrokenProcessPool`, too, for programs that expect the standard executor's.
+
+    Unlike a standard executor, this one goes on after it.
     """
     from concurrent.futures.process import BrokenProcessPool  # start-up: 14.1 ms
 
@@ -562,7 +560,5 @@ def _chunks(items: Iterator[tuple[Any, ...]], size: int) -> Iterator[list[tuple[
 
 
 def _initialize(initializer: Callable[..., object], initargs: tuple[Any, ...]) -> None:
-    """What it does to the process is for all calls: by the name of this function it is known that it
-    stays.
-    """
+    """Run the initializer. The worker's clean-up knows by this function's name that its changes stay."""
     initializer(*initargs)

@@ -40,11 +40,11 @@ except ImportError as missing:
 __all__ = ["SoonerBackend", "register", "register_ray", "register_sooner"]
 
 _NAMES = ("sooner", "ray")
-# Arrays from this size on (bytes) are shared, unless `Parallel(max_nbytes=...)` says otherwise: as joblib's
-# own.
+# Arrays of at least this size (bytes) are shared, unless `Parallel(max_nbytes=...)` sets another: joblib's
+# own default.
 _SHARED_BYTES = 1 << 20
 
-# While a batch is read in a worker: its shared arrays.
+# In a worker while it unpickles a batch: the batch's shared arrays.
 _arrays: contextvars.ContextVar[tuple[Any, ...]] = contextvars.ContextVar("arrays")
 
 
@@ -84,8 +84,8 @@ class SoonerBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mis
     supports_inner_max_num_threads = True
     # Without `n_jobs`, all CPUs of the session.
     default_n_jobs = -1
-    # Calls are batched until a batch takes so long (seconds). A batch of sooner costs a tenth of what
-    # joblib's own do.
+    # joblib makes batches longer until one takes about this long (seconds). A batch of sooner costs a tenth
+    # of a batch of joblib's own backends.
     MIN_IDEAL_BATCH_DURATION = 0.02
     MAX_IDEAL_BATCH_DURATION = 0.2
 
@@ -121,8 +121,8 @@ class SoonerBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mis
         if n_jobs == 0:
             raise ValueError("n_jobs == 0 in Parallel has no meaning")
         if n_jobs != 1 and multiprocessing.current_process().daemon:
-            # As joblib's own backends of processes: a copy of the program has no session, and ends without
-            # notice.
+            # As joblib's own backends of processes do: a forked copy of the program has no session, and ends
+            # without notice.
             message = "sooner-backed parallel loops cannot be called in a multiprocessing, setting n_jobs=1"
             warnings.warn(message, stacklevel=3)
             return 1
@@ -168,7 +168,8 @@ class SoonerBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mis
         options = dict(ray_remote_args or self._options or {})
         context = sooner.get_runtime_context()
         if context.get_task_id() is not None or context.get_actor_id() is not None:
-            # The task that waits for these holds its CPU meanwhile: they must not need another one.
+            # The task that waits for these calls holds its CPU meanwhile: the calls must not need another
+            # CPU.
             options.setdefault("num_cpus", 0)
         if initializer is None:
             initializer, initargs = self._initializer
@@ -183,9 +184,7 @@ class SoonerBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mis
 
     @property
     def _workers(self) -> Executor | None:
-        """What runs the calls. joblib's backends have it under this name, and programs look whether it is
-        there.
-        """
+        """The executor. joblib's backends have this attribute, and programs check that it is there."""
         return self._executor
 
     def submit(self, func: Callable[[], Any], callback: Callable[[Any], None] | None = None) -> Future[Any]:
@@ -209,7 +208,7 @@ class SoonerBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mis
 
     def retrieval_context(self) -> contextlib.AbstractContextManager[Any]:
         """Around joblib's loop, which sleeps between its looks at the results."""
-        # Not made of a generator: that would set the traceback of an error, whose class may be frozen.
+        # Not a `@contextmanager`: that would set the traceback of an error, whose class may be frozen.
         ending = contextlib.ExitStack()
         executor = self._executor
         if executor is not None:
@@ -243,19 +242,17 @@ class SoonerBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mis
 
 
 def _open_to_change(error: BaseException) -> BaseException:
-    """An error for joblib, which sets the traceback, and would wait for ever when the class (a frozen one)
-    refuses.
-    """
+    """An error whose traceback can be set: joblib sets it, and waits for ever if a frozen class refuses."""
     try:
         error.__traceback__ = None
     except Exception:
-        # Of the same class, too.
+        # Still an instance of the same class.
         return TaskError("batch", str(error.__cause__), error).as_instanceof_cause()
     return error
 
 
 def _attend(executor: Executor, until: threading.Event) -> None:
-    # The session may end first.
+    # The session may end before the loop does.
     with contextlib.suppress(Exception):
         executor._attend(until)
 
@@ -265,24 +262,23 @@ def _cpus() -> int:
 
 
 class _SharedArrays:
-    """The large arrays among the arguments of one call of `Parallel`: each is put once, as long as it
-    lives.
-    """
+    """The large arrays among the arguments of one `Parallel` call; each is put once while it is alive."""
 
     def __init__(self, bytes_min: int | None) -> None:
         self.bytes_min = bytes_min
-        # By the array's identity: the reference, and what removes the entry when the array goes.
+        # By `id(array)`: the reference, and the weak reference that removes the entry when the array is
+        # freed.
         self._refs: dict[int, tuple[sooner.ObjectRef[Any], weakref.ref[Any]]] = {}
 
     def dumps(self, func: Any) -> tuple[bytes, list[sooner.ObjectRef[Any]]]:
-        """Pickle a batch without its large arrays; these as references."""
+        """Pickle a batch; its large arrays are left out and returned as references."""
         file = io.BytesIO()
         pickler = _Pickler(file, self)
         pickler.dump(func)
         return file.getvalue(), pickler.found
 
     def share(self, array: Any) -> sooner.ObjectRef[Any]:
-        """The reference of an array."""
+        """The reference of an array, which is put on first use."""
         key = id(array)
         known = self._refs.get(key)
         if known is not None:
@@ -314,12 +310,12 @@ class _Pickler(pickling.ValuePickler):
 
 
 def _array(index: int) -> Any:
-    """In a worker: a shared array of the batch that is being read."""
+    """In a worker: a shared array of the batch that is being unpickled."""
     return _arrays.get()[index]
 
 
 def _run(pickled: bytes, threads: int | None, makes_copies: bool, *arrays: Any) -> Any:
-    """In a worker: one batch."""
+    """In a worker: run one batch."""
     register()
     if makes_copies:
         arrays = tuple(array.copy() for array in arrays)
@@ -338,16 +334,14 @@ def _run(pickled: bytes, threads: int | None, makes_copies: bool, *arrays: Any) 
 
 
 class _Left(NamedTuple):
-    """What a batch raised that means something else in a task: that it was cancelled, or that its worker
-    ends.
-    """
+    """An error of a batch that, raised by a task, would mean a cancelled task or a worker that ends."""
 
     error: BaseException
     traceback: str
 
 
 def _limited(threads: int | None) -> contextlib.AbstractContextManager[Any]:
-    """Libraries that bring threads of their own use so many at most, from now on until its exit."""
+    """Limit the threads of libraries such as BLAS, until the context manager exits."""
     if threads is None or importlib.util.find_spec("threadpoolctl") is None:
         return contextlib.nullcontext()
     limits: contextlib.AbstractContextManager[Any] = _controller(len(sys.modules)).limit(limits=threads)
@@ -358,7 +352,7 @@ _controllers: dict[int, Any] = {}
 
 
 def _controller(modules: int) -> Any:
-    """Looking for the libraries costs milliseconds: done again only after something was imported."""
+    """The controller; searching for libraries costs milliseconds, so it is redone only after new imports."""
     controller = _controllers.get(modules)
     if controller is None:
         from threadpoolctl import ThreadpoolController

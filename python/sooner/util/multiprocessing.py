@@ -31,7 +31,7 @@ __all__ = ["AsyncResult", "JoinableQueue", "Pool", "TimeoutError"]
 # Chunks of a map per worker, as in the standard library.
 _CHUNKS_PER_WORKER = 4
 
-# Functions that are pickled once, unless they are closures.
+# Types of functions that are pickled once, unless the function is a closure.
 _PLAIN = frozenset({types.FunctionType, types.BuiltinFunctionType})
 
 _Callback = Callable[[Any], object]
@@ -74,7 +74,7 @@ class Pool:
         ray_address: str | None = None,
         ray_remote_args: Mapping[str, Any] | None = None,
     ) -> None:
-        # For `__del__`, should one of the checks fail.
+        # `__del__` reads it, also if one of the checks below fails.
         self._state = "INIT"
         if processes is not None:
             check_at_least("processes", processes, 1)
@@ -197,7 +197,7 @@ class Pool:
         """Take no more calls. The workers end when all calls have ended."""
         if self._state == "RUN":
             self._state = "CLOSE"
-            # Otherwise workers are needed for what their iterables still give; `join` ends them.
+            # While iterables of `imap` have items left, workers are still needed; `join` ends them.
             if not any(iterator.has_more for iterator in list(self._iterators)):
                 self._crew.end_when_done()
 
@@ -222,7 +222,7 @@ class Pool:
             iterator.take_all()
         self._crew.end_when_done()
         self._crew.wait(self._crew.is_done)
-        # An ended pool may be kept for long: it holds nothing of the session.
+        # The ended pool may be kept for long: it must hold no references of the session.
         self._functions.clear()
 
     def __enter__(self) -> Pool:
@@ -245,13 +245,11 @@ class Pool:
 
     @property
     def _pool(self) -> list[_Process]:
-        """The workers of now. Programs read this attribute of the standard library's to find the
-        processes.
-        """
+        """The present workers. Programs read this attribute of standard pools to find the processes."""
         return [_Process(actor) for actor in self._crew.actors()]
 
     def _repopulate_pool(self) -> None:
-        """Replace workers that are gone, as far as that is known; the pool also does so by itself."""
+        """Replace workers that are known to be dead; the pool also does so by itself."""
         self._crew.collect()
 
     def _check_running(self) -> None:
@@ -266,7 +264,7 @@ class Pool:
         if not callable(func):
             raise TypeError(f"a pool calls functions, not {type(func).__name__}")
         if type(func) not in _PLAIN or getattr(func, "__closure__", None):
-            # What it refers to may change from call to call.
+            # What the function refers to may change from call to call.
             return Function(func)
         function = self._functions.get(func)
         if function is None:
@@ -322,27 +320,27 @@ class Pool:
 
 
 class _Process:
-    """A worker, as far as programs look at those of `multiprocessing.Pool`."""
+    """A worker, with the attributes of `multiprocessing.Pool`'s processes that programs use."""
 
     def __init__(self, actor: Any) -> None:
         self._id: str = actor._actor_id
-        # Who keeps this does not keep the worker.
+        # Weak: keeping this object must not keep the worker.
         self._actor = weakref.ref(actor)
 
     @property
     def pid(self) -> int | None:
-        """Its process; None once it has ended. Waits for the initializer."""
+        """The pid of the worker; `None` once it has ended. Waits for the initializer."""
         found = get_actor(self._id)
         if found is None or found.state == "DEAD":
             return None
         if found.pid:
-            # Not asked of itself: it may be in a long call.
+            # The worker itself is not asked: it may be busy with a long call.
             return found.pid
         actor = self._actor()
         return None if actor is None else int(sooner.get(actor.pid.remote()))
 
     def is_alive(self) -> bool:
-        """Whether it runs."""
+        """Whether the worker has not ended."""
         found = get_actor(self._id)
         return found is not None and found.state != "DEAD"
 
@@ -380,14 +378,14 @@ class JoinableQueue(Queue):
         """Wait until every item that was put is done."""
         pause = 0.005
         while not sooner.get(self.actor.all_done.remote(secrets.token_bytes(8))):
-            # As many wait as may.
+            # The actor already has as many waiting calls as it may have.
             time.sleep(pause)
             pause = min(2 * pause, 0.2)
 
 
 class _JoinableQueueActor(QueueActor):
     async def task_done(self) -> bool:
-        """Whether there was an item that was not done."""
+        """Record one item as done; False if all items were done already."""
         if self._open == 0:
             return False
         self._open -= 1
@@ -398,7 +396,7 @@ class _JoinableQueueActor(QueueActor):
         return True
 
     async def all_done(self, ticket: bytes) -> bool:
-        """Waits until every item is done. False if too many wait."""
+        """Wait until every item is done; False at once if too many calls wait already."""
         if self._open == 0:
             return True
         if self._must_come_again():

@@ -38,7 +38,7 @@ class AsyncResult:
         self._callback = callback
         self._error_callback = error_callback
         self.is_minded = callback is not None or error_callback is not None
-        # The callbacks run between the end of the last call and this.
+        # Set after the callbacks have run, which is after the last call has ended.
         self._is_called_back = threading.Event() if self.is_minded else None
         self._error: BaseException | None = None
         self._value: Any = None
@@ -132,7 +132,7 @@ class MapResult(AsyncResult):
         self._chunksize = chunksize
         self._value = [None] * length
         if not count and self._is_called_back is not None:
-            # As in the standard library: an empty map is ready at once, and nobody is called.
+            # As in the standard library: an empty map is ready at once, and no callback is called.
             self._is_called_back.set()
 
     def on_outcome(self, index: int, error: BaseException | None, value: Any) -> bool:
@@ -167,20 +167,20 @@ class IMapIterator:
         self._fed = threading.Condition()
         self._has_more = True
         self._is_bounded = True
-        # What the iterable raised, to be raised after the results of the items before it.
+        # The iterable's error, raised after the results of the items before it.
         self._broken: BaseException | None = None
-        # Chunks that were submitted, that have ended, and whose results were taken.
+        # How many chunks were submitted, have ended, and have had their results taken.
         self._submitted = 0
         self._ended = 0
         self._taken = 0
-        # Outcomes by chunk; without order, by number of arrival.
+        # Outcomes by number of the chunk; without order, by number of arrival.
         self._outcomes: dict[int, list[_Outcome]] = {}
-        # What is left of the chunk that is being taken.
+        # Outcomes of the current chunk that were not taken yet.
         self._current: deque[_Outcome] = deque()
         self._feeder: threading.Thread | None = None
         self._must_feed = threading.Event()
         if not hasattr(iterable, "__len__"):
-            # The thread must not keep an iterator that nobody uses any more.
+            # The feeder thread must not keep an iterator alive that the program has dropped.
             weakref.finalize(self, self._must_feed.set)
             arguments = (weakref.ref(self), self._must_feed)
             self._feeder = threading.Thread(target=_feed, args=arguments, name="sooner-imap", daemon=True)
@@ -217,7 +217,7 @@ class IMapIterator:
         return value
 
     def _wait(self, deadline: float | None) -> bool:
-        """Wait for the next chunk; says whether it has come."""
+        """Wait for the next chunk; False when the time is up first."""
 
         def left() -> float | None:
             return None if deadline is None else max(0.0, deadline - clock.monotonic())
@@ -244,7 +244,7 @@ class IMapIterator:
             self._feeder.join()
 
     def _ask_for_more(self) -> None:
-        # Many at once are cheaper than one after the other.
+        # Submitting many chunks at once is cheaper than one by one.
         if not self._has_more or (self._is_bounded and 2 * (self._submitted - self._taken) > self._crew.ahead):
             return
         if self._feeder is not None:
@@ -259,7 +259,7 @@ class IMapIterator:
         """For the thread: submit until there is enough. Says whether there is more."""
         chunks = self._chunks()
         while self._has_more and not (self._is_bounded and self._submitted - self._taken >= self._crew.ahead):
-            # No lock is held while the iterable runs.
+            # The user's iterable runs without a lock.
             chunk = next(chunks, None)
             with self._fed:
                 self._submit([] if chunk is None else [chunk], has_more=chunk is not None)
@@ -283,15 +283,15 @@ class IMapIterator:
                     yield chunk
                     chunk = []
         except Exception as error:
-            # Raised in the place of the next result. As in the standard library, items of a chunk that was
-            # not full are not called.
+            # Raised in the place of the next result. As in the standard library, the items of an incomplete
+            # chunk are not called.
             self._broken = error
             return
         if chunk:
             yield chunk
 
     def _submit(self, chunks: list[list[Any]], *, has_more: bool) -> None:
-        """Under the lock `_fed`: who waits sees the last chunk and that it is the last one together."""
+        """Submit chunks under the lock `_fed`: waiting threads see the last chunk and the end together."""
         self._has_more = self._has_more and has_more
         if not chunks:
             return

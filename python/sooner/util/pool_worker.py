@@ -24,7 +24,7 @@ class UnknownFunction(Exception):
 class Worker:
     """What runs in a worker's process."""
 
-    # Arrays among the arguments of a call are its own, as with the pools of the standard library.
+    # Each call gets its own copies of array arguments, as with the pools of the standard library.
     __sooner_takes_copies__ = True
 
     def __init__(self, initializer: Callable[..., object] | None, initargs: tuple[Any, ...]) -> None:
@@ -81,7 +81,7 @@ def _each(function: Callable[[Any], Any], items: list[Any]) -> list[tuple[BaseEx
 
 
 def _values(items: list[Any]) -> list[Any]:
-    """References among the items are replaced by their values, as arguments of remote functions are."""
+    """Replace references among the items by their values, as for arguments of remote functions."""
     if sooner.ObjectRef not in set(map(type, items)):
         return items
     return [sooner.get(item, copy=True) if type(item) is sooner.ObjectRef else item for item in items]
@@ -92,7 +92,8 @@ def _outcome(function: Callable[[Any], Any], item: Any) -> tuple[BaseException |
         return None, function(item)
     except Exception as error:
         name, text = getattr(function, "__name__", repr(function)), traceback.format_exc()
-        # Not by itself: the state of an exception whose class is frozen cannot be set where it is read.
+        # Wrapped in a `TaskError`: the state of an exception whose class is frozen cannot be set when it is
+        # unpickled.
         carried = TaskError(name, text, error)
         try:
             cloudpickle.dumps(carried)

@@ -1,5 +1,6 @@
-"""Errors of calls as the standard library shows them: the exception itself, with the worker's traceback as
-cause.
+"""Errors of calls as the standard library shows them.
+
+The exception itself, with the worker's traceback as its cause.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ from typing import Any
 
 from sooner.exceptions import TaskError, UnserializableException
 
-# By the descriptor: the class of an error may be frozen, or refuse attributes in another way.
+# Set through the descriptor: an error's class may be frozen or refuse attributes in another way.
 _CAUSE: Any = vars(BaseException)["__cause__"]
 
 
 def of_pool(text: str) -> BaseException:
     """The cause that `multiprocessing.Pool` gives to errors."""
-    # Imported when it is needed: it takes longer than a worker takes to start.
+    # Imported on use: the import takes longer than starting a worker.
     from multiprocessing.pool import RemoteTraceback  # type: ignore[attr-defined]  # start-up: 24.8 ms
 
     return RemoteTraceback(text)  # type: ignore[no-any-return]
@@ -61,7 +62,7 @@ def unpickled(error: BaseException) -> BaseException:
     cause = error.__cause__
     if not isinstance(error, TypeError) or cause is None or isinstance(cause, TypeError):
         return error
-    # Its class may be frozen, and the error counts for more than the note.
+    # The class of `cause` may be frozen. The error matters more than the note.
     with contextlib.suppress(Exception):
         cause.add_note(str(error))
     return cause

@@ -1,9 +1,9 @@
 """Globals that the initializer of a pool or an executor sets in the program's script.
 
-Functions of a script come by value, each pickle with globals of its own: what an initializer sets there no
-call would find, although that is what initializers are mostly for. Here it is noted, shown to the
-functions of each call, and what a call makes of it is kept for the next. Modules that workers import have
-one set of globals anyway, and are left alone.
+Functions of a script are pickled by value, each pickle with globals of its own. So a call would not see the
+globals that an initializer sets there, although initializers exist mostly for that. This module records what
+the initializer sets, copies it into the globals of each call's functions, and keeps what a call changes for
+the next call. Modules that workers import have one set of globals anyway, and are left alone.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-# How deep in arguments and closures functions and instances are looked for, at how many values, and at how
-# many of one container: arguments may be long.
+# Limits of the search for functions and instances in arguments and closures, because arguments may be long:
+# depth, values in all, and values per container.
 _DEPTH_MAX = 5
 _LOOKS_MAX = 1000
 _ITEMS_MAX = 256
 _PLAIN = (int, float, complex, bool, str, bytes, types.NoneType)
 
 _Globals = dict[str, Any]
-# In a call: what its function was shown.
+# During a call: the globals that its function was given.
 _of_call: contextvars.ContextVar[ScriptGlobals | None] = contextvars.ContextVar("_of_call", default=None)
 _of_class: weakref.WeakKeyDictionary[type, list[_Globals]] = weakref.WeakKeyDictionary()
 
@@ -75,7 +75,7 @@ def call_inner(function: Callable[[], T]) -> T:
 
 
 def _find(given: Iterable[Any]) -> list[_Globals]:
-    """The globals of functions that came by value, and of the classes of instances."""
+    """The globals of functions that were pickled by value, and of the classes of instances."""
     search = _Search()
     for what in given:
         search.look(what, 0)
@@ -88,7 +88,7 @@ class _Search:
         self._left = _LOOKS_MAX
 
     def look(self, what: Any, depth: int) -> None:
-        """Looks at a value and what it consists of."""
+        """Look at a value and the values it consists of."""
         if isinstance(what, _PLAIN) or depth > _DEPTH_MAX or self._left <= 0:
             return
         self._left -= 1
@@ -106,7 +106,7 @@ class _Search:
             for one in _globals_of(what if isinstance(what, type) else type(what)):
                 self.found[id(one)] = one
             if callable(what) and not isinstance(what, type):
-                # A batch of calls, as joblib makes them.
+                # For instance, joblib's batch of calls.
                 self.look(getattr(what, "__dict__", None), depth + 1)
 
     def _look_at_each(self, items: Iterable[Any], depth: int) -> None:
@@ -117,7 +117,7 @@ class _Search:
         if _came_by_value(function):
             self.found[id(function.__globals__)] = function.__globals__
         for cell in function.__closure__ or ():
-            # One that is still empty raises.
+            # An empty cell raises.
             with contextlib.suppress(ValueError):
                 if callable(cell.cell_contents):
                     self.look(cell.cell_contents, depth + 1)
