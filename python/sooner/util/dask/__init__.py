@@ -1,7 +1,7 @@
 """Dask on sooner: a scheduler that runs the graphs of Dask's collections as sooner's tasks.
 
-Every task of a graph becomes a task of sooner, with the results of others as references among its arguments:
-values go from worker to worker and never through the program that computes. The names follow Dask-on-Ray's.
+Every task of a graph becomes a task of sooner, with references to the results of others among its arguments:
+values move from worker to worker and never through the program that computes. The names follow Dask-on-Ray's.
 
 Example:
     >>> import dask.array
@@ -14,7 +14,7 @@ Example:
 from __future__ import annotations
 
 try:
-    # Without it or with one that is too old.
+    # Fails without Dask, or with a version that is too old.
     import dask._expr
     import dask._task_spec  # noqa: F401
 except ImportError as missing:

@@ -1,7 +1,7 @@
 """Options of tasks from Dask's annotations: `dask.annotate(sooner_remote_args={...})`.
 
-Dask attaches annotations to layers of a graph and loses them when it fuses tasks of several layers. They
-are read from the layers as they were before, and a fused task gets what its parts ask for.
+Dask attaches annotations to layers of a graph and loses them when it fuses tasks of several layers. This
+module reads them from the layers before fusion, and a fused task gets what its parts ask for.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dask._task_spec import _execute_subgraph as execute_subgraph
 from dask.highlevelgraph import HighLevelGraph, Layer
 
 NAME = "sooner_remote_args"
-# Dask's own way to ask for resources. Their names are not those of sooner's options.
+# Dask's own annotation for resources. Its resource names are not those of sooner's options.
 _FOREIGN = "resources"
 
 
@@ -33,7 +33,7 @@ def default_options(given: Mapping[str, Any] | None) -> dict[str, Any]:
     around = dask.get_annotations()
     _refuse_foreign(around)
     annotated = around.get(NAME)
-    # A callable says it by key: that is for layers.
+    # A callable gives options by key, which applies to layers only.
     options = {} if annotated is None or callable(annotated) else _checked(annotated)
     return options | ({} if given is None else _checked(given))
 
@@ -77,7 +77,7 @@ def of_fused(nodes: Mapping[Hashable, GraphNode], by_key: Mapping[Hashable, dict
     for key, node in nodes.items():
         parts = [by_key[part] for part in (*_parts(node), key) if part in by_key]
         if parts:
-            # Equal ones stay the same object: what is made from them is made once.
+            # Equal options stay the same object, so that only one remote function is made from them.
             found[key] = parts[0] if all(part is parts[0] for part in parts) else _merged(parts)
     return found
 
@@ -90,9 +90,7 @@ def _parts(node: Any) -> Iterator[Hashable]:
 
 
 def _merged(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """What all parts ask for: the larger amount of a resource; of other options, the one of the later
-    part.
-    """
+    """Merge the options of all parts: the larger amount of a resource, otherwise the later part's option."""
     merged: dict[str, Any] = {}
     for part in parts:
         for name, value in part.items():

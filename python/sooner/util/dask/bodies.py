@@ -1,11 +1,9 @@
-"""Bodies of tasks on data frames that give what Dask's own give, in less time and with fewer arrays beside
-the data.
+"""Faster bodies of tasks on data frames: the same results as Dask's own, with fewer arrays beside the data.
 
-Sorting partitions by their index and looking up where each row goes is most of what a `set_index` computes.
-Both are written for every kind of column there may be; most keys are plain NumPy numbers, for which less is
-enough.
+Most of the computation of a `set_index` is sorting partitions by their index and looking up where each row
+goes. Dask's bodies handle every kind of column; most keys are plain NumPy numbers, for which less is enough.
 
-Whatever is not plain is left to Dask's own bodies, and nothing here changes what it is given.
+Data that is not plain is left to Dask's own bodies, and nothing here changes its input.
 """
 
 from __future__ import annotations
@@ -19,15 +17,15 @@ from dask._task_spec import _execute_subgraph as execute_subgraph
 
 from sooner.util.dask.quantiles import percentiles_summary
 
-# Rows that are looked up at a time: what is needed for them stays in the caches of the processor.
+# Rows that are looked up at a time: the data needed for them stays in the processor's caches.
 _BLOCK_ROWS = 1 << 15
-# With fewer rows a search of all divisions is as good.
+# With fewer rows than this, searching all divisions is as fast.
 _ROWS_MIN = 1 << 14
-# How finely the range of the divisions is divided, beside one cell for each of a few divisions.
+# Cells that the range of the divisions is cut into: at least, for each division, and at most.
 _CELLS_MIN = 1 << 12
 _CELLS_PER_DIVISION = 16
 _CELLS_MAX = 1 << 20
-# Divisions in one cell at most: each is compared with.
+# Divisions in one cell, at most: each number is compared with all divisions of its cell.
 _DIVISIONS_IN_CELL_MAX = 4
 
 
@@ -42,7 +40,8 @@ def with_faster_bodies(graph: dict[Any, GraphNode]) -> dict[Any, GraphNode]:
 
 
 def _replacements() -> dict[Any, Callable[..., Any]]:
-    # Only a graph of data frames has them, and then their module is loaded; it would load pandas.
+    # These functions occur only in graphs of data frames, and then their module is loaded already. Importing
+    # it here would load pandas.
     if "dask.dataframe.dask_expr._shuffle" not in sys.modules:
         return {}
     from dask.dataframe import partitionquantiles
@@ -68,7 +67,7 @@ def _with_faster(node: GraphNode, replaced: dict[Any, Callable[..., Any]]) -> Gr
     try:
         function = replaced.get(node.func)
     except TypeError:
-        # A function that cannot be a key of a mapping.
+        # The function is not hashable.
         return node
     return node if function is None else Task(node.key, function, *node.args, **node.kwargs)
 
@@ -90,10 +89,10 @@ def sorted_by_index(frame: Any, *args: Any, **kwargs: Any) -> Any:
     is_plain = type(index) is pd.Index and _is_number(index.dtype)
     if args or kwargs or not is_plain or index.is_monotonic_increasing:
         return frame.sort_index(*args, **kwargs)
-    # Numbers that are missing come last, in NumPy as in pandas.
+    # Missing numbers come last, in NumPy as in pandas.
     if frame.ndim == 2 and not len(frame.columns):
-        # Equal rows cannot be told apart. To sort numbers takes a fraction of the time that finding their
-        # order takes.
+        # Without columns, rows of the same index cannot be told apart. Sorting numbers takes a fraction of
+        # the time of computing their order.
         return frame.set_axis(pd.Index(np.sort(index.to_numpy()), name=index.name))
     return frame.take(np.argsort(index.to_numpy()))
 
@@ -136,14 +135,14 @@ def partition_numbers(series: Any, divisions: Any, ascending: bool = True, na_po
 
 
 class _Table:
-    """How many divisions are not above a number, for many numbers at a time.
+    """For many numbers at a time: how many divisions are not above a number.
 
-    A binary search for random numbers waits for the processor's wrong guesses, one for about each division
-    it looks at. Here the range of the divisions is cut into equal cells. A number's cell says how many
-    divisions lie in the cells below; with those of its own cell, most often one, it is compared. Which
-    cell a number has follows from a few operations of floating point that never turn the order of two
-    numbers around: so divisions in cells below are less than the number, those in cells above are larger,
-    and how exact the cells are does not matter.
+    A binary search for random numbers suffers from branch mispredictions, one for about each division it
+    looks at. Here the range of the divisions is cut into equal cells. A number's cell says how many divisions
+    lie in the cells below; the number is compared only with the divisions of its own cell, most often one.
+    The cell of a number follows from a few floating-point operations that never reverse the order of two
+    numbers: so divisions in cells below are less than the number, divisions in cells above are larger, and
+    the exact borders of the cells do not matter.
     """
 
     def __init__(self, bounds: Any, cells: int) -> None:
@@ -153,14 +152,14 @@ class _Table:
         self._scale = cells / (float(bounds[-1]) - self._least)
         self._cells = cells
         of_bounds = self._cell(bounds)
-        # The comparison with what follows the last division counts too much, and is taken back.
+        # A comparison beyond the last division counts one too many; `places` takes that back.
         self._bounds = np.append(bounds, bounds[-1])
         self._below = np.searchsorted(of_bounds, np.arange(cells)).astype(np.intp)
         self.most = int(np.bincount(of_bounds, minlength=cells).max())
 
     @classmethod
     def of(cls, bounds: Any, kind: Any) -> _Table | None:
-        """One for numbers of this type; `None` if there is none for these divisions.
+        """A table for numbers of this type; `None` if these divisions allow none.
 
         Args:
             bounds: The divisions, in order.
@@ -171,7 +170,7 @@ class _Table:
         if bounds.dtype != kind or not _is_number(kind) or len(bounds) < 2:
             return None
         width = float(bounds[-1]) - float(bounds[0])
-        # Missing values, among others, are not in order.
+        # Divisions that include missing values, for instance, are not in order.
         if not np.isfinite(width) or width <= 0 or not bool((bounds[1:] >= bounds[:-1]).all()):
             return None
         cells = min(max(_CELLS_MIN, _CELLS_PER_DIVISION * len(bounds)), _CELLS_MAX)
@@ -181,7 +180,7 @@ class _Table:
         return table if table.most <= _DIVISIONS_IN_CELL_MAX else None
 
     def places(self, numbers: Any) -> Any:
-        """For each number, how many divisions are not above it; for those that are missing, any."""
+        """For each number, how many divisions are not above it; for missing numbers, any value."""
         import numpy as np
 
         found = self._below[self._cell(numbers)]
@@ -194,7 +193,7 @@ class _Table:
         import numpy as np
 
         cells = (numbers.astype(np.float64) - self._least) * self._scale
-        # What is missing gets a cell as well, so that it can be made a whole number.
+        # A missing number gets some cell, too, so that it can be converted to an integer.
         return np.fmin(np.fmax(cells, 0), self._cells - 1).astype(np.int32)
 
 

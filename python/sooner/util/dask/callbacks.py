@@ -1,6 +1,6 @@
 """Callbacks of the scheduler: `SoonerDaskCallback`, with the events that Dask-on-Ray has, and Dask's own.
 
-Four events happen in the program that computes, `pretask` and `posttask` in the workers that execute.
+Four of its events happen in the program that computes; `pretask` and `posttask` happen in the workers.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class SoonerDaskCallback(Callback):  # type: ignore[misc]
         3
     """
 
-    # In the order in which they became active.
+    # In the order of their activation.
     sooner_active: ClassVar[dict[SoonerDaskCallback, None]] = {}
 
     def __init__(
@@ -183,7 +183,7 @@ class Callbacks:
 
 
 def _defined(callback: SoonerDaskCallback, event: str) -> Callable[..., Any] | None:
-    """The method for an event, unless it is the empty one of the base."""
+    """The callback's method for an event; `None` if it is the empty method of the base class."""
     method: Callable[..., Any] = getattr(callback, f"_{event}")
     own = getattr(SoonerDaskCallback, f"_{event}")
     if getattr(method, "__func__", None) is own:
@@ -194,9 +194,7 @@ def _defined(callback: SoonerDaskCallback, event: str) -> Callable[..., Any] | N
 
 
 class _InWorker:
-    """A method of a callback that goes to workers: without Dask's open context, which stays where it was
-    entered.
-    """
+    """A callback's method for workers, without Dask's open context: that stays where it was entered."""
 
     def __init__(self, cls: type[SoonerDaskCallback], state: dict[str, Any], event: str) -> None:
         self._callback = cls.__new__(cls)
@@ -216,7 +214,7 @@ def active_callbacks(given: Sequence[SoonerDaskCallback] | None) -> Iterator[Cal
     Args:
         given: Instead of those that are active.
     """
-    # Not by emptying the table of those that are active, as Dask does: other threads compute, too.
+    # The table of active callbacks is not emptied, as Dask does: other threads compute, too.
     outermost: Sequence[SoonerDaskCallback] = [] if _is_computing.get() else list(SoonerDaskCallback.sooner_active)
     active = outermost if given is None else given
     token = _is_computing.set(True)
@@ -239,7 +237,7 @@ class Progress:
         self._callbacks = list(callbacks)
         self._graph = graph
         self._started: list[tuple[Any, ...]] = []
-        # Dask's diagnostics count these.
+        # Dask's diagnostics count the entries.
         self.state: dict[str, Any] = {
             "waiting": dict.fromkeys(tasks),
             "ready": [],

@@ -1,8 +1,8 @@
-"""One computation: the tasks of a graph become tasks of sooner, in order, and what is used up is dropped.
+"""One computation: submits the tasks of a graph in order, and drops values that are used up.
 
-A value of the graph is in one of two places: in the object store, behind a reference that is held here
-only until the last task that uses it was submitted, or in the graph itself. Nothing is fetched before the
-end, and then only what was asked for.
+A value of the graph is in one of two places: in the object store, behind a reference that is held here only
+until the last task that uses it was submitted, or in the graph itself. Nothing is fetched before the end, and
+then only the values that were asked for.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from sooner.util.dask.graph import Graph
 from sooner.util.dask.lifting import Functions, Lifted
 from sooner.util.dask.worker import Listed, run, take
 
-# Names of tasks in one computation; beyond them all have the same.
+# Distinct task names in one computation. Tasks beyond that share one name.
 _NAMES_MAX = 100
 _NAME = "dask"
-# Data of the graph up to this size (bytes or characters) goes with each task that uses it.
+# Data of the graph up to this size (bytes or characters) is sent with each task that uses it.
 _SMALL = 1024
 
 # Arguments of one task that the engine brings. A task with more of them fetches their values itself.
@@ -100,10 +100,10 @@ class Computation:
         self._progress = progress
         self._flight = flight
         self._functions = Functions()
-        # References, or data of the graph, by key: what is still used.
+        # By key, the values that are still used: references, or data of the graph.
         self._places: dict[Hashable, Any] = {}
         self._uses = dict(graph.uses)
-        # By an item of a result: the task that returns it.
+        # By the key of an item's taker: the task that returns the item.
         self._makers = {taker: key for key, takers in graph.takers.items() for taker in takers}
 
     def submit(self) -> None:
@@ -166,16 +166,16 @@ class Computation:
         self._release(origins)
 
     def _argument(self, origin: Hashable) -> Any:
-        """A reference, or data of the graph that goes with the task."""
+        """A reference, or data of the graph that is sent with the task."""
         place = self._places[origin]
         if isinstance(place, sooner.ObjectRef) or self._graph.uses[origin] == 1 or _is_small(place):
             return place
-        # Once, for all the tasks that use it.
+        # Put once, for all the tasks that use the value.
         ref = self._places[origin] = sooner.put(place)
         return ref
 
     def _keep(self, key: Hashable, value: Any) -> None:
-        """A value takes the place of a task's result."""
+        """Keep a value in the place of a task's result."""
         takers = self._graph.takers.get(key)
         if takers is None:
             self._places[key] = value

@@ -1,12 +1,13 @@
 """The tasks of a graph that were submitted and are not known to have ended.
 
-A graph is not submitted as a whole. Dask's order goes deep before it goes wide, so that what a task makes is
-soon used up; tasks that could all run would be executed wide instead, and fill the object store. So only some
-more than can run at the same time are under way, and more while they turn out to be short and their results
-small. Tasks that wait for others do not count: they must not keep the CPUs from finding work.
+A graph is not submitted as a whole. Dask's order goes deep before it goes wide, so that a task's result is
+soon used up; if all runnable tasks were submitted, they would be executed wide instead, and fill the object
+store. So only some more tasks than can run at the same time are under way, and more while tasks turn out to
+be short and their results small. Tasks that wait for other tasks do not count: they must not keep the CPUs
+from finding work.
 
-Never holds a result: each task has a last return, which ends with it and says whether it failed, and how
-large its result is.
+This module never holds a result: each task has an additional last return, which becomes ready with the task
+and says whether it failed, and how large its result is.
 """
 
 from __future__ import annotations
@@ -16,19 +17,21 @@ from collections.abc import Hashable, Iterable
 
 import sooner
 
-# Tasks that can run and are under way, for each of those that run at the same time at least, and at most.
+# Runnable tasks under way for each task that can run at the same time, at least; and runnable tasks in all,
+# at most.
 _AHEAD_MIN = 3
 _AHEAD_MAX = 4096
-# Tasks under way at most, whatever they wait for.
+# Tasks under way at most, runnable or not.
 _OPEN_MAX = 8192
-# When half of them have ended this soon (seconds), they are short: twice as many are let through.
+# When half of the runnable tasks end within this time (seconds), tasks are short, and the limit is doubled.
 _SOON_SECONDS = 0.02
-# The part of the object store that results of tasks under way may fill when more than the fewest are let
-# through.
+# The share of the object store that results of tasks under way may fill while more tasks than the minimum are
+# let through.
 _STORE_SHARE = 0.2
-# How much of the estimate of a result's size remains when a smaller one is seen. A larger one counts at once.
+# The share of the estimated result size that remains when a smaller result is seen. A larger result counts at
+# once.
 _DECAY = 0.98
-# How long one look at them takes at most (seconds).
+# How long one look at the tasks may wait (seconds).
 _LOOK_SECONDS = 0.1
 
 
@@ -48,7 +51,7 @@ class Flight:
         self._exactly = exactly
         self._keys: dict[sooner.ObjectRef[int], Hashable] = {}
         self._open: set[Hashable] = set()
-        # How many tasks under way each one still waits for; and the other way round.
+        # By task: how many tasks under way it still waits for. And by task: the tasks that wait for it.
         self._waits: dict[Hashable, int] = {}
         self._waiters: dict[Hashable, list[Hashable]] = {}
         self._runnable = 0
@@ -109,7 +112,7 @@ class Flight:
 
     def cancel(self) -> None:
         """Cancels the tasks under way: those that wait never run, those that run are interrupted."""
-        # The last ones first: what depends on others should not start when these are gone.
+        # The last tasks first: tasks that depend on others should not start when those are cancelled.
         for end in reversed(self._keys):
             sooner.cancel(end)
         self._keys.clear()
@@ -123,7 +126,7 @@ class Flight:
         return self._runnable >= window or len(self._open) >= _OPEN_MAX
 
     def _look(self, number: int) -> list[Hashable]:
-        """The tasks that have ended, after a wait for so many of them, or for some time."""
+        """The tasks that have ended, after waiting until `number` have, or for `_LOOK_SECONDS`."""
         refs = list(self._keys)
         sooner.wait(refs, num_returns=min(number, len(refs)), timeout=_LOOK_SECONDS)
         ready, _ = sooner.wait(refs, num_returns=len(refs), timeout=0)
@@ -136,7 +139,7 @@ class Flight:
 
     def _end(self, key: Hashable) -> None:
         self._open.discard(key)
-        # Its end can be seen before the end of what it waited for.
+        # A task's end may be seen before the ends of the tasks it waited for.
         if self._waits.pop(key, None) is None:
             self._runnable -= 1
         for waiter in self._waiters.pop(key, ()):

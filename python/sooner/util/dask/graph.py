@@ -1,9 +1,9 @@
-"""A Dask graph as it will be submitted: what is needed of it, in which order, and what belongs together.
+"""A Dask graph as it will be submitted: the tasks it needs, their order, and which tasks become one.
 
-Two things happen to a graph here. Aliases vanish. And tasks that only take one item each of another task's
-result, as the second half of a shuffle does, become returns of that task: a consumer then pulls its item
-and not the whole. Nothing is submitted or computed here, and no graph is changed: it may belong to a
-collection.
+Two things happen to a graph here. Aliases are resolved. And tasks that only take one item each of another
+task's result, as in the second half of a shuffle, become returns of that task: a consumer then pulls its item
+and not the whole result. Nothing is submitted or computed here, and no graph is changed, because it may
+belong to a collection.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from sooner.util.dask.shuffle import one_stage_shuffles, split
 
 Key = Hashable
 
-# Items that one task returns at most, beside its end: more of them stay tasks.
+# Items that one task returns, at most, not counting its end. Takers of more items stay tasks.
 _ITEMS_MAX = 4096
-# Users of a result that follow each other at most.
+# Users of one result that are ordered after each other, at most; more users stay in Dask's order.
 _SIBLINGS_MAX = 8
 
 
@@ -92,12 +92,12 @@ class Graph:
         return [key for key, node in self.nodes.items() if not isinstance(node, DataNode) and key not in taken]
 
     def _with_siblings(self, ordered: list[Key], users: dict[Key, list[Key]]) -> Iterator[Key]:
-        """The keys in order, but those that need nothing but one result, the same one, follow each other.
+        """The keys in order, except that tasks that need only one and the same result follow each other.
 
-        Dask's order goes for one end of the graph after the other. Where the least, the largest and a
-        sketch of each partition are computed, it makes all partitions for the first, and keeps them for
-        the second and the third: all the data is written to disk and read twice. What needs nothing but
-        one of these results follows it, since it may be smaller.
+        Dask's order completes one output of the graph after the other. Where the least, the largest and a
+        sketch of each partition are computed, Dask's order makes all partitions for the first output, and
+        keeps them for the second and the third: all the data is written to disk and read twice. A chain of
+        tasks that needs only one of these results follows it, since its own result may be smaller.
         """
         done: set[Key] = set()
         for key in ordered:
@@ -133,7 +133,7 @@ class Graph:
             if any(index is None for index in indices):
                 continue
             if len(used) > 1 and not are_disjoint([index[0] for index in indices if index is not None]):
-                # Together they would be larger than what they are taken from.
+                # The items may overlap: together they would be larger than the result they are taken from.
                 continue
             self.takers[key] = list(used)
             taken.update(used)
@@ -168,18 +168,19 @@ def fused(dsk: Any, keys: Iterable[Key], splits: bool = False) -> dict[Key, Grap
     if not isinstance(dsk, Expr) or any(isinstance(part, HLGExpr) for part in dsk.walk()):
         return graph_of(dsk, splits)
     wanted = set(keys)
-    # What is not needed would keep what is from having one user.
+    # A node that is not needed counts as a user, and would keep a needed node from having only one user.
     return _fused_chains(_needed(_fused_blockwise(dsk, wanted, splits), list(wanted)), wanted)
 
 
 def _fused_chains(graph: dict[Key, GraphNode], wanted: set[Key]) -> dict[Key, GraphNode]:
-    """The graph with each chain made one task: nodes that have one user each, which needs nothing else.
+    """The graph with each chain made one task: nodes with one user each, which depends on nothing else.
 
-    What a shuffle takes apart together is one task with what makes it, too, although that are several nodes.
+    The nodes that a shuffle takes apart together are fused with the task that does so, although they are
+    several.
 
-    Dask's own function leaves a node alone when it first comes to it from a node that is not of its chain,
-    such as one that takes an item of its result: partitions would be stored, only to be taken apart by
-    another task of a shuffle.
+    Dask's own function leaves a node alone when it first reaches the node from one outside its chain, such as
+    one that takes an item of its result: partitions would be stored, only to be taken apart by another task
+    of a shuffle.
     """
     users: dict[Key, list[Key]] = {}
     for key, node in graph.items():
@@ -216,7 +217,7 @@ def _takes_one(node: GraphNode) -> bool:
 
 
 def _chain_before(key: Key, before: dict[Key, list[Key]]) -> list[Key]:
-    """The nodes that become one with the last one, in an order in which they can be computed."""
+    """The nodes that are fused into the last one, in an order in which they can be computed."""
     chain = [key]
     for one in chain:
         chain.extend(before.get(one, []))
@@ -232,10 +233,11 @@ def _fused_blockwise(dsk: Expr, wanted: set[Key], splits: bool) -> dict[Key, Gra
     named = list(flatten(dsk.__dask_keys__()))
     if not wanted <= set(named):
         return graph_of(dsk, splits)
-    # All collections of one computation together: what two of them share stays a task, and is computed once.
+    # All collections of a computation are optimized together: what two of them share stays one task, computed
+    # once.
     expression = optimize_blockwise_fusion(dsk)
     found = graph_of(expression, splits)
-    # What was fused has another name. Who asked knows the former one.
+    # A fused task has a new name. The caller knows the old one.
     for key, other in zip(named, flatten(expression.__dask_keys__()), strict=True):
         if key != other:
             found[key] = Alias(key, other)
@@ -304,7 +306,7 @@ def are_disjoint(indices: list[Any]) -> bool:
         indices: Of the same container.
     """
     if all(isinstance(index, int | str) for index in indices):
-        # Negative numbers may name what others do, too.
+        # A negative number may name the same item as another index.
         is_clear = all(isinstance(index, str) or index >= 0 for index in indices)
         return is_clear and len(set(indices)) == len(indices)
     if not all(isinstance(index, tuple) and len(index) == len(indices[0]) for index in indices):

@@ -1,10 +1,10 @@
-"""Rows of data frames by the partition each of them goes to, with fewer passes over memory than pandas needs.
+"""Groups rows of data frames by target partition, with fewer passes over memory than pandas needs.
 
-pandas finds the order of all rows, and takes them in that order, together with an index that nobody may want:
-for each row it goes somewhere else in memory. Here blocks of rows that fit into the caches of the processor
-are put in order, and their runs copied to where they belong. Several frames need not be put together first.
+pandas computes the order of all rows and takes the rows in that order, together with an index that the caller
+may not want; each row is a jump in memory. Here, blocks of rows that fit into the processor's caches are put
+in order, and each run of rows is copied to its place. Several frames need not be put together first.
 
-Whatever is not plain is left to pandas, and nothing here changes what it is given.
+Data that is not plain is left to pandas, and nothing here changes its input.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-# Rows that are put in order at a time. More of them leave the caches; fewer make more and shorter runs to
-# copy.
+# Rows that are put in order at a time. More rows would not fit the caches; fewer would make more and shorter
+# runs to copy.
 _BLOCK_ROWS = 1 << 18
-# What 8 and 16 bits can number: NumPy sorts such numbers digit by digit.
+# How many group numbers fit into 8 and 16 bits: NumPy sorts such numbers digit by digit (radix sort).
 _BYTE = 1 << 8
 _SHORT = 1 << 16
-# Columns of different types lie in arrays of their own here, which all pieces share. Beyond so many each
-# piece would be larger than its rows.
+# With columns of different types, each column lies in an array of its own here, and all pieces share these
+# arrays. With more columns than this each piece would be larger than its rows.
 _MIXED_COLUMNS_MAX = 8
 
 
@@ -66,7 +66,7 @@ def grouped(frames: Sequence[Any], numbers: Sequence[Any], count: int, ignore_in
 
 
 def _is_plain(frames: Sequence[Any], ignore_index: bool) -> bool:
-    """Whether all that has to be moved are arrays of NumPy, of the same types in all frames."""
+    """Whether everything to be moved is NumPy arrays, of the same types in all frames."""
     import numpy as np
     import pandas as pd
 
@@ -100,10 +100,10 @@ def _as_dask(frames: Sequence[Any], numbers: Sequence[Any], count: int, ignore_i
 
 
 class _Runs:
-    """Where the rows of each group lie in each block, and where they go.
+    """Where the rows of each group lie in each block, and where they are copied to.
 
     Attributes:
-        rows: How many there are in all.
+        rows: The number of rows in all.
         ends: Where each group ends, beginning with 0.
     """
 
@@ -111,8 +111,8 @@ class _Runs:
         import numpy as np
 
         short: Any = np.uint8 if count <= _BYTE else np.uint16
-        # For each block: its array, where it begins there, the order of its rows, and how many each group
-        # has.
+        # For each block: the number of its array, its first row there, the order of its rows, and the rows
+        # per group.
         self._blocks: list[tuple[int, int, Any, Any]] = []
         for number, places in enumerate(numbers):
             for begin in range(0, len(places), _BLOCK_ROWS):
@@ -125,11 +125,11 @@ class _Runs:
         self._before = counts.cumsum(axis=0) - counts
 
     def copy(self, arrays: Sequence[Any], to: Any) -> None:
-        """Brings rows together.
+        """Copy the rows of all groups together.
 
         Args:
-            arrays: As many as there were arrays of numbers, each as long.
-            to: Where they go, by group.
+            arrays: One for each array of numbers, and of the same length.
+            to: The array that gets the rows, group by group.
         """
         for (number, begin, order, counts), before in zip(self._blocks, self._before, strict=True):
             block = arrays[number][begin : begin + len(order)].take(order)

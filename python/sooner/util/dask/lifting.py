@@ -1,8 +1,8 @@
-"""What is taken out of a task before it is submitted, and comes to it as the values that it depends on do.
+"""Takes references and functions out of a task before it is submitted, and passes them as dependencies.
 
-References, since the engine brings values for direct arguments only: persisted collections have references
-where others have data, and Dask's optimizations move data into tasks. And functions that would be pickled
-with their code: that takes a millisecond or more, and thousands of tasks share a function.
+References, since the engine brings values only for direct arguments: persisted collections have references
+where other collections have data, and Dask's optimizations move data into tasks. And functions that would be
+pickled with their code: that takes a millisecond or more, and thousands of tasks share a function.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Functions:
     """The functions of one computation that are pickled with their code, each stored once."""
 
     def __init__(self) -> None:
-        # By identity: the function, so that it stays the same one, and where it is.
+        # By `id(function)`: the function, kept alive so that its id is not reused, and the reference to it.
         self._stored: dict[int, tuple[Any, sooner.ObjectRef[Any]]] = {}
 
     def ref(self, function: Any) -> sooner.ObjectRef[Any]:
@@ -64,7 +64,7 @@ class Lifted:
             return self._without_in_subgraph(node, found)
         has_code = _has_code(node.func)
         if not has_code and not any(isinstance(arg, _PARTS) for arg in (*node.args, *node.kwargs.values())):
-            # Nearly all tasks, in the way of each that is submitted.
+            # A short cut for nearly all tasks, since this runs for each task that is submitted.
             return node
         args = tuple(self._without(arg, found) for arg in node.args)
         kwargs = {name: self._without(arg, found) for name, arg in node.kwargs.items()}
@@ -79,13 +79,13 @@ class Lifted:
         return Task(node.key, node.func, *args, **kwargs)
 
     def _without_in_subgraph(self, node: Task, found: dict[Hashable, sooner.ObjectRef[Any]]) -> Task:
-        """A task that others were fused into: what is taken out of these comes in as its dependencies do."""
+        """A task with others fused into it: what is lifted out of those becomes a dependency of it."""
         inner, out, names, *values = node.args
         here: dict[Hashable, sooner.ObjectRef[Any]] = {}
         nodes: dict[Hashable, Any] = {}
         for key, part in inner.items():
             new = self._without(part, here)
-            # Data that was a reference: an alias of the key that the value comes in by.
+            # Data that was a reference: now an alias of the key under which the value arrives.
             nodes[key] = Alias(key, new.key) if isinstance(new, TaskRef) else new
         if not here:
             return node
@@ -101,7 +101,7 @@ def call(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
 
 
 def _has_code(function: object) -> bool:
-    """Whether pickling a function means pickling its code, since no worker can import it."""
+    """Whether pickling a function includes its code, because no worker can import the function."""
     if not isinstance(function, types.FunctionType):
         return False
     return function.__module__ in ("__main__", "__mp_main__") or "<" in function.__qualname__

@@ -1,34 +1,33 @@
-"""The sketch of a column from which Dask finds the divisions of a `set_index`: more even than Dask's, in less
-time.
+"""The sketch of a column for the divisions of a `set_index`: more even than Dask's, in less time.
 
-Dask asks for some dozens of quantiles of each partition, most of them at the same places in all of them.
-Where partitions are alike these lie on top of each other, and divisions cannot be told apart between them: of
-50 partitions of random numbers the largest has almost three times its share. Here the places of a partition
-are apart by the same step, and begin at another one in each partition, so that those of all together are
-spread evenly; and there are a few more of them. Each stands for as many rows.
+Dask takes some dozens of quantiles of each partition, most of them at the same places in all partitions.
+Where partitions are alike, these quantiles coincide, and no division can be found between them: of 50
+partitions of random numbers the largest has almost three times its share. Here the places within a partition
+are equally spaced and start at a different offset in each partition, so that the places of all partitions
+together are spread evenly; and there are more of them. Each quantile stands for the same number of rows.
 
 NumPy finds quantiles by moving all numbers about until those at the wanted places are where sorting would put
-them. Here the range of the numbers is cut into equal cells, the numbers in each are counted, and only the
-cells that hold a wanted place are sorted.
+them. Here the range of the numbers is cut into equal cells, the numbers in each cell are counted, and only
+the cells that hold a wanted place are sorted.
 
-Columns of other types than numbers and times are left to Dask.
+Columns of types other than numbers and times are left to Dask.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-# How many more quantiles than Dask's. The sizes of partitions differ by about a tenth with it.
+# How many times as many quantiles as Dask takes. With this factor, partition sizes differ by about a tenth.
 _MORE = 4
-# Quantiles of a partition, if Dask would have fewer.
+# Quantiles of a partition, at least.
 _QUANTILES_MIN = 16
-# Into how many cells the range is cut: what 16 bits can number.
+# Cells that the range is cut into: as many as 16 bits can number.
 _CELLS = 1 << 16
-# Fewer numbers are sorted, which takes no longer.
+# Fewer numbers than this are sorted, which takes no longer.
 _ROWS_MIN = 1 << 14
-# Rows whose cells are found at a time, so that what is needed for them stays in the caches of the processor.
+# Rows whose cells are computed at a time, so that the data needed for them stays in the processor's caches.
 _BLOCK_ROWS = 1 << 16
-# The part of all numbers that may lie in cells that are sorted. With more, all of them are.
+# The share of all numbers that may lie in the cells to be sorted. If more do, all numbers are sorted.
 _SORTED_SHARE = 1 / 8
 
 
@@ -50,14 +49,15 @@ def percentiles_summary(series: Any, num_old: int, num_new: int, upsample: float
     from dask.dataframe.dispatch import tolist_dispatch
     from dask.dataframe.partitionquantiles import percentiles_summary as dasks
 
-    # Dask's number: that of all partitions together grows with the square root of theirs.
+    # Dask's formula: the number over all partitions grows with about the square root of the number of
+    # partitions.
     wanted = int(_MORE * upsample * num_new * (num_old + 22) ** 0.55 / num_old)
     count, rows = max(wanted, _QUANTILES_MIN), len(series)
     if not _is_plain(series) or count + 2 >= rows:
         return dasks(series, num_old, num_new, upsample, state)
     first = np.random.RandomState(state).random_sample()
     shares = np.concatenate([[0.0], (np.arange(count) + first) / count, [1.0]])
-    # The ends are there because they are the ends: many partitions have theirs in the same place.
+    # The ends stand for one row each: many partitions have their ends in the same place.
     weights = [100.0, *[100.0 * (rows - 2) / count] * count, 100.0]
     found = at_shares(series.to_numpy(), shares) if series.dtype in ("f8", "i8") else None
     if found is None:
@@ -93,7 +93,7 @@ def at_shares(values: Any, shares: Any) -> Any:
     if found is None:
         return None
     low, high = np.split(found, 2)
-    # From the nearer end, so that the result is exact at both.
+    # Interpolated from the nearer end, so that the result is exact at both ends.
     part, width = places - before, high - low
     return np.where(part < 0.5, low + width * part, high - width * (1 - part))
 
@@ -116,7 +116,7 @@ def in_order(values: Any, places: Any) -> Any:
         return None
     if len(values) < _ROWS_MIN or width <= 0 or not np.isfinite(_CELLS / width):
         return np.sort(values)[places]
-    # None of these operations turns the order of two numbers around: what is in a cell below is less.
+    # None of these operations reverses the order of two numbers: numbers in a lower cell are less.
     cells, counts = np.empty(len(values), dtype=np.uint16), np.zeros(_CELLS, dtype=np.intp)
     for begin in range(0, len(values), _BLOCK_ROWS):
         block = (values[begin : begin + _BLOCK_ROWS].astype(np.float64) - low) * (_CELLS / width)
@@ -130,6 +130,6 @@ def in_order(values: Any, places: Any) -> Any:
     if counts[is_wanted].sum() > len(values) * _SORTED_SHARE:
         return np.sort(values)[places]
     found = np.sort(values[is_wanted[cells]])
-    # Places in what was sorted: without what lies in the cells below that nobody wants.
+    # Convert to places among the sorted numbers: subtract the numbers in lower cells that are not wanted.
     left_out = np.where(is_wanted, 0, counts).cumsum()
     return found[places - left_out[of_places]]

@@ -1,7 +1,7 @@
 """The scheduler as Dask calls it, and the settings that make it the default.
 
-What is public of `sooner.util.dask`, except for callbacks. How a graph is prepared, submitted and observed
-is in the modules beside this one.
+Everything public of `sooner.util.dask` except callbacks is here. The modules beside this one prepare, submit
+and observe graphs.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from sooner.util.dask.graph import Graph, fused, graph_of
 
 _SPLITS = "sooner.split-tasks"
 
-# Dask names collections after their graphs. Otherwise it would pickle references for that, which keeps them
-# for ever.
+# Dask names collections after their graphs. Without this, Dask would pickle references for the names, which
+# keeps the objects for ever.
 normalize_token.register(sooner.ObjectRef, lambda ref: ("sooner.ObjectRef", ref.hex()))
 
 
@@ -81,14 +81,14 @@ def sooner_dask_get(
     if num_workers is not None:
         check_at_least("num_workers", num_workers, 1)
     if sooner_persist is None:
-        # Dask does not tell its schedulers whether data or what stands for it is wanted.
+        # Dask does not tell its schedulers whether it wants data or references to data.
         sooner_persist = sys._getframe(1).f_code is dask.base.persist.__code__
     wanted: list[Hashable] = list(dict.fromkeys(flatten(keys))) if isinstance(keys, list) else [keys]
     with active_callbacks(sooner_callbacks) as ours, local_callbacks(callbacks) as theirs:
         by_key = options_by_key(dsk)
         splits = dask.config.get(_SPLITS, True)
         options = default_options(sooner_remote_args)
-        # Callbacks are told of the tasks that were given, and options belong to them.
+        # Callbacks get the tasks that were given, and options belong to those tasks: neither allows fusion.
         is_fusible = ours.are_none and not by_key
         converted = fused(dsk, wanted, splits) if is_fusible else graph_of(dsk, splits)
         own = of_fused(converted, by_key)
@@ -112,7 +112,7 @@ def sooner_dask_get(
             succeeded = True
         except BaseException:
             flight.cancel()
-            # The traceback keeps this frame, and would keep what was computed, too.
+            # The traceback keeps this frame alive, which would keep the results, too.
             computation.clear()
             raise
         finally:
@@ -180,8 +180,8 @@ def disable_dask_on_sooner() -> Any:
 
 
 def _values(places: list[Any]) -> list[Any]:
-    """Values for references; what is data already stays."""
+    """Replace references by their values; data of the graph stays as it is."""
     refs = list(dict.fromkeys(place for place in places if isinstance(place, sooner.ObjectRef)))
-    # Arrays may be changed, as those of Dask's own schedulers; pages are copied when they are.
+    # Programs may change the arrays, as with Dask's own schedulers; a page is copied when it is written.
     values: dict[sooner.ObjectRef[Any], Any] = dict(zip(refs, sooner.get(refs, copy=True), strict=True))
     return [values[place] if isinstance(place, sooner.ObjectRef) else place for place in places]

@@ -1,9 +1,9 @@
 """Shuffles of data frames in one stage, and without the column that says where each row goes.
 
-From 33 partitions on Dask shuffles in stages, which take all rows apart and put them together twice or more,
-for the sake of schedulers that mind many tasks: a piece that is taken out of a result is a task to them. Here
-it is one more return of a task. And the column with the number of its partition, which Dask adds to each row,
-has done its work when the rows are apart: it comes back where they are put together, rather than through
+From 33 partitions on Dask shuffles in stages, which take all rows apart and put them together twice or more.
+It does so for schedulers that mind many tasks: there, each piece taken out of a result is a task. Here a
+piece is one more return of a task. And the column of partition numbers, which Dask adds to each row, is not
+needed once the rows are apart: it is made again where rows are put together, instead of travelling through
 memory and disk.
 
 Expressions are read here and never changed.
@@ -19,14 +19,15 @@ from dask._expr import Expr
 
 from sooner.util.dask.grouping import grouped
 
-# Pieces of a shuffle in one stage at most. Each costs the program that computes about a tenth of a
+# Pieces of a shuffle in one stage, at most. Each piece costs the program that computes about a tenth of a
 # millisecond; another stage costs time for each byte.
 _PIECES_MAX = 1 << 16
-# With more pieces than this several partitions before the shuffle are taken apart together, if that is
-# enough: so many at most. Each piece costs workers and the store about as much as the program.
+# With more pieces than `_PIECES_GOOD`, one task takes several partitions before the shuffle apart, at most
+# `_TOGETHER_MAX`. If that leaves more than `_PIECES_MAX` pieces, Dask's stages are used. A piece costs
+# workers and the store about as much as the program.
 _PIECES_GOOD = 1 << 15
 _TOGETHER_MAX = 8
-# The column of partition numbers, as Dask calls it.
+# Dask's name for the column of partition numbers.
 _NUMBERS = "_partitions"
 
 
@@ -69,7 +70,7 @@ def _is_one_stage(shuffle: Any) -> bool:
 def _tasks(shuffle: Any) -> dict[Hashable, Any]:
     wanted = list(shuffle._partitions)
     keys_before = [(shuffle.frame._name, source) for source in range(shuffle.frame.npartitions)]
-    # Where no partition is wanted there are no pieces.
+    # `wanted` may be empty, and then there are no pieces.
     together = max(1, min(-(-len(keys_before) * len(wanted) // _PIECES_GOOD), _TOGETHER_MAX))
     sources = [keys_before[at : at + together] for at in range(0, len(keys_before), together)]
     groups, pieces = f"group-{shuffle._name}", f"split-{shuffle._name}"
@@ -124,9 +125,9 @@ def joined(parts: list[Any], ignore_index: bool, place: int, number: int, kind: 
     import pandas as pd
     from dask.dataframe.core import _concat
 
-    # A copy of the frame, not of its columns: without any rows, it is one of the parts.
+    # Copies the frame, not its columns: if no part has rows, `_concat` returns one of the parts itself.
     frame = _concat(parts, ignore_index).copy(deep=False)
-    # One number, which all rows show: Dask drops the column at once.
+    # One number in memory, shown for all rows: Dask drops the column at once.
     column = np.broadcast_to(np.array(number, dtype=kind), len(frame))
     frame.insert(place, _NUMBERS, pd.Series(column, index=frame.index, copy=False))
     return frame

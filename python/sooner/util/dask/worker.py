@@ -1,7 +1,7 @@
-"""What runs in workers: one task of a graph with the values it depends on.
+"""The code that runs in workers: one task of a graph with the values it depends on.
 
-Nothing here knows the rest of the graph, and nothing waits, since the engine brings the values before the
-task starts; except for tasks that need more of them than a call can have arguments.
+Nothing here knows the rest of the graph. Nothing waits either, since the engine brings the values before the
+task starts; except for a task that needs more values than a call can have arguments.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dask.sizeof import sizeof
 
 import sooner
 
-# Items of a result whose sizes are looked at.
+# About how many items of a result are measured.
 _SAMPLES = 3
 
 
@@ -66,13 +66,13 @@ def run(work: tuple[Any, ...], *values: Any) -> tuple[Any, ...]:
     if takers is None:
         return result, _size_of(result)
     items = take(takers, result)
-    # Some of them stand for all: asking a data frame takes as long as pickling it.
+    # A sample of the items stands for all: measuring a data frame takes as long as pickling it.
     some = items[:: max(1, len(items) // _SAMPLES)]
     return (*items, sum(map(_size_of, some)) * len(items) // max(1, len(some)))
 
 
 def _size_of(value: Any) -> int:
-    # It asks objects, and what these raise has nothing to do with the task.
+    # `sizeof` calls methods of the value. What they raise has nothing to do with the task.
     try:
         return int(sizeof(value))
     except Exception:
