@@ -1,10 +1,10 @@
 """Helpers on top of sooner's public names.
 
-Nothing here knows more of the engine than a user's program does. The names are resolved on first use:
-workers import this package for one of its modules and need not load the others.
+No module here knows more of the engine than a user's program does. Names are resolved on first use: workers
+import this package for one of its modules and need not load the others.
 """
 
-# Without `from __future__ import annotations`: it would be `sooner.util.annotations`.
+# Without `from __future__ import annotations`, which would hide the module `sooner.util.annotations`.
 import importlib
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +57,7 @@ _MODULES = (
     "joblib",
     "metrics",
     "multiprocessing",
-    # It can be called like the function in it.
+    # The module can be called like the function in it.
     "placement_group",
     "progress",
     "queue",

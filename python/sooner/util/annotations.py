@@ -127,7 +127,7 @@ def _marker(name: str, targets: tuple[Any, ...], mark: Callable[[Any], Any]) -> 
 
 def _annotate(target: Any, kind: str, group: str, note: str) -> Any:
     if note:
-        # `cleandoc`, so that a note behind an indented docstring is not indented either.
+        # `cleandoc`, so that a note after an indented docstring is not indented.
         target.__doc__ = f"{inspect.cleandoc(target.__doc__)}\n\n{note}" if target.__doc__ else note
     # The name, not True: a subclass inherits the attribute but is not marked itself.
     target._annotated = target.__name__

@@ -1,4 +1,4 @@
-"""`log_once`: whether a message is due that should not be logged again and again."""
+"""`log_once`: whether to log a message that should not be repeated again and again."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Hashable
 
 __all__ = ["disable_log_once_globally", "enable_periodic_logging", "log_once"]
 
-# With periodic logging, a message is due again after this time.
+# With periodic logging, a message is due again after this time (seconds).
 _PERIOD_SECONDS = 60.0
-# Keys that are remembered; of more, the oldest is forgotten, and its message due once more.
+# Keys to remember. Beyond that the oldest key is forgotten, and its message becomes due again.
 _KEYS_MAX = 10_000
 
 _lock = threading.Lock()

@@ -1,7 +1,7 @@
-"""Results in the order in which they come, without waiting for the slowest.
+"""Results in the order in which they become ready, without waiting for the slowest.
 
-Both functions are generators over `sooner.wait`: whatever is ready is taken in one pass, so that many
-references cost little even when they come one by one.
+Both functions are generators over `sooner.wait`. They take everything that is ready in one pass, so that many
+references cost little even when results arrive one by one.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def as_completed(
     if isinstance(given, sooner.ObjectRef):
         raise TypeError("as_completed() takes an iterable of ObjectRefs, not one: put it into a list")
     pending = list(refs)
-    # What is wrong with the arguments is said at the call, not at the first `next`.
+    # Wrong arguments raise at the call, not at the first `next`.
     if pending:
         sooner.wait(pending, num_returns=1, timeout=0)
     return _completed(pending, yield_obj_refs)
@@ -79,7 +79,8 @@ def as_completed(
 def _completed(pending: list[sooner.ObjectRef[Any]], yield_obj_refs: bool) -> Iterator[Any]:
     while pending:
         ready, pending = _take_ready(pending)
-        # Dropped one by one: a value that was yielded may be freed while the others are still wanted.
+        # References are dropped one by one: a value that was yielded may be freed while later ones are
+        # pending.
         ready.reverse()
         while ready:
             ref = ready.pop()
@@ -174,7 +175,7 @@ def _mapped(
 def _take_ready(
     pending: Sequence[sooner.ObjectRef[Any]],
 ) -> tuple[list[sooner.ObjectRef[Any]], list[sooner.ObjectRef[Any]]]:
-    """Everything that is ready, at least one, and the rest."""
+    """The references that are ready, at least one, and the rest."""
     refs = list(pending)
     sooner.wait(refs, num_returns=1)
     ready, rest = sooner.wait(refs, num_returns=len(refs), timeout=0)

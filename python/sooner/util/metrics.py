@@ -1,4 +1,4 @@
-"""Metrics of one's own: `sooner.metrics` under the name that Ray has for it."""
+"""User-defined metrics: `sooner.metrics` under the name that Ray has for it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Placement groups: `sooner.placement` under the name that Ray has for it.
 
-`sooner.util.placement_group` is this module, and can be called like the function in it:
-`sooner.util.placement_group(...)` and `from sooner.util.placement_group import placement_group` both work,
-in any order.
+`sooner.util.placement_group` is this module, which can be called like the function in it:
+`sooner.util.placement_group(...)` and `from sooner.util.placement_group import placement_group` both work, in
+any order.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
 
 
 class _CallableModule(types.ModuleType):
-    """The import system puts this module where the function is expected."""
+    """A module that can be called, because the import system puts it where programs expect the function."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> PlacementGroup:
         return placement_group(*args, **kwargs)

@@ -1,6 +1,6 @@
 """A first-in, first-out queue that any task, actor or driver of the session can use at the same time.
 
-The items lie with an actor of its own; large values go there as references to shared memory.
+The queue's own actor holds the items; large values are sent to it as references to shared memory.
 """
 
 from __future__ import annotations
@@ -35,16 +35,17 @@ Full = queue.Full
 
 __all__ = ["Empty", "Full", "Queue"]
 
-# Calls that the actor serves at the same time. All but one of them may wait: what wakes them always gets in.
-# Who would wait beyond that comes again.
+# Calls that the actor serves at the same time. One fewer may wait there, so that a call that wakes a waiting
+# one always gets in. Further calls that would have to wait are repeated later.
 _CALLS_MAX = 1000
-# How long until then (seconds), at first and at most.
+# The pause before such a call is repeated (seconds), at first and at most.
 _AGAIN_SECONDS = 0.005
 _AGAIN_SECONDS_MAX = 0.2
-# Longer waits overflow the clocks of event loops (seconds).
+# Longer waits (seconds) overflow the clocks of event loops.
 _PATIENCE_SECONDS_MAX = 1e8
 
-# Calls the actor, which may wait for so many seconds, with a ticket by which the wait can be given up.
+# Calls the actor. Arguments: the seconds that the call may wait there, and a ticket by which it can be given
+# up.
 _CallOfActor = Callable[["float | None", "bytes | None"], "sooner.ObjectRef[Any]"]
 
 
@@ -82,7 +83,8 @@ class Queue(Generic[T]):
     def _actor_class(self) -> type:
         return QueueActor
 
-    # Class-wide until `close` sets it: a handle that was passed on is another one, and is open.
+    # A class attribute until `close` sets it on the handle: a copy that was passed on is another handle, and
+    # open.
     _is_closed = False
 
     def __getstate__(self) -> dict[str, Any]:
@@ -163,7 +165,7 @@ class Queue(Generic[T]):
         return ref
 
     def _ask(self, call: _CallOfActor, patience: float | None) -> Any:
-        """The actor's answer to a call that may wait there; None when the time is over."""
+        """The actor's answer to a call that may wait there; None when the time is up."""
         for left, pause in _attempts(patience):
             time.sleep(pause)
             with self._asking(call, left) as ref:
@@ -184,7 +186,7 @@ class Queue(Generic[T]):
 
     @contextlib.contextmanager
     def _asking(self, call: _CallOfActor, left: float | None) -> Iterator[sooner.ObjectRef[Any]]:
-        """One call, which is given up if the wait for its answer ends by an exception."""
+        """Make one call; give it up if an exception ends the wait for its answer."""
         ticket = None if left == 0 else secrets.token_bytes(8)
         ref = call(left, ticket)
         try:
@@ -194,8 +196,8 @@ class Queue(Generic[T]):
             raise
 
     def _give_up(self, ref: sooner.ObjectRef[Any], ticket: bytes | None) -> None:
-        """Nobody waits for a call any more: it is to do nothing, and what it takes nevertheless goes back."""
-        # The session may be over, or the queue.
+        """Give up a call whose caller stopped waiting: it does nothing more, or its item goes back."""
+        # The session or the queue may have ended.
         with contextlib.suppress(Exception):
             if ticket is not None:
                 self.actor.give_up.remote(ticket)
@@ -269,10 +271,10 @@ class QueueActor:
         self._maxsize = maxsize
         self._waiting_max = waiting_max
         self._items: deque[Any] = deque()
-        # Those who wait, by their tickets, the first one first.
+        # Waiting calls by ticket, the earliest first.
         self._getters: dict[bytes, asyncio.Future[list[Any]]] = {}
         self._putters: dict[bytes, tuple[asyncio.Future[bool], Any]] = {}
-        # Items that were put and of which nobody has said that they are done.
+        # Items that were put and not yet reported done.
         self._open = 0
         self._joiners: dict[bytes, asyncio.Future[bool]] = {}
 
@@ -309,7 +311,7 @@ class QueueActor:
         try:
             return await _within(future, patience, [])
         except asyncio.CancelledError:
-            # It may have been on its way already.
+            # The item may have been handed to this call already.
             await self.put_back(future.result() if future.done() and not future.cancelled() else [])
             raise
         finally:
@@ -376,7 +378,7 @@ class QueueActor:
 
 
 async def _within(future: asyncio.Future[T], seconds: float | None, otherwise: T) -> T:
-    """What a future becomes; `otherwise` when the time is over. Nothing that it has become is lost."""
+    """The result of a future, or `otherwise` when the time is up. A result that is there is never lost."""
     if seconds is None:
         return await future
 
@@ -392,7 +394,7 @@ async def _within(future: asyncio.Future[T], seconds: float | None, otherwise: T
 
 
 def _attempts(patience: float | None) -> Iterator[tuple[float | None, float]]:
-    """How long each attempt may wait, and the pause before it (seconds)."""
+    """For each attempt: how long it may wait in the actor, and the pause before it (seconds)."""
     deadline = None if patience is None else time.monotonic() + patience
     yield patience, 0.0
     pause = _AGAIN_SECONDS
@@ -406,9 +408,9 @@ def _attempts(patience: float | None) -> Iterator[tuple[float | None, float]]:
 
 
 def _put_back(actor: Any, answer: Future[Any]) -> None:
-    """An answer that nobody waits for has come."""
+    """Return the item in an answer to the queue, since its caller has stopped waiting."""
     if answer.exception() is None and isinstance(answer.result(), list) and answer.result():
-        # The queue may be gone.
+        # The queue may have ended.
         with contextlib.suppress(Exception):
             actor.put_back.remote(answer.result())
 

@@ -1,4 +1,4 @@
-"""Serializers of your own, and what stands in the way of a value."""
+"""User-defined serializers, and a report of the parts of a value that cannot be pickled."""
 
 from __future__ import annotations
 
