@@ -142,7 +142,7 @@ _MODULES = (
     "util",
 )
 
-# What kind of process this is, as programs for Ray compare it.
+# Kinds of processes, as constants that programs for Ray compare with.
 SCRIPT_MODE = 0
 WORKER_MODE = 1
 LOCAL_MODE = 2

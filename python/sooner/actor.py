@@ -46,11 +46,12 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 _OPTIONS_ATTRIBUTE = "__sooner_method_options__"
-# What becomes a method when it is looked up.
+# Descriptors that become a method when they are looked up.
 _UNBOUND = (staticmethod, classmethod, functools.partialmethod, functools.singledispatchmethod)
 _BUILTIN = ("__ray_ready__", "__ray_call__", "__ray_terminate__")
 _ASYNC_CONCURRENCY = 1000
-# How a handle is made, copied, kept and shown; libraries look for some of these at instances.
+# Special methods of the handle itself: to make, copy, pickle and show it. Libraries look for some of them on
+# instances.
 _OF_HANDLES = {
     *dir(object),
     "__getattr__",
@@ -62,10 +63,10 @@ _OF_HANDLES = {
 }
 _OF_HANDLES |= {"__getnewargs_ex__", "__del__", "__set_name__", "__class_getitem__"}
 _OF_HANDLES |= {"__dlpack__", "__dlpack_device__", "__fspath__"}
-# What is found out about a class when it is first needed, if it came from another process.
+# Attributes that are computed on first use, if the class came from another process.
 _DESCRIBED = ("_info", "_is_async", "_exported", "_constructor", "__name__")
-# How often the call is made again during which the process of an actor with checkpoints ended. The others
-# always are.
+# How often a call is retried that ran when the process of an actor with checkpoints ended. The actor's other
+# calls are always repeated.
 _KEPT_CALL_RETRIES = 3
 # Options of an actor that decide how its methods are called.
 _CALL_OPTIONS = (
@@ -76,8 +77,7 @@ _CALL_OPTIONS = (
     "checkpoint_every",
     "lifetime",
 )
-# How long an actor that ends may keep its name, for who wants one of that name (seconds), and how often that
-# one looks.
+# How long `get_if_exists` waits for an ending actor to give up its name, and how often it looks (seconds).
 _ENDING_SECONDS = 30.0
 _LOOK_SECONDS = 0.002
 
@@ -162,16 +162,15 @@ def method(*targets: Any, **options: Any) -> Any:
 def _method_info(cls: type, name: str, function: Any) -> MethodInfo:
     code = code_of(function)
     is_generator = inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code)
-    # What binds a method has the mark if it was made before that.
+    # If `sooner.method` was applied to a `classmethod` or the like, that object has the mark, not its
+    # function.
     raw = inspect.getattr_static(cls, name)
     options = getattr(raw, _OPTIONS_ATTRIBUTE, None) or getattr(function, _OPTIONS_ATTRIBUTE, {})
     return MethodInfo(describe_method(cls, name, function), options, is_generator)
 
 
 def _can_be_called(cls: type, name: str) -> bool:
-    """Whether a special method, as `__len__`, can be called like others: the class has it, and handles
-    have none.
-    """
+    """Whether a special method such as `__len__` is the actor's: its class has it, and handles do not."""
     if name in _OF_HANDLES or name.startswith("__array"):
         return False
     return any(name in vars(base) for base in cls.__mro__ if base is not object)
@@ -256,7 +255,7 @@ class ActorClass(Generic[C]):
         return ActorClass(self._cls, self._options | validate("actor", cast("dict[str, Any]", options)), self)
 
     def _ordered(self, options: dict[str, Any]) -> dict[str, Any]:
-        """The options, and whether calls go to an actor as their arguments come, where that is not said."""
+        """The options, with `allow_out_of_order_execution` filled in for actors whose calls overlap."""
         calls = options.get("max_concurrency") or 1
         if not self._is_async and calls <= 1:
             return options
@@ -310,8 +309,8 @@ class ActorClass(Generic[C]):
             try:
                 return self._create(args, kwargs, name, namespace)
             except ActorAlreadyExistsError:
-                # Somebody else was faster; or the actor of that name ends, since its last handle has just
-                # been dropped.
+                # Another process created the actor first; or the actor of that name is ending, because its
+                # last handle has just been dropped.
                 if time.monotonic() > deadline:
                     raise
             time.sleep(_LOOK_SECONDS)
@@ -362,7 +361,7 @@ class ActorClass(Generic[C]):
                 self._describe()
                 return fields[name]
             if name == "bind":
-                # Says once more why it is not there.
+                # Raises the explanation again, which Python dropped before it called `__getattr__`.
                 return type(self).__dict__[name].__get__(self, type(self))
             if "_cls" not in fields or (name.startswith("__") and name.endswith("__")):
                 raise AttributeError(f"an actor class has no attribute {name!r}")
@@ -378,8 +377,8 @@ class ActorClass(Generic[C]):
         return sorted({*super().__dir__(), *dir(self._cls)})
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The class may name itself, and is then still empty when this is read: it is looked at when it is
-        # used.
+        # The class may refer to its own `ActorClass`, and is then still empty when this pickle is read: it is
+        # inspected on first use.
         return _blank_class, (), (self._cls, self._options)
 
     def __setstate__(self, state: tuple[type[C], dict[str, Any]]) -> None:

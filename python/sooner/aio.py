@@ -1,7 +1,7 @@
 """`sooner.get` and `sooner.wait` for event loops, and what asyncio has for futures.
 
-Nothing here starts a thread or a loop: every function waits in the loop that calls it, also inside asyncio
-actors. A wait that is cancelled, or whose time is up, leaves the tasks alone; `sooner.cancel` ends them.
+Nothing here starts a thread or a loop: every function waits in the event loop of its caller, also inside
+asyncio actors. When a wait is cancelled or its time is up, the tasks go on; `sooner.cancel` ends them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 # Longer waits (seconds) overflow the clocks of some event loops.
 _TIMEOUT_MAX = 1e8
 
-# How long values that are on disk may take when the timeout of a `get` is over (seconds): as in the engine.
+# How long reading values from disk may take after the timeout of a `get` (seconds): as in the engine.
 _FROM_DISK_SECONDS = 10.0
 
 
@@ -57,10 +57,10 @@ async def get(refs: Any, *, timeout: float | None = None) -> Any:
     seconds = _seconds(timeout)
     in_time = await _come(listed, seconds)
     if any(map(_sooner.has_failed, listed)):
-        # The others may take as long as they like.
+        # A failure is raised without waiting for the other references.
         return _sooner.get(refs)
     if not in_time and all(map(_sooner.is_at_node, listed)):
-        # What is on disk is ready: it only has to be read.
+        # A value on disk is ready: it only has to be read.
         in_time = await _come(listed, _FROM_DISK_SECONDS)
     if not in_time:
         raise _too_late(sum(not _sooner.is_ready(ref) for ref in listed), len(listed), seconds)
@@ -91,7 +91,7 @@ async def wait(
     if not listed:
         await asyncio.sleep(0)
         return [], []
-    # Checks the arguments, and takes what has come already.
+    # Checks the arguments, and takes the references that are ready already.
     ready, rest = _sooner.wait(listed, num_returns=num_returns, timeout=0)
     arrivals = Arrivals(rest if len(ready) < num_returns else [])
     try:
@@ -195,7 +195,7 @@ def _value(ref: _sooner.ObjectRef[Any], return_exceptions: bool) -> Any:
 
 
 async def _come(refs: dict[_sooner.ObjectRef[Any], None], seconds: float | None) -> bool:
-    """Waits for all of them, or for the first that fails. False when the time is up before."""
+    """Wait until all of `refs` are ready or one has failed. False when the time is up first."""
     arrivals = Arrivals(refs)
     try:
         return await _all_came(arrivals, len(refs), seconds, until_failure=True)
@@ -204,8 +204,9 @@ async def _come(refs: dict[_sooner.ObjectRef[Any], None], seconds: float | None)
 
 
 async def _all_came(arrivals: Arrivals, count: int, seconds: float | None, *, until_failure: bool = False) -> bool:
-    """Waits for so many, or for the first that fails. False when the time is up before."""
-    # One turn of the loop, as awaiting anything else would give: what is ready must not starve the others.
+    """Wait for `count` references (`until_failure`: or for a failed one). False if the time is up first."""
+    # One turn of the loop, as any other await would give: references that are ready must not starve other
+    # coroutines.
     await asyncio.sleep(0)
     deadline = _deadline(seconds)
     for _ in range(count):

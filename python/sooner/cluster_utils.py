@@ -27,7 +27,7 @@ from sooner._state import snapshot as _snapshot
 
 __all__ = ["Cluster", "ClusterNode"]
 
-# Shared memory for objects of one node, unless it is given (bytes): many nodes share the machine.
+# Shared memory for objects of one node, by default (bytes): many nodes share the machine.
 _STORE_BYTES = 128 << 20
 _POLL_SECONDS = 0.01
 _END_SECONDS = 30.0
@@ -106,9 +106,9 @@ class Cluster:
             raise ValueError("connect=True needs a head: say initialize_head=True")
         self.head_node: ClusterNode | None = None
         self.worker_nodes: list[ClusterNode] = []
-        # Short, because the path of a socket is.
+        # Short, because the path of a socket must be short.
         self._base = tempfile.mkdtemp(prefix="sooner-c-", dir="/tmp")
-        # A forked copy of this program ends nothing.
+        # Bound to this pid: a forked copy of this program must not end the nodes.
         self._at_exit = functools.partial(_end_at_exit, self, os.getpid())
         if shutdown_at_exit:
             atexit.register(self._at_exit)
@@ -302,12 +302,12 @@ def _end_at_exit(cluster: Cluster, pid: int) -> None:
 
 
 def _running(directory: str) -> list[str]:
-    """The directories of nodes that run, beside this one."""
+    """The directories of all running nodes in the directory that `directory` is in."""
     return sessions.running_nodes(str(Path(directory).parent))
 
 
 def _end(nodes: list[ClusterNode], graceful: bool) -> None:
-    """Ends nodes, all at the same time, and waits until they are gone."""
+    """End nodes, all at the same time, and wait until they have ended."""
     processes = [_cli_nodes.NodeProcess(node.session_dir) for node in nodes]
     for process in processes:
         process.end(force=not graceful)
@@ -318,7 +318,7 @@ def _end(nodes: list[ClusterNode], graceful: bool) -> None:
             process.wait(deadline + _END_SECONDS)
         process.close()
     for node in nodes:
-        # They are children of this process.
+        # The nodes are children of this process.
         try:
             os.waitpid(node.pid, 0)
         except ChildProcessError:

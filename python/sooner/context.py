@@ -1,4 +1,4 @@
-"""Sessions: `init`, `shutdown`, and what a cluster has."""
+"""Sessions: `init`, `shutdown`, and the resources and nodes of a cluster."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ def init(
     if is_initialized():
         return _running(ignore_reinit_error)
     if _session is not None:
-        # It was lost. References that are left would keep its descriptors.
+        # The session was lost. Its descriptors would stay open as long as references remain.
         shutdown()
     target = _address.choose(asked)
     context = _start(target, Specification(asked, target), token_file)
@@ -241,7 +241,7 @@ def init(
 
 
 def _running(ignore_reinit_error: bool) -> SoonerContext:
-    """What `init` does while a session runs."""
+    """The result of `init` while a session runs."""
     if ignore_reinit_error:
         return _session.context if _session is not None else _context_of_worker()
     if _session is None:
@@ -284,7 +284,7 @@ def _start(
 
 
 def _facts(directory: str, head: str, is_own: bool) -> dict[str, Any]:
-    """What a session's context says. The head is that of a cluster that this program joined itself."""
+    """The fields of a session's context. `head` is set if this program itself joined a cluster."""
     socket = os.path.join(directory, "node.sock")
     told = {} if is_own else cluster_membership(directory)
     return {
@@ -457,7 +457,7 @@ def cluster_membership(directory: str | None = None) -> dict[str, str]:
 
 
 def _other_nodes(own: dict[str, Any]) -> list[dict[str, Any]]:
-    """The other nodes of the cluster that the node in this row, which is completed, belongs to."""
+    """The rows of the cluster's other nodes. Completes `own`, the row of the local node."""
     if not cluster_membership():
         return []
     from sooner._state.rows import gone_nodes, nodes  # start-up: 5.8 ms
@@ -528,7 +528,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def _at_exit() -> None:
-    # From here on only daemon threads are left; one that waits must not come back to the interpreter.
+    # Only daemon threads are left from here on; a thread that waits must not return to the interpreter.
     _sooner.interpreter_ends()
     if not is_worker():
         shutdown()

@@ -196,7 +196,8 @@ class TaskError(SoonerError):
         self.actor_id = actor_id
 
     def __init_subclass__(cls, **kwargs: object) -> None:
-        # A dual class is one that the author of the cause's class never wrote: registries must not see it.
+        # The author of the cause's class never wrote the dual class: registries of subclasses must not see
+        # it.
         if "_sooner_dual_of" not in cls.__dict__:
             super().__init_subclass__(**kwargs)
 
@@ -241,7 +242,7 @@ class TaskError(SoonerError):
         return reduce_task_error(self)
 
     def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
-        # The cause's class may bring its own; it knows nothing of the fields of this one.
+        # The cause's class may define `__reduce_ex__`, which knows nothing of the fields of a `TaskError`.
         return TaskError.__reduce__(self)
 
 

@@ -1,4 +1,4 @@
-"""Where objects are."""
+"""The locations of objects."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import sooner
 from sooner import _sooner
 
-# For how long owners are asked for what this process has not heard of (seconds).
+# How long owners may take to report objects of which this process has no record (seconds).
 _ASK_SECONDS = 0.1
 
 

@@ -1,6 +1,6 @@
-"""The value of a task with `num_returns="dynamic"`: references to everything it yielded.
+"""The value of a task with `num_returns="dynamic"`: references to everything the task yielded.
 
-`ObjectRefGenerator`, which streaming tasks give, is made by the engine.
+The engine makes `ObjectRefGenerator`, which streaming tasks return.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Ids as values: what the engine shows as hexadecimal text, for programs that keep, compare or send ids.
 
-An id of an object is an `ObjectRef`. Everything else that has an id has one of these classes; `hex()` is
-the text that the runtime context, `nodes()` and error messages show.
+The id of an object is an `ObjectRef`. Ids of everything else are instances of these classes; `hex()` is the
+text that the runtime context, `nodes()` and error messages show.
 """
 
 from __future__ import annotations

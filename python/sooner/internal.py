@@ -1,4 +1,4 @@
-"""Giving objects up by hand. Programs do not need it: objects go with their last reference."""
+"""Freeing objects by hand. Programs do not need it: objects are freed with their last reference."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Metrics of one's own: counters, gauges and histograms that tasks, actors and the driver share by name.
+"""User-defined metrics: counters, gauges and histograms that tasks, actors and the driver share by name.
 
-Each process adds up for itself and reports what was added with its connection, at most once a second, when it
-is asked and when it ends; the node has the sums. There is no agent and no port: `prometheus_text()` and
-`sooner metrics` show them, with those of the engine, in the format that Prometheus reads. Also called
-`sooner.util.metrics`.
+Each process accumulates locally and reports the increments over its connection: at most once a second, when
+it is asked and when it ends; the node holds the sums. There is no agent and no port: `prometheus_text()` and
+`sooner metrics` show these metrics, with those of the engine, in the format that Prometheus reads. Also
+called `sooner.util.metrics`.
 
 Example:
     >>> from sooner.util.metrics import Counter
@@ -26,7 +26,7 @@ _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _KEY = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _COUNTER, _GAUGE, _HISTOGRAM = 0, 1, 2
 
-# Metrics of the same kind, name, keys and boundaries are one: name -> what is known of it.
+# Name -> kind, tag keys and boundaries. Metrics that have these in common are one metric.
 _known: dict[str, tuple[int, tuple[str, ...], tuple[float, ...]]] = {}
 _series: dict[tuple[str, tuple[str, ...]], int | None] = {}
 

@@ -1,7 +1,7 @@
 """The options of tasks, actors and methods: the single declaration of each.
 
-A new option is one row of `OPTIONS` and one line in a TypedDict. From the rows come checks, error texts,
-defaults and the tables in the documentation. How an option's value is checked lives in `_options/checks.py`.
+A new option is one row of `OPTIONS` and one line in a TypedDict. Checks, error texts, defaults and the tables
+in the documentation are derived from the rows. The checks of single values are in `_options/checks.py`.
 
 Example:
     >>> from sooner.options import resources_of, validate
@@ -43,7 +43,7 @@ __all__ = [
 Kind = Literal["task", "actor", "method"]
 Priority = Literal["must", "should", "later"]
 
-# A reservation this small never keeps work from a node that has the accelerator.
+# A reservation this small never keeps a task or actor from a node that has the accelerator.
 _ACCELERATOR_TYPE_SHARE: Final = 0.001
 
 
@@ -321,7 +321,7 @@ class _PlacedOptions(TypedDict, total=False):
     object_store_memory: float | None
 
 
-# Without `num_returns`, because what comes of a call depends on it: overloads name it by itself.
+# Without `num_returns`: the type of a call's result depends on it, so overloads name it separately.
 class _TaskOptions(_PlacedOptions, total=False):
     max_retries: int
     retry_exceptions: bool | Sequence[type[BaseException]]

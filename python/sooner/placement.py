@@ -97,7 +97,8 @@ class PlacementGroup:
 
     def __reduce__(self) -> tuple[Any, ...]:
         if not self.is_empty and _sooner.is_running():
-            # Whoever unpickles it may use it before the control service has heard of it from us.
+            # The process that unpickles the group may use it before our creation message reaches the control
+            # service.
             _sooner.settle_group(self._id.hex())
         return PlacementGroup, (self._id, self._bundles)
 
@@ -106,7 +107,7 @@ class PlacementGroup:
 
 
 class _Known:
-    """A group of which everybody may be told: it is created when somebody unpickles this."""
+    """A group that is pickled without settling its creation: it exists when a process unpickles this."""
 
     def __init__(self, group: PlacementGroup) -> None:
         self._parts = (group._id, group._bundles)

@@ -27,7 +27,7 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 _MAX_RETRIES = 3
-# What is found out about a function when it is first needed, if it came from another process.
+# Attributes that are computed on first use, if the function came from another process.
 _DESCRIBED = ("remote", "_exported", "__name__", "__wrapped__")
 
 
@@ -88,7 +88,8 @@ class RemoteFunction(Generic[P, T_co]):
                 "stream": stream,
                 "retries": options.get("max_retries", _MAX_RETRIES),
                 "retry_exceptions": bool(retry),
-                # What a task keeps in the memory of a GPU goes with its process.
+                # GPU memory that a task keeps is freed only when its process ends: one call per process by
+                # default.
                 "max_calls": options.get("max_calls", 1 if held.get("GPU") else 0) or 0,
                 "arity": signature.arity(),
                 "check": signature.check,
@@ -156,12 +157,13 @@ class RemoteFunction(Generic[P, T_co]):
                 self._describe()
                 return self.__dict__[name]
             if name == "bind":
-                # Says once more why it is not there.
+                # Raises the explanation again, which Python dropped before it called `__getattr__`.
                 return type(self).__dict__[name].__get__(self, type(self))
             raise AttributeError(f"a remote function has no attribute {name!r}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The function may name itself, and is then still without its defaults when this is read.
+        # The function may refer to its own `RemoteFunction`, and then still lacks its defaults when this
+        # pickle is read.
         return _blank_function, (), (self._function, self._options, self._takes_copies)
 
     def __setstate__(self, state: tuple[Callable[P, T_co], dict[str, Any], bool]) -> None:
@@ -208,7 +210,7 @@ def _make(target: Any, options: dict[str, Any]) -> Any:
 def _refuse_remote(target: Any) -> None:
     if isinstance(target, RemoteFunction):
         raise TypeError(f"{target.__name__} is a remote function already: use .options(...) to change its options")
-    # Whoever has something of an actor has imported the module.
+    # `target` can come from an actor only if the module was imported.
     actor = sys.modules.get("sooner.actor")
     if actor is None:
         return

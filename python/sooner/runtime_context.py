@@ -1,4 +1,4 @@
-"""Where a piece of code runs: ids of job, node, worker, task and actor; what it was granted."""
+"""Where a piece of code runs: the ids of its job, node, worker, task and actor, and its granted resources."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def current_actor() -> tuple[str, Any, dict[str, Any]] | None:
 
 
 def _loop_call() -> tuple[str | None, str, str] | None:
-    """The call of an asyncio actor that runs in this context: id, display name, name of the method."""
+    """The call of an asyncio actor that runs in this context: id, display name, and name of the method."""
     loop = sys.modules.get("sooner._engine.async_actor")
     call: tuple[str | None, str, str] | None = loop.current_call.get() if loop is not None else None
     return call
 
 
 def _called() -> tuple[str, str] | None:
-    """What the running task or call executes: module, and name with the class that it is in."""
+    """The module and the qualified name of the function that the running task or call executes."""
     call = _loop_call()
     if call is not None:
         target, name = None, call[2]

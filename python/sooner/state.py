@@ -1,7 +1,7 @@
 """The state of a running session: its tasks, actors, objects, workers, nodes and jobs.
 
-Nothing is collected for these questions: each process answers from the tables that it works with, and from
-its record of what happened to tasks (`sooner.init(task_events_bytes=...)`). Also called `sooner.util.state`.
+Nothing is collected for these queries: each process answers from the tables that it works with, and from its
+record of task events (`sooner.init(task_events_bytes=...)`). Also called `sooner.util.state`.
 
 Example:
     >>> from sooner.util.state import list_tasks
@@ -304,7 +304,7 @@ def _rows(
     raise_on_missing_output: bool,
 ) -> list[dict[str, Any]]:
     _check(limit, timeout, filters)
-    # Before anybody is asked: a wrong filter is wrong even if there is no row.
+    # Before any process is asked: a wrong filter is an error even if there are no rows.
     query.matcher(filters or (), [field.name for field in dataclasses.fields(_RECORDS[kind])])
     rows, snapshot = query.rows_of(_directory(address), kind, filters or (), limit, timeout)
     if raise_on_missing_output and snapshot.missing():
