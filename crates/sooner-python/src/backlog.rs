@@ -1,17 +1,16 @@
-//! What one process has submitted and has not ended: a limit on it, beyond which submissions wait.
+//! A limit on the pending tasks and calls of one process, beyond which its submissions wait.
 //!
-//! Descriptions of pending tasks lie in the memory of the process that submitted them. A program that submits
-//! faster than its tasks end would fill it; with the limit it goes as fast as they do.
+//! Descriptions of pending tasks are in their submitter's memory. A program that submits faster than its
+//! tasks end would fill that memory; the limit slows it down to the speed of its tasks.
 //!
-//! Why this cannot stand still: what is pending may wait for something that the submitting thread will do
-//! only after its next submission, as the parent of the tasks, the sender of a message, or the holder of a
-//! lock. So a wait ends also when nothing at all has ended for [`PENDING_PATIENCE_NANOS`]: the submission
-//! goes through and the limit is larger by one part in [`PENDING_STEP`], until half of the original one is
-//! free again. Each submission waits for at most that time beyond the last end of a task; a task that waits
-//! here lends its CPU, as in `get`. On the thread of an event loop, where a wait would hold up everything
-//! else, the submission is refused instead.
+//! Why this cannot deadlock: a pending task may wait for something that the submitting thread does only after
+//! its next submission, as the parent of the task, the sender of a message, or the holder of a lock. So a
+//! wait also ends when no task has ended for [`PENDING_PATIENCE_NANOS`]: the submission goes through, and the
+//! limit grows by one part in [`PENDING_STEP`], until half of the original limit is free again. A submission
+//! waits at most that long after the last end of a task. A waiting task lends its CPU, as in `get`. On the
+//! thread of an event loop, where a wait would block everything else, the submission is refused instead.
 //!
-//! It never looks at a task: it counts.
+//! It only counts tasks; it never looks at one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -30,14 +29,14 @@ use crate::waiting::wait_for;
 /// The limit of this process.
 static LIMIT: AtomicUsize = AtomicUsize::new(PENDING_TASKS_DEFAULT);
 
-/// What is allowed now: the limit, or more while nothing ends.
+/// How many may be pending now: the limit, or more while no task ends.
 static ALLOWED: AtomicUsize = AtomicUsize::new(PENDING_TASKS_DEFAULT);
 
-/// The last submission has met what is allowed: the next one looks.
+/// The last submission reached [`ALLOWED`]: the next one must check.
 static IS_FULL: AtomicBool = AtomicBool::new(false);
 
-/// The user was told that half of the limit is pending, that the limit was passed, and that there are many
-/// functions.
+/// Whether the user was warned that half of the limit is pending, that the limit was passed, and that there
+/// are many functions.
 static TOLD: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
 
 /// Sets how many tasks and calls of this process may be pending before its submissions wait; `None`: as many
@@ -51,7 +50,7 @@ pub fn limit_pending(most: Option<usize>) {
     TOLD.iter().for_each(|told| told.store(false, Ordering::Relaxed));
 }
 
-/// After a submission: so many are pending.
+/// After a submission: `pending` tasks are pending.
 pub fn note(py: Python<'_>, pending: usize) {
     crate::lending::note();
     let limit = LIMIT.load(Ordering::Relaxed);
@@ -71,7 +70,7 @@ pub fn note(py: Python<'_>, pending: usize) {
     });
 }
 
-/// After a function was defined: so many are known. Their code cannot go while the session lasts, because a
+/// After a function was defined: `known` are known. Their code must stay while the session lasts, because a
 /// task may have to be executed again at any time.
 pub fn note_functions(py: Python<'_>, known: usize, latest: &str) {
     if known > FUNCTIONS_TOLD {
@@ -106,7 +105,7 @@ pub fn wait_for_room(py: Python<'_>, client: &Arc<Client>) -> PyResult<()> {
         );
         return Err(system_error(py, code, &text));
     }
-    // Some at a time: a wait for each task would cost more than the task.
+    // Waits for several ends at once: a wait for each task would cost more than the task.
     let goal = allowed - allowed / PENDING_STEP;
     let mut last = before;
     loop {
@@ -144,7 +143,7 @@ fn warn_once(py: Python<'_>, told: &AtomicBool, text: impl FnOnce() -> String) {
     }
 }
 
-/// Whether this thread runs an event loop that others depend on. That of a notebook runs cell after cell: a
+/// Whether this thread runs an event loop that other code depends on. A notebook's runs cell after cell: a
 /// cell may wait.
 fn runs_loop(py: Python<'_>) -> PyResult<bool> {
     python_side::RUNS_EVENT_LOOP.call(py, ())?.extract()

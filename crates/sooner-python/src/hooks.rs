@@ -9,8 +9,8 @@
 //! - GIL-6 `on_actor_end`: in local mode an actor ends, on a thread of its own (`local::end_actor_soon`).
 //! - GIL-7 `on_memory_pressure`: cycles are collected, on a thread of its own (`collect::collect_soon`).
 //!
-//! All but the last two run on the thread that reads for all others: code of the user that may itself wait
-//! for the engine does not belong there.
+//! All but the last two run on the thread that reads for all others, so they must never run code of the user
+//! that may itself wait for the engine.
 
 use std::cell::RefCell;
 use std::ffi::{c_int, c_void};
@@ -33,7 +33,7 @@ use crate::lending;
 use crate::python_side;
 use crate::session;
 
-/// With what [`lending::watch_begins`] has given.
+/// A token, and what [`lending::watch_begins`] returned.
 type Watcher = (Py<PyAny>, u32);
 
 static WATCHERS: LazyLock<Mutex<FxHashMap<ObjectId, Vec<Watcher>>>> = LazyLock::new(Mutex::default);
@@ -43,23 +43,23 @@ static LENDS_CPU: AtomicBool = AtomicBool::new(false);
 /// Whether this process is a worker.
 static IS_WORKER: AtomicBool = AtomicBool::new(false);
 
-/// How often is tried to tell of outcomes while signals come.
+/// How often delivery is tried while signal handlers raise.
 const DELIVERIES_MAX: usize = 1000;
 
-/// What a handler of a signal raised where nothing could be ended by it, and on which thread: the main one.
+/// What a signal handler raised where it could end no call, and on which thread: the main one.
 static RAISED: Mutex<Option<(ThreadId, PyErr)>> = Mutex::new(None);
 
 thread_local! {
     static INTERRUPT: RefCell<Option<PyErr>> = const { RefCell::new(None) };
 }
 
-/// Who is told when an object's outcome comes.
+/// Has a token delivered when the object's outcome comes.
 pub fn add_watcher(object: ObjectId, token: Py<PyAny>) {
     let mut watchers = WATCHERS.lock();
     watchers.entry(object).or_default().push((token, lending::watch_begins()));
 }
 
-/// Forgets one of them; the others are told, since the outcome came after they were added.
+/// Removes one watcher. The object's others are notified, since the outcome came after they were added.
 pub fn remove_watcher(object: ObjectId, token: &Py<PyAny>) {
     let mut removed = None;
     {
@@ -77,7 +77,7 @@ pub fn remove_watcher(object: ObjectId, token: &Py<PyAny>) {
     }
 }
 
-/// The session is over: whoever still waits for an outcome learns it.
+/// The session is over: notifies all watchers that are left.
 pub fn end_watchers(py: Python<'_>) {
     let tokens = over(WATCHERS.lock().drain().flat_map(|(_, tokens)| tokens));
     if !tokens.is_empty() {
@@ -99,19 +99,18 @@ fn deliver(py: Python<'_>, tokens: Vec<Py<PyAny>>) {
     for _ in 0..DELIVERIES_MAX {
         match python_side::DELIVER.call(py, (&tokens,)) {
             Ok(_) => break,
-            // Whoever was told already takes no notice of the second time.
+            // Watchers that were notified already ignore the second time.
             Err(error) => raised = Some(error),
         }
     }
-    // Behind it: what is raised later is raised in the next step of Python.
+    // After the loop: a later exception is raised in the next step of Python.
     if let Some(error) = raised {
         raise_later(py, error);
     }
 }
 
-/// Passes on what a handler of a signal raised while the engine used this thread to call Python: Ctrl-C,
-/// above all. A wait on this thread ends with it, or else what the thread runs next. Anything else is only
-/// shown.
+/// Passes on what a signal handler raised while the engine called Python on this thread: mostly Ctrl-C. It
+/// ends a wait on this thread, or else what the thread runs next. Other exceptions are only shown.
 fn raise_later(py: Python<'_>, error: PyErr) {
     let is_from_handler = !error.is_instance_of::<PyException>(py)
         || python_side::WAS_RAISED_BY_HANDLER
@@ -139,7 +138,7 @@ pub fn set_lends_cpu(lends: bool) {
     LENDS_CPU.store(lends, Ordering::Relaxed);
 }
 
-/// This process is a worker.
+/// Records that this is a worker.
 pub fn set_worker() {
     IS_WORKER.store(true, Ordering::Relaxed);
 }
@@ -164,7 +163,7 @@ pub fn take_interrupt() -> Option<PyErr> {
     INTERRUPT.take()
 }
 
-/// Tells the user.
+/// Shows the user a warning.
 pub fn warn(text: &str) {
     Python::attach(|py| {
         let called = python_side::WARN.call(py, (text,));

@@ -1,20 +1,20 @@
-//! Lending the CPU of a worker that waits in a way that no thread can tell by itself.
+//! Lends the CPU of a worker whose task waits in a way that no single thread can recognise.
 //!
-//! A task that waits in `get` lends its CPU at once ([`crate::waiting`]). But it may also wait for a future,
-//! in an event loop of its own, for a thread that is in `get`, or look again and again whether something is
-//! there. If everything that it waits for needs its CPU, it waits for ever. So a thread of each such worker
-//! looks: while the process waits for an object and none of its threads wants to run, its CPU is lent. So it
-//! is, with a warning, when nothing says that it waits, but it has not run for a second, and tasks that it
-//! has submitted are queued all the while.
+//! A task that waits in `get` lends its CPU at once ([`crate::waiting`]). But a task may also wait for a
+//! future, in its own event loop, for a thread that is in `get`, or by polling. If everything that it waits
+//! for needs its CPU, it waits for ever. So a thread of each such worker looks: while the process waits for
+//! an object and none of its threads wants to run, its CPU is lent. The CPU is also lent, with a warning,
+//! when nothing shows that the process waits, but it has not run for a second while tasks that it submitted
+//! are queued.
 //!
-//! Whoever looks again and again may be busy with that. If its own tasks are queued meanwhile, its CPU is
-//! lent all the same: soon if it asks for objects that are not there, late if it only has futures of some.
+//! Polling may keep the process busy. If its own tasks are queued meanwhile, its CPU is lent all the same:
+//! soon if it asks for objects that are not there, late if it only has futures of some.
 //!
-//! What a task leaves behind, a thread in `get` or a future, is none of the next one's: only what began in
-//! the task that runs counts.
+//! Only waits that began in the running task count, never a thread in `get` or a future that an earlier task
+//! left.
 //!
 //! The thread runs while there is something to look at, and for a second after that. It never calls Python
-//! but to warn.
+//! except to warn.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock};
@@ -34,49 +34,47 @@ use crate::hooks;
 
 /// Time between two looks.
 const LOOK: Duration = Duration::from_millis(10);
-/// So many looks in a row must have found the process idle: of a task, and of an actor that runs several
-/// calls at once and so waits for something most of the time.
+/// How many looks in a row must find the process idle: of a task, and of an actor that runs several calls at
+/// once and so waits for something most of the time.
 const IDLE_LOOKS: u32 = 2;
 const IDLE_LOOKS_OF_MANY: u32 = 20;
-/// The same where nothing says that the process waits for an object.
+/// The same, when nothing shows that the process waits for an object.
 const IDLE_LOOKS_UNKNOWN: u32 = 100;
-/// Who has asked in vain within so many looks asks again and again.
+/// A task that asked for a missing object within this many looks is polling.
 const ASKS_WITHIN: u32 = 20;
-/// For so many looks it has done that, or had futures, while tasks of its own were queued: then it need not
-/// be idle.
+/// After this many looks in a row with its own tasks queued it need not be idle: if it polls, and if it only
+/// has futures.
 const VAIN_LOOKS: u32 = 10;
 const VAIN_LOOKS_UNKNOWN: u32 = 300;
-/// Looks without anything to look at before the thread sleeps.
+/// After this many looks that found nothing, the thread sleeps.
 const LOOKS_BEFORE_SLEEP: u32 = 100;
-/// A process that ran for less than one in so many nanoseconds is idle; one that ran for more than every
-/// second is not.
+/// A process that ran for less than this part of the time is idle; one that ran for more than half is not.
 const IDLE_SHARE: u64 = 10;
 
 static CLIENT: OnceLock<Arc<Client>> = OnceLock::new();
 static THREAD: OnceLock<Thread> = OnceLock::new();
-/// The thread is not there yet, or sleeps: who begins something must wake it. It says so, and looks then
-/// whether something has begun; whoever begins something does that, and looks then at this. So one of the two
-/// sees the other, because these are sequentially consistent, or what begins does so under a lock under which
-/// the thread looks.
+/// The thread does not exist yet, or sleeps: a waiter or submitter must wake it. The thread sets this and
+/// then looks whether anything has begun; a waiter or submitter begins and then reads this. So one sees the
+/// other: these are sequentially consistent, or the beginning is under a lock that the thread takes.
 static SLEEPS: AtomicBool = AtomicBool::new(false);
 /// Threads without a task of their own that wait for objects.
 static WAITS: Here = Here::new();
 /// Futures and event loops that wait for objects.
 static WATCHES: Here = Here::new();
-/// Threads that were there when the last task ended, by what Python calls them; and whether there are any but
-/// the main one.
+/// Python's idents of the threads that existed when the last task ended; and whether any but the main one
+/// did.
 static OTHERS: LazyLock<Mutex<FxHashSet<usize>>> = LazyLock::new(Mutex::default);
 static HAS_OTHERS: AtomicBool = AtomicBool::new(false);
-/// Whether somebody has asked for an object that was not there.
+/// Whether the task has asked for a missing object since the last look.
 static HAS_ASKED: AtomicBool = AtomicBool::new(false);
-/// Threads that lend by themselves at the moment.
+/// How many threads are in [`lend`] now.
 static LENDERS: AtomicU32 = AtomicU32::new(0);
-/// The CPU is lent by the thread of this module. The lock is held where that changes.
+/// Whether the thread of this module has lent the CPU. Changes only under the lock.
 static LENT: Mutex<bool> = Mutex::new(false);
 static IS_LENT: AtomicBool = AtomicBool::new(false);
 
-/// How many of something there are that began in the task that runs: above is the number of that task, below
-/// the count.
+/// Counts waits that began in the running task: the upper half is that task's number, the lower half the
+/// count.
 struct Here(AtomicU64);
 
 impl Here {
@@ -84,7 +82,7 @@ impl Here {
         Self(AtomicU64::new(0))
     }
 
-    /// One more. Returns what is to be given to [`Self::end`].
+    /// Counts one more. Returns the task's number, for [`Self::end`].
     fn begin(&self) -> u32 {
         (self.0.fetch_add(1, Ordering::SeqCst) >> 32) as u32
     }
@@ -98,7 +96,7 @@ impl Here {
         self.0.load(Ordering::SeqCst) as u32 > 0
     }
 
-    /// Another task begins: what is left does not count any more.
+    /// The next task begins: waits that the last one left no longer count.
     fn next_task(&self) {
         if self.any() {
             let next = |now: u64| Some(((now >> 32).wrapping_add(1)) << 32);
@@ -107,14 +105,14 @@ impl Here {
     }
 }
 
-/// A future or an event loop waits for an object. Returns what is to be given to [`watch_ends`].
+/// A future or an event loop waits for an object. Returns the task's number, for [`watch_ends`].
 pub fn watch_begins() -> u32 {
     let task = WATCHES.begin();
     note();
     task
 }
 
-/// It does not wait any more.
+/// The future or loop no longer waits.
 pub fn watch_ends(task: u32) {
     WATCHES.end(task);
 }
@@ -126,14 +124,14 @@ pub fn asked_in_vain() {
     note();
 }
 
-/// This process is a worker: from now on it is looked at.
+/// Begins to look at this process, which is a worker.
 pub fn enable(client: &Arc<Client>) {
     if CLIENT.set(client.clone()).is_ok() {
         SLEEPS.store(true, Ordering::SeqCst);
     }
 }
 
-/// Something was submitted, or is waited for.
+/// Something was submitted, or a wait began.
 #[inline]
 pub fn note() {
     if SLEEPS.load(Ordering::SeqCst) {
@@ -151,12 +149,12 @@ fn wake() {
     }
     let spawned = std::thread::Builder::new().name("sooner-lender".into()).stack_size(256 << 10).spawn(run);
     if spawned.is_err() {
-        // Without room for a thread this is tried again.
+        // No thread could be started: the next call tries again.
         SLEEPS.store(true, Ordering::SeqCst);
     }
 }
 
-/// A thread without a task waits for objects as long as this lives.
+/// Marks, while it lives, that a thread without a task waits for objects.
 pub struct Waiting(Option<u32>);
 
 impl Waiting {
@@ -194,7 +192,7 @@ fn set_lent(lent: bool) {
     IS_LENT.store(lent, Ordering::Release);
 }
 
-/// A task has ended: the next one begins with its CPU, and without what this one has left.
+/// A task has ended: takes back its CPU for the next one, and discounts the waits that it left.
 pub fn on_task_end(py: Python<'_>, client: &Client) {
     if hooks::runs_one_task() {
         WAITS.next_task();
@@ -207,7 +205,7 @@ pub fn on_task_end(py: Python<'_>, client: &Client) {
     }
 }
 
-/// The threads that are there when a task has ended are none of the next one's, whatever they begin.
+/// Records the threads that exist when a task ends: their later waits are not the next task's.
 fn note_threads(py: Python<'_>) {
     static ACTIVE: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
     let read = || Ok::<_, PyErr>(py.import("threading")?.getattr("_active")?.cast_into::<PyDict>()?.unbind());
@@ -242,9 +240,9 @@ struct Looks {
     at: Instant,
     ran: u64,
     idle: u32,
-    /// For so many looks it has asked for objects, or had futures, while its own tasks were queued.
+    /// Looks in a row in which the process waited for objects while its own tasks were queued.
     vain: u32,
-    /// How many looks ago it asked in vain.
+    /// Looks since the task asked for a missing object, if it is polling.
     asked: Option<u32>,
     nothing: u32,
     has_warned: bool,
@@ -252,7 +250,7 @@ struct Looks {
 
 fn run() {
     let Some(client) = CLIENT.get() else { return };
-    // Before it can sleep: nobody starts a second one.
+    // Before it can sleep: `wake` must not start a second one.
     let _ = THREAD.set(std::thread::current());
     let mut looks = Looks { at: time(), ran: nanos_run(), ..Looks::default() };
     while !client.is_closed() {
@@ -320,7 +318,7 @@ impl Looks {
         }
     }
 
-    /// Whether the task asks again and again for objects that are not there.
+    /// Whether the task polls for objects that are not there.
     fn asks(&mut self) -> bool {
         self.asked = if HAS_ASKED.swap(false, Ordering::SeqCst) {
             Some(0)
@@ -340,7 +338,7 @@ impl Looks {
     }
 }
 
-/// Lends the CPU of what runs here. False if nothing runs, or it is lent.
+/// Lends the CPU of the running task. False if there is none, or it is lent.
 fn lend_now(client: &Client) -> bool {
     let mut lent = LENT.lock();
     if *lent || LENDERS.load(Ordering::Acquire) > 0 {
@@ -360,7 +358,7 @@ fn lend_now(client: &Client) -> bool {
     *lent
 }
 
-/// For how long threads of this process have run (nanoseconds).
+/// How much CPU time this process has used (nanoseconds).
 fn nanos_run() -> u64 {
     let used = clock_gettime(ClockId::ProcessCPUTime);
     u64::try_from(used.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(used.tv_nsec).unwrap_or(0)
@@ -372,7 +370,7 @@ fn wants_to_run() -> bool {
     let Ok(threads) = std::fs::read_dir("/proc/self/task") else { return false };
     threads.flatten().filter(|thread| thread.file_name() != *own).any(|thread| {
         let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
-        // The name before it may have spaces and brackets.
+        // The name before the state may have spaces and brackets.
         let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
         matches!(state, Some('R' | 'D'))
     })

@@ -1,13 +1,14 @@
-//! The doorway: Python in front, the engine behind. Conversion and the GIL.
+//! The boundary between Python and the engine: conversion of values, and the GIL.
 //!
-//! Protocols are decided by the cores. Decided here is what only this side knows: when a submission waits
-//! because too many are pending ([`backlog`]), and when a worker that has had its calls retires ([`worker`]).
+//! It never decides protocols: the cores do. It decides only what this side alone knows: when a submission
+//! waits because too many tasks are pending ([`backlog`]), and when a worker that has had its calls retires
+//! ([`worker`]).
 //!
-//! The GIL is taken here only where Python code must run: executing tasks, delivering awaited results,
-//! signals, warnings, and showing log lines ([`hooks`]). No lock of the engine is held while it is taken.
+//! It takes the GIL only where Python code must run: executing tasks, delivering awaited results, signals,
+//! warnings, and showing log lines ([`hooks`]). It never holds a lock of the engine meanwhile.
 
-// `println!` and `eprintln!` panic where nobody can read them, and a thread that panics takes a node or a
-// program with it.
+// `println!` and `eprintln!` panic if their output has no reader, and a panicking thread ends a node or a
+// program.
 #![cfg_attr(not(test), warn(clippy::print_stderr, clippy::print_stdout))]
 
 mod advice;

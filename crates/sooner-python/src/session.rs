@@ -20,35 +20,35 @@ pub struct Session {
     pub client: Arc<Client>,
     /// The node, in a driver that started it.
     pub node: Mutex<Option<NodeHandle>>,
-    /// What brings the lines of workers, in a driver whose node is another process.
+    /// Receives the lines of workers, in a driver whose node is another process.
     pub lines: Mutex<Option<LineReader>>,
     /// Whether this process executes tasks.
     pub is_worker: bool,
-    /// Whether processes that do not end with this one's node are told that it leaves.
+    /// Whether this process reports its end to its node: other processes of the session go on without it.
     pub leaves: bool,
 }
 
 /// The thread that ends the interpreter.
 static EXITING: OnceLock<ThreadId> = OnceLock::new();
-/// There is one. Sequentially consistent, as [`INSIDE`] is: a thread that comes back counts itself and looks
-/// at this, the end sets this and looks at the count, and one of the two sees the other.
+/// Whether [`EXITING`] is set. Sequentially consistent, as [`INSIDE`] is: a returning thread counts itself
+/// and then reads this; the ending one sets this and then reads the count. So one sees the other.
 static EXITS: AtomicBool = AtomicBool::new(false);
 
-/// How many threads are inside a call of ours and may execute Python in it.
+/// How many threads are in a function of ours that may execute Python.
 static INSIDE: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    /// How deep this thread is inside calls of ours: one may execute Python that makes the next.
+    /// How deeply our functions are nested on this thread: one may execute Python that calls the next.
     static DEPTH: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Long enough for every call that is not waiting for something.
+/// The end waits so long for threads inside: enough for calls that do not block.
 const LEAVE_WITHIN: Duration = Duration::from_millis(500);
 
 /// The interpreter begins to end, on this thread.
 #[pyfunction]
 pub fn interpreter_ends(py: Python<'_>) {
-    // Code of actors that end in local mode would stay on its threads from now on.
+    // First: from now on, clean-up code of local-mode actors would be parked on its threads.
     crate::local::finish_endings(py);
     let _ = EXITING.set(std::thread::current().id());
     EXITS.store(true, Ordering::SeqCst);
@@ -64,11 +64,11 @@ fn stays_here() -> bool {
     EXITS.load(Ordering::SeqCst) && EXITING.get().is_some_and(|thread| *thread != std::thread::current().id())
 }
 
-/// A call of ours that may execute Python, for as long as this lives.
+/// Marks this thread, while it lives, as inside a function of ours that may execute Python.
 ///
-/// The interpreter ends daemon threads when they take the GIL again, by unwinding them. In a call of ours
-/// that would go through our frames, which aborts the process. So no daemon thread begins a call once the
-/// interpreter begins to end, and the end waits for the calls that had begun.
+/// The ending interpreter unwinds a daemon thread that takes the GIL again. Unwinding through our frames
+/// would abort the process. So no daemon thread enters once the interpreter begins to end, and the end waits
+/// for those inside.
 pub struct Inside(());
 
 impl Inside {
@@ -95,13 +95,13 @@ impl Drop for Inside {
 
 /// Runs `work` without the GIL.
 ///
-/// A daemon thread stays here once the interpreter ends, until the process is gone: see [`Inside`].
+/// Once the interpreter ends, a daemon thread is parked here until the process exits: see [`Inside`].
 pub fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> T {
     let was_inside = usize::from(DEPTH.get() > 0);
     INSIDE.fetch_sub(was_inside, Ordering::Relaxed);
     py.detach(|| {
         let result = work();
-        // Counted before the look, so that the end either sees this thread or is seen by it.
+        // Counted before the check, so that the ending thread sees this one or this one sees the end.
         INSIDE.fetch_add(was_inside, Ordering::SeqCst);
         if stays_here() {
             INSIDE.fetch_sub(was_inside, Ordering::SeqCst);
@@ -115,7 +115,7 @@ pub fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> T {
 
 static SESSION: RwLock<Option<Arc<Session>>> = RwLock::new(None);
 
-/// What runs on this thread.
+/// The task that runs on a thread.
 #[derive(Clone)]
 pub struct Current {
     /// The task.
@@ -128,7 +128,7 @@ pub struct Current {
     pub function: FunctionId,
     /// GPUs of its lease.
     pub gpus: Vec<u32>,
-    /// The actor it is a call of; only known in local mode, where one process has many.
+    /// The actor, if the task is a call of one; only read in local mode, where one process has many.
     pub actor: Option<TaskId>,
 }
 

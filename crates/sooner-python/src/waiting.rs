@@ -1,5 +1,5 @@
-//! Waiting: until something is so, with signals and lent CPUs; and until objects are ready, which are asked
-//! for and brought.
+//! Waiting for a condition, with signals and lent CPUs; and for objects, which are asked for and brought to
+//! this node.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::verbs::system_error;
 /// A wait inside a task that lasts longer than this (nanoseconds) lends the task's CPU to others.
 const BLOCKED_AFTER_NANOS: u64 = 1_000_000;
 
-/// When a wait of so many seconds ends.
+/// When a wait of `timeout` seconds ends.
 ///
 /// # Errors
 /// A `ValueError` for NaN.
@@ -69,8 +69,8 @@ pub fn wait_for(
     waited_as(py, client, waited)
 }
 
-/// A wait in local mode: nobody else advances the generators of this process. Another thread may be at one at
-/// the moment and leave it where it is, so this one takes it up again whenever it can.
+/// A wait in local mode: this process itself advances its generators. Another thread may be running one and
+/// suspend it again, so this thread takes it up whenever it can.
 fn wait_locally(
     py: Python<'_>,
     client: &Arc<Client>,
@@ -92,7 +92,7 @@ fn wait_locally(
     }
 }
 
-/// What a wait raises that a signal handler has ended.
+/// The exception of a wait that a signal handler has ended.
 pub fn interruption() -> PyErr {
     hooks::take_interrupt().unwrap_or_else(|| PyKeyboardInterrupt::new_err("interrupted"))
 }
@@ -122,12 +122,12 @@ pub struct Wanted {
 /// How near a value has to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Near {
-    /// In memory here: it is to be read.
+    /// In this node's memory: it is to be read.
     Here,
-    /// In the memory of this node, or on its disk: from there it comes when it is read, and all of them may
-    /// not fit.
+    /// In this node's memory or on its disk. From disk it comes when it is read, since not all may fit in
+    /// memory.
     Node,
-    /// It is enough that it is somewhere.
+    /// At any node.
     Anywhere,
 }
 
@@ -138,7 +138,7 @@ impl Near {
         if fetch_local { Self::Node } else { Self::Anywhere }
     }
 
-    /// Whether a value need not be brought from where it is.
+    /// Whether a value may stay where it is.
     #[must_use]
     pub fn stays(self, slot: &Slot) -> bool {
         match self {
@@ -148,7 +148,7 @@ impl Near {
         }
     }
 
-    /// Whether a call need not wait for it.
+    /// Whether a call need not wait for the value.
     #[must_use]
     pub fn is_ready(self, slot: &Slot) -> bool {
         match slot.place() {
@@ -160,13 +160,13 @@ impl Near {
 }
 
 impl Wanted {
-    /// To be read here.
+    /// An object to be read on this node.
     #[must_use]
     pub fn here(reference: &ObjectRef) -> Self {
         Self { object: reference.id, slot: reference.slot.clone(), near: Near::Here }
     }
 
-    /// Whether the call need not wait for it.
+    /// Whether the call need not wait for the object.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.near.is_ready(&self.slot)
@@ -197,8 +197,8 @@ pub fn need(client: &Arc<Client>, wanted: &[Wanted], priority: Priority) {
     }
 }
 
-/// Waits until so many of the objects are ready, whichever they are. `asks`: somebody must be asked for one
-/// of them.
+/// Waits until any `count` of the objects are ready. `asks`: an owner or the node must be asked for one of
+/// them.
 ///
 /// # Errors
 /// What a signal handler raised, or that the session ended.
@@ -210,7 +210,7 @@ pub fn wait_for_some(
     end: Option<Instant>,
     mut asks: bool,
 ) -> PyResult<()> {
-    // A value that is at another node by what came while this waits: it must be asked for.
+    // A value that was reported at another node during the wait must be asked for.
     let is_new = |one: &Wanted| one.slot.place() == Place::Elsewhere && !one.stays();
     let is_done = || {
         let mut ready = 0;

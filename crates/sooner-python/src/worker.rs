@@ -47,7 +47,7 @@ static IN_LOOP: AtomicBool = AtomicBool::new(false);
 static ACTOR: Mutex<Option<Py<PyAny>>> = Mutex::new(None);
 /// The task to interrupt on the main thread: owner and number.
 static INTERRUPT: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
-/// How many of the next signals are ours, which may come when their tasks have ended.
+/// How many interrupts the handler has not seen yet. Their tasks may have ended when they come.
 static INTERRUPTS_SENT: AtomicU32 = AtomicU32::new(0);
 thread_local! {
     /// Whether this thread has left a line of output unfinished.
@@ -56,15 +56,15 @@ thread_local! {
 /// Whether the main thread runs user code.
 static IS_BUSY: AtomicBool = AtomicBool::new(false);
 
-/// Whether this process was forked by code of a task: nothing that it does is an answer of the worker.
+/// Whether code of a task forked this process: it must never answer in the worker's place.
 static IS_CHILD: AtomicBool = AtomicBool::new(false);
 
-/// This process was forked from a worker, by code of a task.
+/// Records that code of a task forked this process from a worker.
 pub fn note_fork() {
     IS_CHILD.store(true, Ordering::Relaxed);
 }
 
-/// Whether code was interrupted where that leaves something half done: the process takes no more tasks.
+/// Whether an interrupt may have left something half done: the process takes no more tasks.
 static IS_BROKEN: AtomicBool = AtomicBool::new(false);
 
 /// This process takes no more tasks after the one that runs.
@@ -81,7 +81,7 @@ pub fn forget_actor() {
     drop(actor);
 }
 
-/// Where code of a task comes back to its worker: a process that it has forked ends here, as a program would.
+/// Where a task's code returns to its worker: a process that the task forked ends here, as a program would.
 pub fn end_if_child(py: Python<'_>, result: Result<(), &PyErr>) {
     if IS_CHILD.load(Ordering::Relaxed) {
         end_child(py, result.err());
@@ -92,7 +92,7 @@ pub fn end_if_child(py: Python<'_>, result: Result<(), &PyErr>) {
 fn end_child(py: Python<'_>, error: Option<&PyErr>) -> ! {
     let error = error.map(|error| error.value(py));
     let _ = python_side::END_CHILD.call(py, (error,));
-    // It has not returned unless the interpreter is beyond help.
+    // Reached only if the interpreter is too broken to exit.
     std::process::abort()
 }
 
@@ -132,7 +132,7 @@ pub fn worker_fails(py: Python<'_>, reason: &str, lacks_threads: bool) {
     py.detach(|| session.client.complain(&reason));
 }
 
-/// What the main thread goes on with; `None` when the session is over.
+/// Reports `ended`. Returns the main thread's next task; `None` at the session's end.
 fn next(py: Python<'_>, client: &Arc<Client>, ended: Option<Ended>) -> PyResult<Option<Incoming>> {
     let incoming = match ended {
         Some(ended) => finish_and_next(client, ended),
@@ -151,7 +151,7 @@ fn next(py: Python<'_>, client: &Arc<Client>, ended: Option<Ended>) -> PyResult<
         let waited = py.detach(|| {
             let is_there = || {
                 if !is_answered {
-                    // The answer has left: nobody waits for this.
+                    // The reply has left, so no caller waits for this.
                     is_answered = true;
                     crate::standing::mend_streams();
                 }
@@ -237,8 +237,8 @@ pub fn worker_flush(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// The last task of this process has ended: its reply leaves, queued tasks go back. True if others need what
-/// this process owns: it goes on until its node ends it.
+/// Reports the last task of this process, returns queued ones, and flushes. True if other processes need
+/// objects of this one: it goes on until its node ends it.
 fn retire(py: Python<'_>, client: &Arc<Client>, ended: Ended, caller: Peer) -> bool {
     let Ended { task, returns, retry, ran, .. } = ended;
     let is_needed = client.step(|core, out| {
@@ -249,12 +249,12 @@ fn retire(py: Python<'_>, client: &Arc<Client>, ended: Ended, caller: Peer) -> b
     is_needed
 }
 
-/// The actor in this process ends by its own wish: the node hears it and ends the process. Calls that are
-/// open, also the one that said so, share its fate.
+/// Ends the actor at its own request: reports it to the node, which ends the process. All open calls fail
+/// with the actor, including the one that asked.
 pub fn leave_actor(py: Python<'_>, client: &Client, task: TaskId, kind: TaskKind, why: &str) {
     let TaskKind::Method(actor) = kind else { return };
     if client.is_local() {
-        // Here and now, before anyone can see that it has ended.
+        // At once, before any caller can see that the actor has ended.
         crate::local::on_actor_end(py, actor, true);
     }
     let failure = Failure::new(FailureCode::ActorDied, format!("the actor ended: {why}"));
@@ -308,7 +308,7 @@ pub fn worker_thread(py: Python<'_>, group: Option<usize>) -> PyResult<()> {
     }
 }
 
-/// Constructs the actor of this process. Gives how its calls are run if not by this thread alone.
+/// Constructs the actor of this process. Returns how its calls are run; `None`: by this thread alone.
 fn construct(py: Python<'_>, client: &Arc<Client>, incoming: &Incoming) -> PyResult<Option<(String, u32)>> {
     let spec = &incoming.push.spec;
     client.mapping().note_task(client.welcome.cell, spec);
@@ -363,14 +363,14 @@ fn construct(py: Python<'_>, client: &Arc<Client>, incoming: &Incoming) -> PyRes
             let failure = constructor_failure(py, &error, incoming);
             client.step(|core, out| core.on_constructed(task, Some(failure), out));
             client.flush_now();
-            // The node publishes why and ends this process; calls that come meanwhile are not taken.
+            // The node publishes the reason and ends this process. No call that arrives meanwhile is taken.
             wait_for_end(py, client);
             Ok(None)
         }
     }
 }
 
-/// `repr` of the actor, for messages; `None` outside of one.
+/// Name of the actor's class, for messages; `None` outside of an actor.
 pub fn actor_title(py: Python<'_>) -> Option<String> {
     let actor = ACTOR.lock().as_ref().map(|actor| actor.clone_ref(py))?;
     actor.bind(py).get_type().name().ok().map(|name| name.to_string())
@@ -392,8 +392,8 @@ pub fn loop_enter(py: Python<'_>) -> PyResult<i32> {
     let client = client()?;
     hooks::set_lends_cpu(false);
     IN_LOOP.store(true, Ordering::Relaxed);
-    // The background thread may be reading, and need the GIL to say that a value is there, before it leaves
-    // that to the loop.
+    // Without the GIL: the background thread may be reading, and need the GIL to deliver an outcome before it
+    // leaves the reading to the loop.
     let descriptor = py.detach(|| {
         client.enter_loop();
         client.loop_descriptor()
@@ -429,7 +429,7 @@ pub fn loop_calls(py: Python<'_>, count: usize) -> PyResult<Option<Vec<LoopItem<
     Ok(Some(items))
 }
 
-/// Calls that were taken for the event loop of their concurrency group, which has not come to them.
+/// Calls that were taken for each concurrency group, and that its event loop has not picked up yet.
 static GROUP_CALLS: Mutex<Vec<VecDeque<Incoming>>> = Mutex::new(Vec::new());
 
 /// The event loops of an asyncio actor with concurrency groups run in threads from now on, and another one
@@ -479,8 +479,7 @@ pub fn group_calls(py: Python<'_>, group: usize) -> PyResult<Vec<LoopItem<'_>>> 
     Ok(items)
 }
 
-/// A call of a concurrency group has ended: its answer leaves, and who feeds the groups looks for the next
-/// one.
+/// After a call of a concurrency group: sends its reply, and wakes the thread that feeds the groups.
 fn note_group_end(client: &Client) {
     client.flush_now();
     client.notify();
@@ -499,7 +498,7 @@ pub fn local_calls(py: Python<'_>) -> PyResult<Vec<LoopItem<'_>>> {
     Ok(items)
 }
 
-/// Makes a call ready for the event loop; one whose arguments cannot be read ends here.
+/// Prepares a call for the event loop. If its arguments cannot be read, reports its failure instead.
 fn prepare<'py>(
     py: Python<'py>,
     client: &Arc<Client>,
@@ -646,10 +645,10 @@ pub fn send_interrupt(py: Python<'_>, main_thread: libc::pthread_t) -> PyResult<
     py.check_signals()
 }
 
-/// Handles the signals that came while this thread ran no task: they are not for the one that begins.
+/// Handles the signals that came while this thread ran no task: they are not for the task that begins.
 ///
-/// Signals that come at the same time are one. Here all that were sent have been handled, and those that were
-/// counted besides are void.
+/// Signals that are pending together merge into one. All that were sent have been handled here, so the rest
+/// of the count is void.
 pub fn handle_signals(py: Python<'_>) {
     if let Err(error) = py.check_signals() {
         error.write_unraisable(py, None);
@@ -681,7 +680,7 @@ pub fn line_begun() {
     LINE_BEGUN.set(true);
 }
 
-/// The task on this thread is over, and so is an unfinished line of its output.
+/// Ends an unfinished line of output of the task that has ended on this thread.
 pub fn end_line(py: Python<'_>) {
     if !LINE_BEGUN.replace(false) {
         return;
@@ -691,15 +690,14 @@ pub fn end_line(py: Python<'_>) {
     }
 }
 
-/// The task has ended: an interrupt that was meant for it is void.
+/// Cancels an interrupt that was meant for this task, which has ended.
 pub fn clear_interrupt(task: TaskId) {
     if INTERRUPT[1].load(Ordering::Acquire) == task.number {
         INTERRUPT[1].store(0, Ordering::Release);
     }
 }
 
-/// A thread of this process sleeps. If it is the one for tasks, and none of them waits there, this worker has
-/// nothing to do.
+/// A thread of this process begins to sleep. If the main thread runs no user code, this worker is idle.
 pub fn on_sleep() {
     if !IS_BUSY.load(Ordering::Acquire) {
         crate::standing::show_idle();
@@ -769,7 +767,7 @@ pub fn set_visible_gpus(py: Python<'_>, gpus: &[u32]) -> PyResult<()> {
 /// Threads that numeric libraries were told to use last.
 static THREADS: AtomicU32 = AtomicU32::new(1);
 
-/// Tells numeric libraries how many CPUs a task or an actor has, if that is not what they know.
+/// Tells numeric libraries how many CPUs a task or an actor has, if the number has changed.
 pub fn set_threads(py: Python<'_>, threads: Option<u32>) -> PyResult<()> {
     let threads = threads.unwrap_or(1);
     if THREADS.swap(threads, Ordering::Relaxed) != threads {
@@ -778,7 +776,7 @@ pub fn set_threads(py: Python<'_>, threads: Option<u32>) -> PyResult<()> {
     Ok(())
 }
 
-/// The node is gone or ends this worker.
+/// The node is dead, or ends this worker.
 pub fn on_session_end() {
     // An idle main thread leaves by itself; one that runs user code is not waited for.
     if !IS_BUSY.load(Ordering::Acquire) {
@@ -795,7 +793,7 @@ pub fn on_session_end() {
         end_process();
     };
     if std::thread::Builder::new().spawn(later).is_err() {
-        // There may be no more threads. Nobody but this one would end it.
+        // No more threads can be started, so only this one can end the process.
         end_process();
     }
 }
