@@ -27,14 +27,14 @@ use crate::python_side;
 use crate::session::{self, Current};
 use crate::values::Access;
 
-/// A function or class, and what its options say beside.
+/// A function or class, and the options that workers need.
 pub struct Loaded {
     pub target: Py<PyAny>,
     pub extra: Py<PyAny>,
-    /// Whose memory the arrays among its arguments are: its own for calls that stand for those of the
+    /// Whose memory the arrays among its arguments are: this process's for calls that stand for those of the
     /// standard library.
     pub access: Access,
-    /// Of the program when it was submitted.
+    /// The program's, when the code was submitted.
     state: State,
 }
 
@@ -59,7 +59,7 @@ pub fn gives_away() -> bool {
     GIVES_AWAY.get()
 }
 
-/// An actor whose code says so takes copies of arrays.
+/// An actor whose class says so takes copies of arrays.
 pub fn set_actor_takes_copies(class: &Bound<'_, PyAny>) {
     ACTOR_TAKES_COPIES.store(takes_copies(class), Ordering::Relaxed);
 }
@@ -75,13 +75,13 @@ pub fn actor_access(client: &Client, actor: &Bound<'_, PyAny>) -> Access {
     if copies { Access::Private } else { Access::Shared }
 }
 
-/// A class, and what it has under the names of methods that were called.
+/// A class, and its attributes under the names of methods called so far.
 type MethodsOf = (Py<PyType>, FxHashMap<String, Py<PyAny>>);
 
 thread_local! {
     static GIVES_AWAY: Cell<bool> = const { Cell::new(false) };
     static FUNCTIONS: RefCell<FxHashMap<FunctionId, Loaded>> = RefCell::default();
-    /// What the class of the actor on this thread has under the names of its methods.
+    /// The methods, by name, of the class of the actor on this thread.
     static METHODS: RefCell<Option<MethodsOf>> = RefCell::default();
 }
 
@@ -91,16 +91,16 @@ pub struct Ended {
     pub returns: Vec<Return>,
     pub retry: bool,
     pub ran: RunTime,
-    /// In local mode: the `KeyboardInterrupt` that ended it. It is the program's, since the task ran inside a
-    /// call of it.
+    /// In local mode: the `KeyboardInterrupt` that ended the task. It is the program's, since the task ran
+    /// inside one of its calls.
     pub interrupt: Option<PyErr>,
     /// References inside the returns stay alive until the caller is registered for them.
     _handles: Vec<Py<ObjectRef>>,
 }
 
-/// Loads code that was defined here. If it is to run, this worker takes over the state of the program first.
+/// Loads code that was defined in this process.
 ///
-/// `follows`: this process takes over the state of the program that the code was submitted with.
+/// `follows`: the code is to run, so this worker first takes over the state of the program at its submission.
 ///
 /// # Errors
 /// What unpickling raised, for instance that a module is missing.
@@ -135,7 +135,7 @@ pub fn load(py: Python<'_>, client: &Arc<Client>, function: FunctionId, follows:
     Ok(loaded)
 }
 
-/// What was loaded on this thread under an id of code.
+/// The code that was loaded on this thread under an id.
 pub fn loaded(py: Python<'_>, function: FunctionId) -> Option<Py<PyAny>> {
     FUNCTIONS.with_borrow(|functions| functions.get(&function).map(|known| known.target.clone_ref(py)))
 }
@@ -228,10 +228,10 @@ pub fn run<'py>(py: Python<'py>, client: &Arc<Client>, incoming: Incoming, calle
     ended
 }
 
-/// Bytes up to which loading or storing takes about as long as a look at the clock: not measured.
+/// Up to this size (bytes), loading or storing takes about as long as reading the clock: not measured.
 const SHORT_BYTES: usize = 512;
 
-/// When a task began, if anybody wants to know.
+/// Timing of a task begun at `start`, if tasks are recorded.
 pub fn timing_from(client: &Client, start: Instant) -> Option<Timing> {
     client.records().then_some(Timing { started: start.0, deserialise: 0, store: 0 })
 }
@@ -301,7 +301,7 @@ fn leaving(
 }
 
 /// Ends the process of a worker whose code called `sys.exit()`, unless it is an actor that ends in order:
-/// then says why.
+/// then returns the reason.
 pub fn exit_process(py: Python<'_>, error: &PyErr) -> Option<String> {
     let why = python_side::EXIT_PROCESS.call(py, (error.value(py),)).and_then(|why| why.extract());
     why.unwrap_or_else(|error| {
@@ -311,8 +311,8 @@ pub fn exit_process(py: Python<'_>, error: &PyErr) -> Option<String> {
     })
 }
 
-/// A method of an actor, or one of the built-in ones. It is the method of the class: an actor may keep
-/// something else under the same name.
+/// A method of an actor, or a built-in one. It is always the class's, even if the instance has another
+/// attribute of that name.
 pub fn method<'py>(py: Python<'py>, actor: &Bound<'py, PyAny>, name: &str) -> PyResult<Bound<'py, PyAny>> {
     if name.starts_with("__ray_") || name.starts_with("__sooner_") {
         return python_side::BUILTIN_METHOD.call(py, (actor, name));
@@ -326,7 +326,7 @@ pub fn method<'py>(py: Python<'py>, actor: &Bound<'py, PyAny>, name: &str) -> Py
     python_side::CLASS_METHOD.call(py, (actor, name))
 }
 
-/// Whether an attribute of the actor is what its class has.
+/// Whether an attribute of the actor is its class's method.
 fn is_of_class(
     py: Python<'_>,
     actor: &Bound<'_, PyAny>,

@@ -1,10 +1,10 @@
-//! State of the program that its workers follow: environment, working directory, `sys.path`, `sys.argv`, the
-//! key of `multiprocessing` (`docs/adr/0075-workers-follow-the-program.md`).
+//! State of the program that its workers follow: environment, working directory, the mask for new files,
+//! `sys.path`, `sys.argv`, the key of `multiprocessing` (`docs/adr/0075-workers-follow-the-program.md`).
 //!
-//! It travels in front of the code of functions and classes, and only if it differs from what workers begin
-//! with. When it changes, code that is submitted afterwards is defined again, under an id of its own: nothing
-//! is sent with a call. A worker compares one number before it runs a task. What the state is and how it is
-//! taken over is in `sooner._engine.program`.
+//! The state is sent in front of the code of functions and classes, and only if it differs from what workers
+//! begin with. After a change, code is defined again under a new id when it is submitted: nothing is sent
+//! with a call. A worker compares one number before it runs a task. `sooner._engine.program` defines the
+//! state and how a worker takes it over.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -26,17 +26,17 @@ const PREFIX_BYTES: usize = 5;
 
 /// Grows whenever the state may have changed.
 static VERSION: AtomicU64 = AtomicU64::new(1);
-/// What `sys.path` and `sys.argv` were when that was looked at last.
+/// `sys.path` and `sys.argv` as last seen.
 static LISTS: Mutex<Option<Lists>> = Mutex::new(None);
-/// How many modules there were: one more may be the one with the key.
+/// Length of `sys.modules` when last seen: a new module may be the one with the key.
 static MODULES_LENGTH: AtomicUsize = AtomicUsize::new(0);
 static HAS_KEY: AtomicBool = AtomicBool::new(false);
-/// What the state is, and at which version that was found.
+/// The state, and the version at which it was read.
 static STATE: Mutex<Option<(u64, State)>> = Mutex::new(None);
-/// In a worker: the state that it has taken over.
+/// In a worker: the hash of the state that it has taken over.
 static FOLLOWED: AtomicU64 = AtomicU64::new(0);
 
-/// A state as bytes; empty is what workers begin with.
+/// A state as bytes; empty: the one that workers begin with.
 #[derive(Debug, Clone)]
 pub struct State {
     bytes: Arc<[u8]>,
@@ -95,8 +95,8 @@ pub fn strangers_at(place: std::path::PathBuf) -> PyResult<Option<String>> {
     Ok(sooner_runtime::private::strangers_at(&place)?)
 }
 
-/// A list of `sys` and what it held: the objects, which are kept, so that no other object comes to lie where
-/// one of them did.
+/// A list of `sys` and its items as last seen. They are kept alive, so that no other object can get the
+/// address of one of them.
 struct Seen {
     list: Py<PyList>,
     items: Vec<Py<PyAny>>,
@@ -104,7 +104,7 @@ struct Seen {
 
 impl Seen {
     fn now(sys: &Bound<'_, PyDict>, name: &Bound<'_, PyString>) -> Option<Self> {
-        // Whoever puts something else there has workers keep what they have.
+        // If the program puts something else there, workers keep what they have.
         let list = sys.get_item(name).ok()??.cast_into::<PyList>().ok()?;
         let items = list.iter().map(Bound::unbind).collect();
         Some(Self { list: list.unbind(), items })
@@ -124,7 +124,7 @@ impl Seen {
 /// The lists of `sys` that workers follow. Every call looks whether they are the same.
 struct Lists {
     sys: Py<PyDict>,
-    /// Of `sys`, as it was.
+    /// `sys`'s, when last seen.
     tag: Option<u64>,
     seen: [Option<Seen>; 2],
 }
@@ -145,7 +145,7 @@ impl Lists {
         self.are_in_place(py) && self.seen.iter().flatten().all(|seen| seen.is_same(py))
     }
 
-    /// Whether `sys` has no other lists by now.
+    /// Whether `sys` still has the same list objects.
     fn are_in_place(&self, py: Python<'_>) -> bool {
         let sys = self.sys.bind(py);
         if self.tag.is_some() {
@@ -158,7 +158,7 @@ impl Lists {
     }
 }
 
-/// A number that changes with a dictionary, in versions of Python that have one: faster than to look for a
+/// A number that changes with the dictionary, in versions of Python that have one: faster than looking up a
 /// name.
 #[cfg(not(Py_3_12))]
 fn tag(dict: &Bound<'_, PyDict>) -> Option<u64> {
@@ -171,7 +171,7 @@ fn tag(_: &Bound<'_, PyDict>) -> Option<u64> {
     None
 }
 
-/// Which state this is: a number to compare with an earlier one.
+/// The version of the state, to be compared with an earlier one.
 pub fn version(py: Python<'_>) -> u64 {
     static MODULES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
     let mut lists = LISTS.lock();
@@ -196,7 +196,7 @@ pub fn version(py: Python<'_>) -> u64 {
     VERSION.load(Ordering::Relaxed)
 }
 
-/// The state of this program; of a worker the one that it has taken over.
+/// The state of this program; in a worker, the state that it has taken over.
 ///
 /// # Errors
 /// What Python raised.

@@ -34,7 +34,7 @@ pub struct ObjectRefGenerator {
     is_closed: AtomicBool,
 }
 
-/// What the head of a generator is.
+/// Whether the next item of a generator is there.
 enum Head {
     Open,
     Item(u32, Arc<Slot>),
@@ -276,9 +276,9 @@ impl ObjectRefGenerator {
 pub enum MayYield {
     Now,
     Later,
-    /// Nobody reads further.
+    /// Its reader takes no more items.
     Never,
-    /// It was cancelled, or its caller is gone.
+    /// It was cancelled, or its caller is dead.
     Cancelled,
 }
 
@@ -367,8 +367,8 @@ pub fn close_items(items: &Bound<'_, PyAny>) -> PyResult<()> {
     Ok(())
 }
 
-/// How a generator ends that was cancelled between two items, where no signal reaches it: in an actor, or in
-/// local mode.
+/// The error of a generator that was cancelled between two items, where no signal reaches it: in an actor, or
+/// in local mode.
 #[must_use]
 pub fn cancelled() -> PyErr {
     PyKeyboardInterrupt::new_err("the task was cancelled")

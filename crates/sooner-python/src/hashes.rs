@@ -1,9 +1,9 @@
-//! Hashes of strings are those of the program in all its workers: an interpreter draws the secret behind them
-//! when it starts, before any code of ours runs, and asks the C library for it.
+//! Makes hashes of strings the same in a program and all its workers. An interpreter gets the secret behind
+//! them from the C library when it starts, before any code of ours runs.
 //!
 //! So a template is started with this library loaded before the C library (`LD_PRELOAD`), and [`getrandom`]
-//! answers that one question with the secret of the driver. Whatever else is asked for, here or in another
-//! process, is the C library's to answer. `docs/adr/0100-hashes-of-the-program.md`.
+//! answers that one request with the secret of the driver. It leaves every other request, in any process, to
+//! the C library. `docs/adr/0100-hashes-of-the-program.md`.
 
 use std::ffi::{CStr, OsStr, c_char, c_uint, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -15,7 +15,7 @@ use sooner_runtime::node::hashes::{SECRET_BYTES, SECRET_VARIABLE};
 use sooner_runtime::wire::Blob;
 use sooner_runtime::wire::message::HashSecret;
 
-/// What the hashes of this interpreter begin with, and what hands it on to a template on this machine.
+/// The secret of this interpreter's hashes, and the library that passes it to a template on this machine.
 pub fn of_this_program() -> Option<Box<HashSecret>> {
     let secret = Blob::from(&secret()?[..]);
     Some(Box::new(HashSecret { secret, library: library().unwrap_or_default() }))
@@ -31,9 +31,8 @@ fn secret() -> Option<[u8; SECRET_BYTES]> {
     }
 }
 
-/// The file of this library, if the interpreter that `sys.executable` names can be started with it: it is the
-/// program that this process runs, which has all that the library needs. A script around it would not have
-/// that.
+/// The file of this library, if the interpreter that `sys.executable` names can be started with it. It must
+/// be the program that this process runs, which has all that the library needs; a script around it has not.
 pub fn library() -> Option<String> {
     let executable = pyo3::Python::attach(|py| {
         use pyo3::prelude::*;
@@ -41,7 +40,7 @@ pub fn library() -> Option<String> {
     })?;
     let is_this = |path: &Path| std::fs::canonicalize(path).ok() == std::fs::read_link("/proc/self/exe").ok();
     let mut found = std::mem::MaybeUninit::<libc::Dl_info>::uninit();
-    // Not that of `getrandom`, which is the C library's unless this one was loaded first.
+    // Not `getrandom`, which is the C library's unless this library was loaded first.
     let own: *const c_void = digit as *const c_void;
     // SAFETY: the address is that of a function here, and the answer is written before it is read.
     let path = unsafe {
@@ -59,7 +58,7 @@ pub fn library() -> Option<String> {
     (is_this(&executable) && !path.contains([' ', ':', '\t', '\n'])).then_some(path)
 }
 
-/// The C library's function, which it is where this library is not loaded before that one.
+/// Replaces the C library's function if this library is loaded before that one.
 ///
 /// # Safety
 /// `buffer` has room for `length` bytes.
@@ -74,11 +73,11 @@ pub unsafe extern "C" fn getrandom(buffer: *mut c_void, length: usize, flags: c_
     }
 }
 
-/// Answers an interpreter that begins with the secret in the environment, once. False if it is no such
-/// question.
+/// Answers the request of a starting interpreter with the secret in the environment, once. False if the
+/// request is another one.
 ///
 /// # Safety
-/// There is room for a secret, and no other thread yet.
+/// `buffer` has room for a secret, and there is no other thread yet.
 unsafe fn answer(buffer: *mut u8) -> bool {
     static IS_DONE: AtomicBool = AtomicBool::new(false);
     if IS_DONE.swap(true, Ordering::Relaxed) {

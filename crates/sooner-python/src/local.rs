@@ -1,19 +1,19 @@
 //! Local mode: tasks and actors run in the process that submits them, on the thread that submits them.
 //!
-//! A task runs inside `.remote()`. A generator is advanced when its reader wants an item, so that one without
-//! an end works. Calls of asyncio actors run in an event loop on a thread of their own
-//! (`sooner._engine.local`), because they wait for each other. Arguments and results are pickled as if they
-//! went to another process.
+//! A task runs inside `.remote()`. A generator is advanced when its reader wants an item, so that endless
+//! ones work. Calls of asyncio actors run in an event loop on a thread of their own (`sooner._engine.local`),
+//! because they wait for each other. Arguments and results are pickled as if they were sent to another
+//! process.
 //!
-//! Whoever waits does what can be done meanwhile: runs what waited for its arguments, and advances
-//! generators. Who awaits a reference, or has a future of it, has no thread that waits: one more thread does
-//! it for all of them ([`serve_watchers`]).
+//! A waiting thread does pending work meanwhile: it runs tasks whose arguments have become ready, and
+//! advances generators. An awaited reference, or a future of one, has no waiting thread: one more thread
+//! works for all of them ([`serve_watchers`]).
 //!
-//! A `KeyboardInterrupt` is the program's, whose call runs the task: it goes on to whoever made that call.
+//! A `KeyboardInterrupt` belongs to the program, whose call runs the task: that call raises it.
 //!
-//! Several threads may use it: an actor runs on one thread at a time, and calls that others make meanwhile
-//! wait in [`BUSY`]. Code of the user may run in every call into Python or into the client, so no lock of
-//! this file is held across one.
+//! Several threads may use this module: an actor runs on one thread at a time, and calls that other threads
+//! make meanwhile wait in [`BUSY`]. Any call into Python or the client may run code of the user, so no lock
+//! of this file is ever held across one.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -57,7 +57,7 @@ struct Suspended {
     count: u32,
 }
 
-/// What must be known of a generator to decide whether it goes on.
+/// The facts that decide whether a generator goes on.
 #[derive(Clone, Copy)]
 struct Candidate {
     task: TaskId,
@@ -83,7 +83,7 @@ static LOOP_QUEUE: Mutex<VecDeque<Incoming>> = Mutex::new(VecDeque::new());
 static ENDERS: Mutex<Vec<JoinHandle<()>>> = Mutex::new(Vec::new());
 static SERVED: Mutex<Served> = Mutex::new(Served { client: Weak::new(), watched: Vec::new() });
 
-/// The client whose watchers have a thread that waits for them, and where what they watch appears.
+/// The client whose watchers have a thread that waits for them, and the slots of the objects they watch.
 struct Served {
     client: Weak<Client>,
     watched: Vec<Weak<Slot>>,
@@ -97,12 +97,12 @@ impl Served {
     }
 }
 
-/// What happens to a call of an actor whose code is in the middle of another call on this thread.
+/// How to treat a call of an actor that is inside another call on this thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Own {
-    /// It runs: that call has made it.
+    /// It runs: the outer call made it.
     Runs,
-    /// It waits for the end of that call, which waits for something: whoever made it has not been looked at.
+    /// It is queued until the outer call, which is waiting, ends: its caller was not checked.
     Waits,
 }
 
@@ -110,9 +110,9 @@ enum Own {
 enum Entry {
     /// Yes; [`leave`] must follow.
     Entered,
-    /// Yes: this thread runs a call of the actor already, which has called its own actor.
+    /// Yes: this thread is inside a call of the actor already.
     Inside,
-    /// Another thread runs a call of it.
+    /// No: another thread runs a call of the actor.
     Taken,
 }
 
@@ -129,7 +129,7 @@ fn enter(actor: TaskId) -> Entry {
     }
 }
 
-/// Leaves a call to the thread that runs the actor now. Gives it back when that one is done by now.
+/// Queues a call for the thread that runs the actor. Gives it back if no thread does any more.
 fn hand_on(actor: TaskId, incoming: Incoming) -> Option<Incoming> {
     let mut busy = BUSY.lock();
     match busy.iter_mut().find(|busy| busy.actor == actor) {
@@ -141,7 +141,7 @@ fn hand_on(actor: TaskId, incoming: Incoming) -> Option<Incoming> {
     }
 }
 
-/// The next call that waited for this thread; without one the actor is free again.
+/// The next queued call of the actor; if there is none, the actor is free again.
 fn leave(actor: TaskId) -> Option<Incoming> {
     let mut busy = BUSY.lock();
     let at = busy.iter().position(|busy| busy.actor == actor)?;
@@ -221,7 +221,7 @@ fn run_call(
             Entry::Taken | Entry::Inside => next = hand_on(actor, incoming),
             Entry::Entered => {
                 ran = run_method(py, client, actor, incoming);
-                // Others wait for these, also if the program is interrupted.
+                // Other threads wait for these calls, also if the program is interrupted.
                 ran = ran.and(run_waiting(py, client, actor));
             }
         }
@@ -344,14 +344,14 @@ fn begin_stream<'py>(
     }
 }
 
-/// A generator waits for its reader; in a session that is over it has none.
+/// Keeps a generator for its reader; in a session that is over it has none.
 fn suspend(stream: Suspended) {
     if !stream.client.is_closed() {
         STREAMS.lock().push(stream);
     }
 }
 
-/// A generator has ended.
+/// Reports the end of a generator.
 fn end_stream(
     py: Python<'_>,
     client: &Arc<Client>,
@@ -368,7 +368,7 @@ fn end_stream(
     finish(client, end(py, client, incoming, result, retry_on, nanos, false))
 }
 
-/// The generators of this session. Those that a thread of an earlier one has left here do not go on.
+/// The generators of this session. Those that threads left in an earlier session do not go on.
 fn candidates(client: &Arc<Client>) -> Vec<Candidate> {
     let candidate = |stream: &Suspended| {
         let spec = &stream.incoming.push.spec;
@@ -390,10 +390,10 @@ pub fn can_advance(client: &Arc<Client>) -> bool {
     client.step(|core, _| core.execution().can_take()) || candidates(client).iter().any(may_go_on)
 }
 
-/// Advances the generator of this task by one item. For who waits for anything else: runs what can run now,
-/// or else advances the first generator that may go on. False if there is nothing to do.
+/// With `task`: advances its generator by one item. Without: runs one task or call, or else advances the
+/// first generator that may go on. False if there is nothing to do.
 ///
-/// A signal that was meanwhile is there still, for who looks for signals next.
+/// A signal that interrupts this is set again, for the next check of signals.
 pub fn advance_stream(py: Python<'_>, client: &Arc<Client>, task: Option<TaskId>) -> bool {
     let advanced = match task {
         Some(task) => {
@@ -421,14 +421,14 @@ fn advance(py: Python<'_>, client: &Arc<Client>, which: impl Fn(MayYield) -> boo
     Ok(false)
 }
 
-/// Advances a generator by one item, and runs what waited for its end. False if another thread is at it, or
-/// at its actor.
+/// Advances a generator by one item, then runs the tasks that have become ready. False if another thread runs
+/// the generator or its actor.
 fn advance_one(py: Python<'_>, client: &Arc<Client>, candidate: &Candidate) -> PyResult<bool> {
     let entry = candidate.actor.map(|actor| (actor, enter(actor)));
     if matches!(entry, Some((_, Entry::Taken))) {
         return Ok(false);
     }
-    // It is taken out while it runs: it may itself wait for others.
+    // Taken out while it runs, because it may itself wait for others.
     let found = {
         let mut streams = STREAMS.lock();
         let at = streams.iter().position(|stream| stream.incoming.push.spec.task == candidate.task);
@@ -476,7 +476,7 @@ fn step_stream(py: Python<'_>, client: &Arc<Client>, mut stream: Suspended) -> P
     }
 }
 
-/// Somebody watches an object, and no thread of theirs waits for it: makes sure that one does.
+/// A future or an awaited reference watches an object: makes sure that a thread waits for it.
 ///
 /// # Errors
 /// When there can be no more threads.
@@ -522,7 +522,7 @@ pub fn instance(py: Python<'_>, actor: TaskId) -> Option<Py<PyAny>> {
     ACTORS.lock().as_ref()?.get(&actor).map(|actor| actor.instance.clone_ref(py))
 }
 
-/// An actor ended: its clean-up hook runs if that was in order.
+/// Removes an actor; its clean-up hook runs if it ended in order.
 pub fn on_actor_end(py: Python<'_>, actor: TaskId, in_order: bool) {
     let found = ACTORS.lock().as_mut().and_then(|actors| actors.remove(&actor));
     let Some(actor) = found else { return };
@@ -534,11 +534,11 @@ pub fn on_actor_end(py: Python<'_>, actor: TaskId, in_order: bool) {
     }
 }
 
-/// An actor ended on a thread of the engine, which reads for everyone who waits. The code of the actor may
-/// wait itself, so it gets a thread of its own.
+/// [`on_actor_end`] on a new thread: this one is the engine's and reads for all waiting threads, and the
+/// actor's code may itself wait.
 pub fn end_actor_soon(actor: TaskId, in_order: bool) {
     let work = move || Python::attach(|py| on_actor_end(py, actor, in_order));
-    // Without a thread it stays until the session ends.
+    // If no thread can be started, the actor stays until the session ends.
     if let Ok(thread) = std::thread::Builder::new().name("sooner-actor-end".into()).spawn(work) {
         let mut enders = ENDERS.lock();
         enders.retain(|thread| !thread.is_finished());
@@ -576,7 +576,7 @@ pub fn end_all(py: Python<'_>) {
     finish_endings(py);
 }
 
-/// In a forked child: what runs is the parent's, and so are its objects. Another thread may have held a lock.
+/// In a forked child: leaks the parent's tasks and objects. Another thread may have held a lock.
 pub fn forget() {
     if let Some(mut actors) = ACTORS.try_lock() {
         std::mem::forget(actors.take());

@@ -1,5 +1,5 @@
-//! What a worker's process is to others, and stays between tasks: its title in `ps` and `top`, its standard
-//! streams, `sys.flags`.
+//! What others see of a worker's process, and what must be the same for each task: its title in `ps` and
+//! `top`, its standard streams, `sys.flags`.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::OnceLock;
@@ -17,7 +17,7 @@ use crate::python_side;
 
 /// The memory of this process's command line, over which its title is written, as `ps` reads it.
 static AREA: OnceLock<&'static [AtomicU8]> = OnceLock::new();
-/// What is written there, and how long it is.
+/// The task in the title, and the title's length (bytes).
 static SHOWN: Mutex<(Option<Name>, usize)> = Mutex::new((None, 0));
 /// The title is that of an actor, and does not change with its calls.
 static IS_FIXED: AtomicBool = AtomicBool::new(false);
@@ -51,7 +51,7 @@ pub fn title_begins() -> PyResult<()> {
         && area.iter().map(|byte| byte.load(Ordering::Relaxed)).eq(command)
         && AREA.set(rest).is_ok()
     {
-        // That it is not zero tells the kernel that what is there is one text, up to the first zero.
+        // A last byte that is not zero tells the kernel that the area is one text, up to the first zero.
         last.store(b' ', Ordering::Relaxed);
         SHOWN.lock().1 = rest.len();
     }
@@ -70,7 +70,7 @@ pub fn set_title(title: &str, is_fixed: bool) {
     }
 }
 
-/// A task runs.
+/// Shows the running task.
 pub fn show(name: &Name) {
     if IS_FIXED.load(Ordering::Relaxed) || AREA.get().is_none() {
         return;
@@ -82,7 +82,7 @@ pub fn show(name: &Name) {
     }
 }
 
-/// This worker waits for a task.
+/// This worker waits for a task: shows that.
 pub fn show_idle() {
     if IS_FIXED.load(Ordering::Relaxed) || AREA.get().is_none() {
         return;
@@ -109,7 +109,7 @@ fn write(shown: &mut (Option<Name>, usize), parts: &[&str]) {
     shown.1 = length;
 }
 
-/// A standard stream as it is meant to be.
+/// A standard stream as each task finds it.
 struct Stream {
     copy: OwnedFd,
     device: u64,
@@ -118,7 +118,7 @@ struct Stream {
 
 static STREAMS: Mutex<Option<[Stream; 3]>> = Mutex::new(None);
 
-/// What `sys` has, and its streams as they are meant to be.
+/// The dictionary of `sys`, and its streams as each task finds them.
 struct Text {
     sys: Py<PyDict>,
     streams: [Py<PyAny>; 3],
@@ -126,7 +126,7 @@ struct Text {
 
 static TEXT: Mutex<Option<Text>> = Mutex::new(None);
 
-/// A task is over: puts `sys.stdin`, `sys.stdout` and `sys.stderr` back, if it has put something else there.
+/// Puts `sys.stdin`, `sys.stdout` and `sys.stderr` back after a task that has replaced them.
 pub fn mend_text_streams(py: Python<'_>) {
     if IS_FIXED.load(Ordering::Relaxed) {
         return;
@@ -144,7 +144,7 @@ pub fn mend_text_streams(py: Python<'_>) {
             .any(is_replaced)
             .then(|| (sys.clone_ref(py), streams.each_ref().map(|stream| stream.clone_ref(py))))
     };
-    // Not under the lock: the end of what was there may run code of the user.
+    // Not under the lock: dropping what was there may run code of the user.
     if let Some((sys, streams)) = replaced
         && !are_kept(py)
     {
@@ -154,7 +154,7 @@ pub fn mend_text_streams(py: Python<'_>) {
     }
 }
 
-/// Whether streams that differ are what they will be from now on.
+/// Whether changed streams are to be kept; if so, keeps them.
 fn are_kept(py: Python<'_>) -> bool {
     let asked = python_side::KEEPS_STREAMS.call(py, ());
     asked.and_then(|keeps| keeps.extract()).unwrap_or(false) && keep_streams(py).is_ok()

@@ -30,7 +30,7 @@ pub struct Arity {
     least: usize,
     #[pyo3(item(1))]
     most: usize,
-    /// Keywords are given, or needed: the slow check decides.
+    /// Whether these numbers alone decide (calls with keywords: never).
     #[pyo3(item(2))]
     is_simple: bool,
 }
@@ -43,12 +43,12 @@ pub struct Exported {
     /// Of a function: the exception classes its options want retried. Of a class: the options its handles
     /// know.
     extra: Py<PyAny>,
-    /// Whether arrays among the arguments of a call are its own, to be changed.
+    /// Whether a call has its own copies of arrays among its arguments, to be changed.
     copies: bool,
     sent: Mutex<Option<Sent>>,
 }
 
-/// To whom the code was made known, under which id, and with which state of the program.
+/// The client at which the code was defined, its id there, and the version of the program's state.
 type Sent = (Weak<Client>, FunctionId, u64);
 
 #[pymethods]
@@ -119,13 +119,13 @@ impl Exported {
     }
 }
 
-/// Where and how soon something runs.
+/// Where a task or actor runs, and how soon.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct Placed {
     /// `None`: anywhere.
     placing: Option<Py<Placing>>,
-    /// In the placement group of what submits it, if that wants it.
+    /// Runs in the placement group of its submitter, if that group wants it.
     inherits: bool,
     /// `None`: zero.
     priority: Option<i32>,
@@ -168,7 +168,7 @@ pub struct TaskSubmitter {
     resources: ResourceSet,
     /// CPUs of a task, if it has several.
     threads: Option<u32>,
-    /// Where its tasks run, if that is said.
+    /// Where its tasks run; `None`: anywhere.
     strategy: Option<Box<Strategy>>,
     shape: Mutex<Option<(Weak<Client>, ShapeId)>>,
 }
@@ -265,7 +265,7 @@ fn check_arguments(
     Ok(())
 }
 
-/// Whether calls note where they are made.
+/// Whether calls record their call sites.
 static RECORDS_SITES: AtomicBool = AtomicBool::new(false);
 
 /// Sets whether calls note where they are made, for errors.
@@ -288,7 +288,7 @@ fn streaming(options: Option<(u32, bool)>) -> Option<Streaming> {
     options.map(|(backpressure, dynamic)| Streaming { backpressure, dynamic })
 }
 
-/// In local mode what was submitted runs now.
+/// In local mode, runs what was submitted.
 fn run_if_local(py: Python<'_>, client: &Arc<Client>) -> PyResult<()> {
     if client.is_local() { crate::local::run_queued(py, client) } else { Ok(()) }
 }
@@ -427,7 +427,7 @@ impl MethodSubmitter {
             stream: streaming(self.traits.stream),
             group: self.traits.group,
             unordered: self.traits.is_unordered.then_some(true),
-            // In local mode nothing fails, and nothing is kept for that.
+            // In local mode no process fails, so no calls are kept for recovery.
             kept: self.traits.is_kept.filter(|_| !client.is_local()),
             site: call_site(py),
             ..TaskSpec::new(
@@ -458,15 +458,15 @@ impl MethodSubmitter {
     }
 }
 
-/// What an actor is beside its class and arguments. `ActorTraits` of `sooner._options.traits` has the same
-/// names.
+/// Properties of an actor besides its class and arguments. `ActorTraits` of `sooner._options.traits` has the
+/// same names.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct ActorTraits {
     title: String,
-    /// What must be free when it is placed.
+    /// Resources that must be free when it is placed.
     placement: Vec<(String, f64)>,
-    /// What it holds while it lives.
+    /// Resources that it holds while it lives.
     lifetime: Vec<(String, f64)>,
     /// Calls at a time.
     concurrency: u32,
@@ -477,7 +477,7 @@ pub struct ActorTraits {
     is_detached: bool,
     /// Calls between two checkpoints.
     checkpoint_every: Option<u32>,
-    /// Namespace, name, and what others make its handle of.
+    /// Namespace, name, and the description for others' handles.
     name: Option<(String, String, Vec<u8>)>,
     placed: Placed,
 }
@@ -499,7 +499,7 @@ pub fn create_actor(
     let slot = Arc::new(Slot::default());
     let reference = ObjectRef::new(task.object(0), slot.clone(), client.clone());
     if let Some((namespace, name, description)) = traits.name {
-        // From then on others find it, and ask this process for its handle.
+        // Before the name is reserved: from then on others find it, and ask this process for its handle.
         client.step(|core, _| core.announce_actor(task, slot.clone()));
         crate::control::reserve(py, &client, namespace, name, task, description)?;
     }
