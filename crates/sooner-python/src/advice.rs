@@ -12,7 +12,7 @@ use sooner_runtime::wire::TaskId;
 
 use crate::python_side;
 
-/// So many tasks one after the other, which took so long together (nanoseconds), are worth a word.
+/// How many tasks in a row, that took how long together (nanoseconds), are worth a hint.
 const TASKS_MIN: u32 = 20;
 const NANOS_MIN: u64 = 2_000_000_000;
 
@@ -24,7 +24,7 @@ thread_local! {
 /// A `get` of one task has waited for so long (nanoseconds). `is_call`: it was a call of an actor.
 pub fn on_waited(py: Python<'_>, client: &Arc<Client>, task: TaskId, is_call: bool, nanos: u64) {
     let (count, total, last) = IN_A_ROW.get();
-    // Nothing was submitted after it, and only it after the one before.
+    // No other task was submitted after it, or between the one before and it.
     let is_next = task.number == last + 1 || count == 0;
     if is_call || task.owner != client.me() || !client.is_latest(task) || !is_next {
         let count = u32::from(!is_call && client.is_latest(task));

@@ -1,9 +1,9 @@
-//! Arguments of a call to bytes and back.
+//! Encodes the arguments of a call as bytes, and decodes them.
 //!
 //! `u16` positional count, `u16` keyword count, then per argument (keywords begin with `u16` length and name)
 //! either `0`, `u32` length and an encoded value, or `1` and the `u16` number of a dependency: a reference
 //! given directly, or a value too large for a message, which becomes an object of its own. Arguments that are
-//! encoded together, so that what they share they share afterwards, begin with `2` and one such entry, for a
+//! encoded together, so that objects that they share stay shared, begin with `2` and one such entry, for a
 //! tuple of all of them; each further one is `3`.
 
 use std::rc::Rc;
@@ -21,7 +21,7 @@ use crate::object_ref::{ObjectRef, ids, serialising};
 use crate::python_side;
 use crate::values::{Access, Encoded, Source, decode_inline, encode, encode_plain, is_alone};
 
-/// Begin entries.
+/// First bytes of entries.
 const VALUE: u8 = 0;
 const DEPENDENCY: u8 = 1;
 const FIRST: u8 = 2;
@@ -51,14 +51,14 @@ struct Writer<'a, 'py> {
 enum Together<'py> {
     /// Each is encoded by itself.
     None,
-    /// All that are more than plain data, of which none is written yet.
+    /// All but scalars and references; none of them is written yet.
     All(Bound<'py, PyTuple>),
     Begun,
 }
 
 impl<'py> Together<'py> {
-    /// What the standard library's pools and executors would pickle as one: what several arguments share is
-    /// shared afterwards.
+    /// The arguments that the standard library's pools and executors would pickle as one: objects that
+    /// several of them share stay shared.
     fn of(args: &Bound<'py, PyTuple>, kwargs: Option<&Bound<'py, PyDict>>) -> PyResult<Self> {
         let named = kwargs.into_iter().flat_map(|kwargs| kwargs.iter().map(|(_, value)| value));
         let parts: Vec<_> = args.iter().chain(named).filter(|value| !is_alone(value)).collect();
@@ -136,7 +136,7 @@ impl Writer<'_, '_> {
         if !error.is_instance_of::<pyo3::exceptions::PyTypeError>(value.py()) {
             return Err(error);
         }
-        // Each by itself, so that the one that cannot be pickled is named.
+        // Each by itself, so that the error names the one that cannot be pickled.
         self.together = Together::None;
         self.alone(value, what)
     }
@@ -145,7 +145,7 @@ impl Writer<'_, '_> {
         if let Ok(reference) = value.cast_exact::<ObjectRef>() {
             let given = reference.get();
             if given.slot.is_freed() && !given.client.is_closed() {
-                // The call is made, and fails as with any other argument that is lost.
+                // The call is submitted, and fails as with any other lost argument.
                 let (id, slot) = self.client.put_inline(Outcome::Failed(Box::new(given.freed())));
                 let lost = ObjectRef::new(id, slot, self.client.clone());
                 lost.register();
@@ -195,8 +195,8 @@ impl Writer<'_, '_> {
     }
 }
 
-/// Names the culprit of a failed pickling. What interrupted it passes: Ctrl-C, the end of a task that is
-/// cancelled, and what a handler of a signal raised.
+/// Names the part of a value that could not be pickled. Interrupts pass unchanged: Ctrl-C, the end of a
+/// cancelled task, and what a signal handler raised.
 pub fn explain(py: Python<'_>, value: &Bound<'_, PyAny>, error: &PyErr, what: &str) -> PyErr {
     if !error.is_instance_of::<pyo3::exceptions::PyException>(py) {
         return error.clone_ref(py);
@@ -216,7 +216,8 @@ pub fn explain(py: Python<'_>, value: &Bound<'_, PyAny>, error: &PyErr, what: &s
     }
 }
 
-/// Stores an encoded value as an object of ours: in shared memory from more than `most` bytes on, or earlier.
+/// Stores an encoded value as an object of ours: in shared memory if it is larger than `most` or than inline
+/// values.
 pub fn put_encoded(
     py: Python<'_>,
     client: &Arc<Client>,
@@ -317,7 +318,7 @@ impl<'a, 'py> Block<'a, 'py> {
     fn skip_argument(&mut self, incoming: &Incoming) -> PyResult<u64> {
         let mut begin = self.take(1)?[0];
         if begin == NEXT {
-            // It is part of the first of them.
+            // The first of them has its size.
             return Ok(0);
         }
         if begin == FIRST {

@@ -23,12 +23,12 @@ use crate::worker::{finish, wait_for_end};
 /// Whether the actor in this process takes checkpoints.
 static IS_KEPT: AtomicBool = AtomicBool::new(false);
 
-/// An actor is constructed in this process.
+/// An actor is constructed: whether it takes checkpoints.
 pub fn begin(spec: &TaskSpec) {
     IS_KEPT.store(spec.checkpoint_every.is_some(), Ordering::Relaxed);
 }
 
-/// A call of the actor has ended. Gives it back unless it was reported here, before a checkpoint.
+/// After a call of the actor: takes a checkpoint if one is due. Returns the call unless it was reported.
 pub fn after_call(
     py: Python<'_>,
     client: &Arc<Client>,
@@ -47,7 +47,7 @@ pub fn after_call(
 }
 
 fn take(py: Python<'_>, client: &Arc<Client>, instance: &Bound<'_, PyAny>, actor: TaskId) {
-    // A call that a checkpoint covers is not made again: its caller must have the reply whatever happens here
+    // A call that a checkpoint covers is never run again: its caller must have the reply, whatever happens
     // next.
     if !py.detach(|| client.flush_all(CHECKPOINT_FLUSH_NANOS)) {
         return client.step(|core, _| core.postpone_checkpoint());
@@ -56,7 +56,7 @@ fn take(py: Python<'_>, client: &Arc<Client>, instance: &Bound<'_, PyAny>, actor
     match state_of(py, client, instance, &mut handles) {
         Ok(state) => client.step(|core, out| core.on_checkpoint(actor, state, out)),
         Err(error) if is_store_full(py, &error) => {
-            // What fills it may go. The last checkpoint stands meanwhile.
+            // The store may get room again. Until then the last checkpoint stands.
             error.print(py);
             client.step(|core, _| core.postpone_checkpoint());
         }

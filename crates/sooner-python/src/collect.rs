@@ -2,9 +2,9 @@
 //!
 //! A reference inside a cycle of Python objects keeps its value until the collector finds the cycle, and the
 //! collector counts objects, not their bytes: a handful of references may hold the whole store. So when a
-//! value does not fit, every process of the session collects once, on a thread of its own: finalizers are
-//! code of the user, which may wait for the engine, and the thread that heard of the shortage reads for
-//! everyone who waits.
+//! value does not fit, every process of the session collects once, on a new thread: finalizers are code of
+//! the user, which may wait for the engine, and the thread that learned of the shortage reads for all waiting
+//! threads.
 
 use std::cell::Cell;
 use std::sync::LazyLock;
@@ -23,7 +23,7 @@ static IS_RUNNING: AtomicBool = AtomicBool::new(false);
 static COLLECTIONS: Mutex<Collections> = Mutex::new(Collections::new());
 
 thread_local! {
-    /// On the thread that collects: whether a reference or a view went meanwhile.
+    /// On the thread that collects: whether a reference or a view was dropped.
     static HAS_LET_GO: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -49,7 +49,7 @@ pub fn collect_soon(is_full: bool) {
     }
 }
 
-/// A reference or a view goes: in a cycle, if this is the thread that collects.
+/// A reference or a view is dropped: in a cycle, if this is the thread that collects.
 #[inline]
 pub fn note_let_go() {
     if IS_RUNNING.load(Ordering::Relaxed) {

@@ -1,9 +1,9 @@
 //! `ObjectRef`: a handle on an object, and how it travels inside pickles.
 //!
-//! While a value is being serialised for sooner, a reference inside it is written as an index into the
-//! message's list of references ([`serialising`]); while one is being read, the index is looked up
-//! ([`deserialising`]). Outside of both a reference is pickled by its id, and the object is pinned for the
-//! rest of the session, because nobody can know who holds the pickle.
+//! While a value is serialised for sooner, a reference inside it is written as an index into the message's
+//! list of references ([`serialising`]); when it is read, the index is looked up ([`deserialising`]).
+//! Elsewhere a reference is pickled by its id, and its object is pinned for the rest of the session, because
+//! sooner cannot know who holds the pickle.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -36,8 +36,8 @@ impl ObjectRef {
         Self { id, slot, client }
     }
 
-    /// The Python object. It refers to no other one, so the cycle collector need not visit it: a million
-    /// references would hold it up for long.
+    /// The Python object. It refers to no other, so it is hidden from the cycle collector, which a million
+    /// references would slow down.
     pub fn into_bound(self, py: Python<'_>) -> PyResult<Bound<'_, Self>> {
         let reference = Bound::new(py, self)?;
         // SAFETY: a fresh object of a type with collector support; it is untracked once, under the GIL.
@@ -56,14 +56,14 @@ impl ObjectRef {
         Self::new(id, Arc::new(slot), client)
     }
 
-    /// The process-wide table must know an object before its id leaves this process.
+    /// Enters the object in the process-wide table: required before its id leaves this process.
     pub fn register(&self) {
         if !self.slot.is_registered() {
             self.client.step(|core, _| core.ownership_mut().own(self.id, self.slot.clone()));
         }
     }
 
-    /// Its id is shown as bytes or text, of which a reference can be made again.
+    /// The id is shown as bytes or text, from which a reference can be made again.
     fn show(&self) {
         if !self.is_nil() && !self.client.is_closed() {
             self.register();
@@ -74,7 +74,7 @@ impl ObjectRef {
         self.id.to_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Notes where the object is put, if that is wanted.
+    /// Records where the object is put, if call sites are recorded.
     pub fn note_site(&self, py: Python<'_>) {
         if let Some(site) = crate::submit::call_site(py) {
             self.register();
@@ -82,7 +82,7 @@ impl ObjectRef {
         }
     }
 
-    /// Why there is no value: the user gave it up.
+    /// The failure of an object that the user has freed.
     pub fn freed(&self) -> Failure {
         let text = format!("{} was freed with sooner.internal.free()", self.__repr__());
         Failure::new(FailureCode::ObjectFreed, text)
@@ -91,7 +91,7 @@ impl ObjectRef {
     /// Refuses references of an earlier session, and those whose value was taken.
     pub fn check_session(&self) -> PyResult<()> {
         if self.client.is_closed() {
-            // While there is no other session, that this one was lost says more.
+            // If there is no other session, the error that this one was lost says more.
             Python::attach(session::check_not_lost)?;
             return Err(PyValueError::new_err(format!(
                 "{} belongs to a session that has ended (sooner.shutdown(), a lost node, or the parent's before a fork): create the object again in this session",
@@ -319,7 +319,7 @@ thread_local! {
     static READING: RefCell<Vec<Reading>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Runs `work`, in which references are collected after those of `found`.
+/// Runs `work`, which appends the references that it writes to `found`.
 pub fn serialising<R>(found: &mut Vec<Py<ObjectRef>>, work: impl FnOnce() -> PyResult<R>) -> PyResult<R> {
     WRITING.with_borrow_mut(|stack| stack.push(std::mem::take(found)));
     let result = work();
@@ -336,7 +336,7 @@ pub fn forget_found(length: usize) {
     });
 }
 
-/// Runs `work`, in which references are looked up in `met`.
+/// Runs `work`, which looks references up in `met`.
 pub fn deserialising<R>(client: &Arc<Client>, met: Rc<Vec<Met>>, work: impl FnOnce() -> R) -> R {
     READING.with_borrow_mut(|stack| stack.push((client.clone(), met)));
     let result = work();

@@ -1,4 +1,4 @@
-//! TasksReturned values on their way to their owner: small ones in the reply, large ones in shared memory.
+//! Returned values on their way to their owner: small ones in the reply, large ones in shared memory.
 
 use std::sync::Arc;
 
@@ -11,10 +11,9 @@ use sooner_runtime::wire::{Blob, limits};
 use crate::object_ref::{ObjectRef, ids};
 use crate::values::{Encoded, encode, encode_plain};
 
-/// What a task returned, as so many values.
+/// Packs what a task returned, as `count` values.
 ///
-/// # Errors
-/// A `ValueError` when it is not as many, and as [`pack_one`].
+/// # Errors A `ValueError` for any other number of values, and as [`pack_one`].
 pub fn pack(
     py: Python<'_>,
     client: &Arc<Client>,
@@ -42,8 +41,8 @@ pub fn pack(
     }
 }
 
-/// Several values. Together they are one message, and lie in the memory of their owner, as a single one does;
-/// what is stored of them is encoded in batches, so that the node is asked for the memory of many at a time.
+/// Packs several values. They are one message, and inline ones lie in the memory of their owner: their sum is
+/// limited. Stored ones are encoded in batches, so that the node is asked for the memory of many at a time.
 fn pack_several(
     py: Python<'_>,
     client: &Arc<Client>,
@@ -135,7 +134,7 @@ impl Packed {
     }
 }
 
-/// Encodes a value for its owner. What has more than `most` bytes is stored, also if it is small.
+/// Encodes a value for its owner. One of more than `most` bytes is stored, even if it is small.
 fn encode_within(
     py: Python<'_>,
     client: &Arc<Client>,

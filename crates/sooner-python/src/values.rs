@@ -1,9 +1,9 @@
-//! Values to bytes and back.
+//! Encodes values as bytes, and decodes them.
 //!
-//! Scalars and small tuples of them have a compact form of their own. Everything else is pickled with
-//! protocol 5 and out-of-band buffers: plain data by the C pickler alone, and whatever may run code of the
-//! program while it is pickled once, by `sooner._values.pickling`. Buffers lie 64-byte aligned behind the
-//! pickle and are read in place.
+//! Scalars and small tuples of them have a compact form. Other values are pickled with protocol 5 and
+//! out-of-band buffers: plain data by the C pickler alone; values whose pickling may run code of the program
+//! are pickled only once, by `sooner._values.pickling`. Buffers lie 64-byte aligned behind the pickle and are
+//! read in place.
 
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
@@ -146,7 +146,7 @@ impl<'a> Reader<'a> {
                 let length = u32::from_le_bytes(self.number()?) as usize;
                 PyBytes::new(py, self.take(length)?).into_any()
             }
-            // What nobody wrote so deep would take the stack.
+            // Deeper tuples are never written, and could take the stack.
             TUPLE if depth < TUPLE_DEPTH_MAX => {
                 let count = usize::from(self.take(1)?[0]);
                 let items: Vec<_> = (0..count).map(|_| self.value(py, depth + 1)).collect::<PyResult<_>>()?;
@@ -223,8 +223,8 @@ fn pickled<'py>(
     Ok(dumps.bind(py).call((value,), Some(&options))?.cast_into::<PyBytes>()?)
 }
 
-/// Whether a value is plain data, not too much of it: pickling it runs no code of the program, and names
-/// nothing of it. It may be pickled twice then.
+/// Whether a value is plain data of limited size: pickling it runs no code of the program and refers to none
+/// of its names. So it may be pickled twice.
 fn is_data(value: &Bound<'_, PyAny>, left: &mut usize, depth: usize) -> bool {
     if *left == 0 || depth > DATA_DEPTH_MAX {
         return false;
@@ -243,7 +243,7 @@ fn is_data(value: &Bound<'_, PyAny>, left: &mut usize, depth: usize) -> bool {
     is_alone(value) || value.is_exact_instance_of::<PyByteArray>() || numpy_data(value)
 }
 
-/// Whether a value is a scalar or a reference: it has nothing in common with another one, and nothing in it.
+/// Whether a value is a scalar or a reference: it shares nothing with other values, and contains none.
 pub fn is_alone(value: &Bound<'_, PyAny>) -> bool {
     value.is_none()
         || value.is_exact_instance_of::<PyString>()
@@ -254,7 +254,7 @@ pub fn is_alone(value: &Bound<'_, PyAny>) -> bool {
         || value.is_exact_instance_of::<ObjectRef>()
 }
 
-/// What NumPy has that is plain data: its arrays and scalars.
+/// NumPy's types that may be plain data: its arrays and scalars.
 struct NumpyTypes {
     array: Py<PyAny>,
     scalar: Py<PyAny>,
@@ -271,7 +271,7 @@ fn numpy_types(py: Python<'_>) -> Option<&'static NumpyTypes> {
     // SAFETY: the interpreter's dictionary of modules, borrowed from it; null when there is none any more.
     let modules = unsafe { Bound::from_borrowed_ptr_or_opt(py, ffi::PyImport_GetModuleDict()) }?;
     let numpy = modules.cast::<PyDict>().ok()?.get_item(intern!(py, "numpy")).ok()??;
-    // Another thread may be importing it.
+    // Another thread may be importing NumPy.
     let one = |name| numpy.getattr(name).ok().map(Bound::unbind);
     let types = NumpyTypes { array: one("ndarray")?, scalar: one("generic")?, record: one("void")? };
     let _ = NUMPY.set(py, types);
@@ -360,7 +360,7 @@ impl Encoded {
         }
     }
 
-    /// The value where it belongs: inline or in shared memory.
+    /// Stores the value by its size: inline, or in shared memory.
     ///
     /// # Errors
     /// `ObjectStoreFullError` when it does not fit, `LocalNodeDiedError` when the session has ended.
@@ -368,7 +368,7 @@ impl Encoded {
         self.store_above(py, client, u64::MAX)
     }
 
-    /// The same, and what has more than `most` bytes belongs in shared memory, too.
+    /// Like [`Encoded::store`]; more than `most` bytes go to shared memory, too.
     ///
     /// # Errors
     /// As [`Encoded::store`].
@@ -379,7 +379,7 @@ impl Encoded {
         self.place(py, client, &[])
     }
 
-    /// The value in shared memory. `ahead`: sizes of those that follow it there (bytes).
+    /// Stores the value in shared memory. `ahead`: sizes of the values that are stored next (bytes).
     ///
     /// # Errors
     /// As [`Encoded::store`].
@@ -407,11 +407,11 @@ fn not_stored(py: Python<'_>, client: &Client, why: &NoRoom) -> PyErr {
 /// Whose memory the arrays of a value are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Everybody's: read-only, in place.
+    /// All readers': read-only, in place.
     Shared,
     /// This process's: writable; pages are copied when they are written to.
     Private,
-    /// The value itself, of which nobody else knows: writable, in place.
+    /// The value itself, which no other reader knows: writable, in place.
     Sole,
 }
 
@@ -431,7 +431,7 @@ enum Keep {
         slot: Arc<Slot>,
         location: Location,
         access: Access,
-        /// One for all views of a value that was read once; made when the first of them is to be written to.
+        /// One copy for all views of one read of a value; made when the first of them must be writable.
         private: Arc<OnceLock<PrivateCopy>>,
     },
 }
@@ -458,7 +458,7 @@ impl View {
 }
 
 impl View {
-    /// Where it begins, and whether it must not be written to.
+    /// Where the view begins, and whether it is read-only.
     fn memory(&self) -> (*mut u8, bool) {
         let (pointer, is_read_only) = match &self.keep {
             Keep::Inline(blob) => (blob.as_slice().as_ptr().cast_mut(), true),
@@ -477,7 +477,7 @@ impl View {
     }
 }
 
-/// Sees to it that there is a copy of a value that this process may write to.
+/// Makes sure that `private` holds a copy of a value that this process may write to.
 fn make_private(client: &Client, at: Location, private: &OnceLock<PrivateCopy>) -> PyResult<()> {
     if private.get().is_none() {
         let copy = client.mapping().private_copy(at.offset, at.length);
@@ -495,7 +495,7 @@ fn make_private(client: &Client, at: Location, private: &OnceLock<PrivateCopy>) 
 /// A `MemoryError`, and a `TypeError` for what is no buffer.
 #[pyfunction]
 pub fn writable<'py>(py: Python<'py>, buffer: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    // Values hand their memory out as such views, of all that there is.
+    // Values hand out their memory as memoryviews of a whole `View`.
     let within =
         buffer.cast_exact::<PyMemoryView>().ok().and_then(|view| view.getattr(intern!(py, "obj")).ok());
     let buffer = within.as_ref().filter(|within| within.is_exact_instance_of::<View>()).unwrap_or(buffer);
@@ -523,7 +523,7 @@ pub fn writable<'py>(py: Python<'py>, buffer: &Bound<'py, PyAny>) -> PyResult<Bo
     if bytes.readonly() { Ok(PyByteArray::from(buffer)?.into_any()) } else { Ok(buffer.clone()) }
 }
 
-/// Fills a buffer with memory of `owner`, which the buffer keeps.
+/// Fills a buffer with memory of `owner`, and has it keep `owner` alive.
 ///
 /// # Safety
 /// The memory must be so long and live as long as `owner`. `view` is the interpreter's, or null.
@@ -591,7 +591,7 @@ impl Source<'_> {
         if self.access != Access::Shared && matches!(self.outcome, Outcome::Inline(_)) {
             return Ok(PyByteArray::new(py, bytes).into_any());
         }
-        // What programs keep of it is something that they know.
+        // Programs may keep this object, so it is of a type that they know.
         let view = Bound::new(py, self.view(start, length, private))?;
         Ok(PyMemoryView::from(view.as_any())?.into_any())
     }
@@ -600,7 +600,7 @@ impl Source<'_> {
         match self.outcome {
             Outcome::Inline(blob) => Ok(blob.as_slice()),
             Outcome::Stored(at) => Ok(self.client.mapping().bytes(at.offset, at.length)),
-            // Who decodes a value has it brought before.
+            // The caller has remote values brought first.
             Outcome::Failed(_) | Outcome::Remote(_) => Err(garbled()),
         }
     }

@@ -68,15 +68,15 @@ pub fn failure_error(py: Python<'_>, failure: &Failure) -> PyErr {
 /// The task's exception.
 pub fn value_of<'py>(py: Python<'py>, reference: &ObjectRef, access: Access) -> PyResult<Bound<'py, PyAny>> {
     if let Some(outcome @ (Outcome::Inline(_) | Outcome::Failed(_))) = reference.slot.first_outcome() {
-        // It has no place that it could leave.
+        // Not in shared memory: nothing moves it.
         return value_in(py, reference, outcome, access);
     }
-    // The value stays where it is found until the views of it are made.
+    // Keeps the value in its place until the views of it are made.
     let _reading = reference.slot.read();
     value_in(py, reference, &*local_outcome(py, reference)?, access)
 }
 
-/// The same for an outcome that was found there, and can be read here.
+/// Like [`value_of`], with an outcome that was found and can be read on this node.
 fn value_in<'py>(
     py: Python<'py>,
     reference: &ObjectRef,
@@ -100,7 +100,7 @@ fn value_in<'py>(
         });
         match met {
             Some(met) => met,
-            // It was lost just now.
+            // The value was lost meanwhile.
             None => return value_of(py, reference, access),
         }
     } else {
@@ -110,8 +110,8 @@ fn value_in<'py>(
     Source { client, object: reference.id, slot, outcome, met: Rc::new(met), access }.decode(py)
 }
 
-/// The outcome of an object. What cannot be read here now, because it was lost or is at another node, comes,
-/// or says why not.
+/// The outcome of an object. A value that was lost or is at another node is brought to this node, or this
+/// raises why not.
 fn local_outcome<'a>(py: Python<'_>, reference: &'a ObjectRef) -> PyResult<Cow<'a, Outcome>> {
     let slot = &reference.slot;
     loop {
@@ -170,11 +170,11 @@ pub fn get<'py>(
         return value_of(py, this, access);
     }
     if refs.cast_exact::<ObjectRefGenerator>().is_ok() {
-        // Its items are what there is to get: it is its own value, as in Ray.
+        // A generator is its own value, as in Ray: get its items.
         return Ok(refs.clone());
     }
     let list = references(refs, "get")?;
-    // First: no reference of a session that is over begins another one.
+    // First: a reference of a session that is over must not begin a new one.
     for reference in &list {
         reference.get().check_session()?;
     }
@@ -208,12 +208,12 @@ pub fn take<'py>(
     if !is_sole {
         return value_of(py, this, Access::Private);
     }
-    // Views of the value may be written to from now on: nobody may find them through the reference, also not
-    // while they are made.
+    // Views of the value are writable from now on: no other reader may get them through the reference, not
+    // even while they are made.
     this.slot.set_taken(true);
     let value = value_of(py, this, Access::Sole);
     if this.slot.handles() == 1 {
-        // There are none: the value was built anew.
+        // No views were made: the value was built anew.
         this.slot.set_taken(false);
     }
     value
@@ -253,8 +253,8 @@ fn wait_all(
     let mut end = end;
     let mut is_late = false;
     let mut next = 0;
-    // One object that has failed is ready, and its value is looked at next. Many are looked at when another
-    // one failed.
+    // A single object that has failed is ready, and the caller raises its failure. Several are checked
+    // whenever any object has failed.
     let is_many = wanted.len() > 1;
     let mut failures = client.failures();
     let mut has_failed = is_many && wanted.iter().any(|one| one.slot.has_failed());
@@ -272,7 +272,7 @@ fn wait_all(
                 failures = latest;
                 has_failed = wanted.iter().any(|one| one.slot.has_failed());
             }
-            // One that came while this waited, and is at another node, must be asked for.
+            // A value that has become ready at another node during the wait must be asked for.
             has_failed || next == wanted.len() || wanted[next].slot.place() == Place::Elsewhere
         };
         let has_come = has_news() || wait_for(py, client, &mut has_news, end)?;
@@ -285,7 +285,7 @@ fn wait_all(
         if has_come {
             continue;
         }
-        // What is on disk is ready, as `wait` has it: it only has to be read.
+        // A value on disk is ready, as in `wait`: it only has to be read.
         if is_late || !wanted.iter().all(|one| Near::Node.is_ready(&one.slot)) {
             break;
         }
@@ -300,8 +300,8 @@ fn wait_all(
     ))
 }
 
-/// Raises the error of the first reference in the list that has failed: whoever waits for all of them need
-/// not wait for the others.
+/// Raises the error of the first failed reference in the list: a caller that waits for all need not wait for
+/// the rest.
 fn raise_first_failure(py: Python<'_>, refs: &[Bound<'_, ObjectRef>], wanted: &[Wanted]) -> PyResult<()> {
     for (reference, _) in refs.iter().zip(wanted).filter(|(_, one)| one.slot.has_failed()) {
         value_of(py, reference.get(), Access::Shared)?;
@@ -385,7 +385,7 @@ pub fn wait<'py>(
     let Ok(first) = first.cast_exact::<ObjectRef>() else {
         return wait_mixed(py, list, wanted, timeout, near);
     };
-    // The session that they are of, also when it is over: nothing of it begins another one.
+    // The references' own session, even if it is over: they must not begin a new one.
     let client = first.get().client.clone();
     if client.is_closed() {
         first.get().check_session()?;
@@ -405,8 +405,8 @@ pub fn wait<'py>(
     parted(py, list, &ready_at)
 }
 
-/// Where in a list of references the first `wanted` that are ready stand, and whether one of the others may
-/// have to be asked for. `None`: something else than references is in the list.
+/// Indices of the first `wanted` ready references in a list, and whether one of the others may have to be
+/// asked for. `None`: the list has something else than references.
 fn pass_over(
     list: &Bound<'_, PyList>,
     client: &Arc<Client>,
@@ -439,7 +439,7 @@ fn pass_over(
     Ok(Some((ready_at, has_foreign)))
 }
 
-/// A list as what stands at some places of it, and the rest.
+/// Splits a list into the items at `ready_at` and the rest.
 fn parted<'py>(
     py: Python<'py>,
     list: &Bound<'py, PyList>,
@@ -453,14 +453,14 @@ fn parted<'py>(
         from = at + 1;
     }
     if rest.is_empty() {
-        // Usually what is ready stands in front: everything behind goes over in one piece.
+        // Usually the ready ones come first: the rest is copied in one piece.
         return Ok((ready, list.get_slice(from, list.len())));
     }
     append_part(&rest, list, from, list.len())?;
     Ok((ready, rest))
 }
 
-/// `wait` on a list with generators in it: one of those is ready when its next item is, or its end.
+/// `wait` on a list with generators: a generator is ready when its next item or its end is.
 fn wait_mixed<'py>(
     py: Python<'py>,
     list: &Bound<'py, PyList>,
@@ -473,7 +473,7 @@ fn wait_mixed<'py>(
     for item in list {
         let (id, one) = if let Ok(reader) = item.cast_exact::<ObjectRefGenerator>() {
             reader.get().check_session()?;
-            // The item is enough; its value is not asked for.
+            // The item is enough; its value is not brought.
             let id = reader.get().task().reader();
             (id, Wanted { object: id, slot: reader.get().head_slot(), near: Near::Anywhere })
         } else {
@@ -579,7 +579,7 @@ pub fn object_places(reference: &Bound<'_, ObjectRef>) -> Option<(u64, Vec<Strin
         (table.nodes_with(this.id), table.has_spilled(this.id))
     });
     if !nodes.contains(&place.1) {
-        // The table need not know of what never left this process.
+        // The table need not know an object that never left this process.
         nodes.push(place.1);
     }
     Some((place.0, nodes.iter().map(|node| format!("{:016x}", node.0)).collect(), has_spilled))
@@ -622,7 +622,7 @@ pub fn watch(reference: &Bound<'_, ObjectRef>, token: Bound<'_, PyAny>) -> PyRes
     }
     let token = token.unbind();
     hooks::add_watcher(this.id, token.clone_ref(reference.py()));
-    // The watcher is there before the core is asked: an outcome in between finds it.
+    // Added before the core is asked, so that an outcome in between finds the watcher.
     let watches = this.client.step(|core, out| core.watch(this.id, out));
     if !watches {
         hooks::remove_watcher(this.id, &token);
