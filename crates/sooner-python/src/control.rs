@@ -34,13 +34,13 @@ use crate::waiting::{Wanted, interruption, need, wait_for};
 const NEXT_LINES: Duration = Duration::from_secs(3);
 const LAST_LINES: Duration = Duration::from_secs(32);
 
-/// What a job is like, that of this program. `JobTraits` of `sooner._options.traits` has the same names.
+/// Properties of this program's job. `JobTraits` of `sooner._options.traits` has the same names.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct JobTraits {
     /// The command of its templates; empty if there are none here.
     template: Vec<String>,
-    /// What its templates on other nodes are like; `None` if there are no other nodes.
+    /// How to start its templates on other nodes; `None` if there are no other nodes.
     setup: Option<Setup>,
     working_directory: String,
     namespace: String,
@@ -65,7 +65,7 @@ impl JobTraits {
     }
 }
 
-/// What a node is like that is started. `NodeTraits` of `sooner._options.traits` has the same names.
+/// Properties of a node to start. `NodeTraits` of `sooner._options.traits` has the same names.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct NodeTraits {
@@ -80,7 +80,7 @@ pub struct NodeTraits {
     labels: Vec<(String, String)>,
     /// `None`: nothing is done about the memory of workers.
     memory: Option<MemoryWords>,
-    /// Of which the node's id is made.
+    /// The node's id is made of it.
     random: u64,
 }
 
@@ -89,7 +89,7 @@ impl NodeTraits {
         WorkerId(self.random).node()
     }
 
-    /// As the node takes it. It has no job, cluster or interpreter yet, and its labels are not looked at.
+    /// The options of the node. They have no job, cluster or interpreter yet, and the labels are not checked.
     pub fn options(self, python: &str) -> PyResult<NodeOptions> {
         Ok(NodeOptions {
             node: self.node(),
@@ -134,7 +134,7 @@ pub fn start(py: Python<'_>, job: JobTraits, node: NodeTraits, local_mode: bool)
             spilling::store_error(&error).or_else(|| untrusted(py, &error)).unwrap_or_else(|| {
                 PyOSError::new_err(match sooner_runtime::ulimits::explain(&error) {
                     Some(limit) => format!("sooner cannot start: {error}. {limit}"),
-                    // It says whose limit it is.
+                    // The error itself names the limit.
                     None if ["(ulimit ", "/pids.max)"]
                         .iter()
                         .any(|limit| error.to_string().contains(limit)) =>
@@ -162,7 +162,7 @@ pub fn start(py: Python<'_>, job: JobTraits, node: NodeTraits, local_mode: bool)
     Ok(directory)
 }
 
-/// What templates of a job on other nodes are like, as [`TemplateSetup`] has it.
+/// Fields of [`TemplateSetup`], for a job's templates on other nodes.
 type Setup = (Vec<String>, Vec<String>, bool, bool, Vec<String>, Vec<(String, i64)>);
 
 /// The same with names.
@@ -170,8 +170,8 @@ fn template_setup((path, preload, call_sites, needs_site, options, flags): Setup
     TemplateSetup { path, preload, call_sites, needs_site, options, flags }
 }
 
-/// What is done about the memory of workers: from which share of the machine's on some are stopped, what was
-/// stated instead of it, and whose is limited ("off", "auto" or "all").
+/// How the memory of workers is guarded: the share of the memory from which on workers are stopped, a stated
+/// amount in place of the machine's, and whose memory is limited ("off", "auto" or "all").
 type MemoryWords = (f64, Option<u64>, String);
 
 fn memory_options((threshold, stated, limited): MemoryWords) -> MemoryOptions {
@@ -276,7 +276,7 @@ pub fn forget_after_fork() {
     crate::collect::forget();
 }
 
-/// The error of a question that nobody could answer.
+/// The error of a question that got no answer.
 fn unavailable(py: Python<'_>, text: &str) -> PyErr {
     crate::verbs::exception(py, &python_side::RPC_ERROR, text)
 }
@@ -350,11 +350,11 @@ pub fn find_name<'py>(
     Ok((handle, PyBytes::new(py, description.as_slice())))
 }
 
-/// A reference on an actor's handle for which the owner does not count this process: it keeps no actor alive.
-/// Whom it is handed to is counted.
+/// A reference to an actor's handle for which the owner does not count this process: it keeps no actor alive.
+/// A process that receives it is counted.
 ///
 /// `is_called_often`: calls find the actor known, because this process remembers it as long as the reference
-/// is there. Beside a reference that counts, it then keeps that one's place with the owner, too.
+/// exists. Beside a reference that counts, it then keeps the latter's place with the owner, too.
 fn weak_handle(client: Arc<Client>, actor: TaskId, is_called_often: bool) -> ObjectRef {
     let id = actor.object(0);
     if is_called_often && id.owner() != client.me() {
@@ -366,7 +366,8 @@ fn weak_handle(client: Arc<Client>, actor: TaskId, is_called_often: bool) -> Obj
     ObjectRef::new(id, slot, client)
 }
 
-/// A reference on an actor's handle that nobody handed over: registered with the owner by ourselves.
+/// A reference to an actor's handle that no process handed over: this process registers with the owner
+/// itself.
 fn borrow_handle(client: Arc<Client>, actor: TaskId) -> ObjectRef {
     let id = actor.object(0);
     let slot = client.step(|core, out| {
@@ -388,8 +389,8 @@ pub fn is_counted(py: Python<'_>, handle: &Bound<'_, ObjectRef>) -> PyResult<boo
     if owner == this.client.me() {
         return Ok(!this.slot.has_failed());
     }
-    // An owner says of an actor that it is gone, and nothing as long as it is not. Of what it never had it
-    // says the same at once, and it answers in order.
+    // The owner reports about an actor only that it is dead. About an object that it never had it reports the
+    // same at once, and its answers are in order.
     let nothing = borrow_handle(this.client.clone(), TaskId { owner, number: 0 });
     need(&this.client, &[Wanted::here(this), Wanted::here(&nothing)], Priority::Wait);
     wait_for(py, &this.client, || nothing.slot.has_outcome(), None)?;

@@ -9,8 +9,8 @@ use sooner_runtime::node::interpreter::Interpreter;
 
 use crate::control::{NodeTraits, python_version};
 
-/// What the process of a node is like, beside its node. `ProcessTraits` of `sooner._options.traits` has the
-/// names of both.
+/// Properties of a node's process besides those of the node. `ProcessTraits` of `sooner._options.traits` has
+/// the names of both.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 struct ProcessTraits {
@@ -57,8 +57,8 @@ pub fn node_main(
     Ok(py.detach(|| daemon::run(node, surroundings)))
 }
 
-/// Whether values go from memory to memory between nodes of this machine: unless SOONER_SHARE_MEMORY=0, which
-/// makes them go as they do between machines.
+/// Whether nodes of this machine copy values from memory to memory. SOONER_SHARE_MEMORY=0 makes them send
+/// values as between machines.
 pub fn shares_memory() -> bool {
     std::env::var("SOONER_SHARE_MEMORY").map_or(true, |value| value != "0")
 }

@@ -1,7 +1,7 @@
 //! Where work runs: strategies as Python objects, and placement groups.
 //!
-//! A process knows which group its own work runs in: what it submits without saying where inherits that, if
-//! the group's option says so. Outside of groups this costs a look at one byte.
+//! A process knows which group its own work runs in. What it submits without a strategy inherits that group,
+//! if the group's option says so. Outside of groups this costs reading one byte.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -128,13 +128,13 @@ fn mine() -> Option<InGroup> {
     if IS_IN_GROUP.load(Ordering::Relaxed) { *MINE.lock() } else { None }
 }
 
-/// Where something is submitted to that does not say where, if this process works in a group that wants it.
+/// The strategy of a submission that names none, if this process works in a group that wants it.
 pub fn inherited() -> Option<Strategy> {
     let mine = mine()?;
     mine.captures.then_some(Strategy::Group(InGroup { bundle: None, ..mine }))
 }
 
-/// A task runs in its group for as long as this lives; an actor stays in its own.
+/// Puts this process in a task's group while it lives; an actor stays in its own.
 pub struct Membership(Option<Option<InGroup>>);
 
 impl Membership {
@@ -159,7 +159,7 @@ impl Drop for Membership {
     }
 }
 
-/// This process is an actor's from now on.
+/// This process is an actor's: enters the actor's group.
 pub fn stay(spec: &TaskSpec) {
     if let Some(group) = spec.strategy.as_deref().and_then(Strategy::group) {
         replace(Some(group));

@@ -1,5 +1,5 @@
-//! Asking sessions about themselves: answers as Python dictionaries, fields under their own names, ids as
-//! hexadecimal text. Also the two things a process sets up to be asked: its stack file and its metrics.
+//! Questions to sessions about themselves. Answers are Python dictionaries, with fields under their own names
+//! and ids as hexadecimal text. Also what a process prepares for questions: its stack file and its metrics.
 
 use std::path::PathBuf;
 
@@ -113,7 +113,7 @@ pub fn metric_define(
 #[pyfunction]
 pub fn metric_record(number: usize, value: f64) {
     metrics::record(number, value);
-    // Somebody who sleeps does not know that there is something to tell before long.
+    // A sleeping thread must learn that a report to the node is due soon.
     if let Some(session) = session::current() {
         session.client.rouse_for_metrics();
     }
@@ -127,7 +127,7 @@ pub fn metrics_flush() {
     }
 }
 
-/// As Python sees it.
+/// Conversion to Python values.
 pub trait Told {
     /// A value for Python.
     ///

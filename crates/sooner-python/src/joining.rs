@@ -20,7 +20,7 @@ use crate::session::{self, Session};
 use crate::spilling;
 use crate::verbs::untrusted;
 
-/// How long joining may take in all: each address of the head is given its time, and this is longer.
+/// How long joining may take in all: longer than each address of the head is given.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How often the user may interrupt it.
 const LOOK: Duration = Duration::from_millis(100);
@@ -63,7 +63,7 @@ pub fn join(
     let (joined, client) = match begun {
         Ok(begun) => begun,
         Err(error) => {
-            // Its threads may be waiting for the interpreter.
+            // Without the GIL: threads of the node may be waiting for it.
             py.detach(|| drop(handle));
             return Err(error);
         }
@@ -82,20 +82,20 @@ pub fn join(
     Ok((directory, joined.head.to_string(), joined.fingerprint))
 }
 
-/// What a program that has joined shows and believes.
+/// Identity and token of a program that has joined.
 struct Shown {
     session: Weak<Session>,
     identity: Identity,
-    /// If its token is in a file.
+    /// `None`: its token is in no file.
     renewal: Option<Renewal>,
-    /// The user has been told that it is of no use any more.
+    /// The user was told that the token is no longer valid.
     is_told: bool,
 }
 
 static TOKEN: Mutex<Option<Shown>> = Mutex::new(None);
 
-/// This program and a process of the cluster do not believe each other: the token was changed. Takes what is
-/// in its file, or says what to do, once.
+/// This program and a process of the cluster reject each other's certificates: the token was changed. Takes
+/// the token in its file, or returns, once, what the user must do.
 pub fn follow(failure: &TlsFailure) -> Option<String> {
     let mut token = TOKEN.lock();
     let shown = token.as_mut()?;
@@ -106,7 +106,7 @@ pub fn follow(failure: &TlsFailure) -> Option<String> {
     };
     let why = match followed {
         Ok(credentials) => {
-            // It is being ended, if somebody has it.
+            // If it is locked, the node is being ended.
             if let Some(node) = session.node.try_lock().as_deref().and_then(Option::as_ref) {
                 node.renew(credentials);
             }

@@ -1,4 +1,4 @@
-//! What the engine calls in the Python package. Its names are spelled here and nowhere else.
+//! The names in the Python package that the engine calls. They are spelled here and nowhere else.
 //!
 //! `sooner/_engine/__init__.py` lists the same names by import, so that the type checkers see them.
 //! `tests/test_python_side.py` compares the two lists, and looks whether each callable takes its arguments.
@@ -15,12 +15,12 @@ pub struct PythonName {
 }
 
 impl PythonName {
-    /// What has the name. Its module is imported if need be.
+    /// The object with this name. Its module is imported if need be.
     pub fn get<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         py.import(self.module)?.getattr(self.name)
     }
 
-    /// Calls it.
+    /// Calls the object.
     pub fn call<'py>(&self, py: Python<'py>, args: impl PyCallArgs<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.get(py)?.call1(args)
     }

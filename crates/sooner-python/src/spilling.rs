@@ -1,5 +1,4 @@
-//! Where values go for which there is no room, as Python says it, and what Python hears when that cannot be
-//! used.
+//! Converts Python's settings for spilling, and the errors of places that cannot be used.
 
 use pyo3::exceptions::{PyConnectionError, PyFileNotFoundError, PyOSError, PyPermissionError, PyValueError};
 use pyo3::prelude::*;
@@ -11,8 +10,8 @@ pub fn check_store_url(url: &str) -> PyResult<()> {
     StoreUrl::parse(url).map(drop).map_err(|error| of_store(&error))
 }
 
-/// Directories, none of them for nowhere, and a limit (bytes). A URL among them is where values go;
-/// directories beside it are for what cannot go there.
+/// Spilling to these places (`None` without any), with a limit (bytes). A URL among them comes first;
+/// directories beside it are for values that cannot be stored there.
 pub fn options((places, max_bytes): (Vec<String>, Option<u64>)) -> Option<SpillOptions> {
     let (mut urls, directories): (Vec<_>, Vec<_>) =
         places.into_iter().partition(|place| StoreUrl::is_meant(place));
@@ -21,7 +20,7 @@ pub fn options((places, max_bytes): (Vec<String>, Option<u64>)) -> Option<SpillO
     (store.is_some() || !directories.is_empty()).then_some(SpillOptions { directories, store, max_bytes })
 }
 
-/// How memory becomes free.
+/// How the store frees memory.
 pub fn eviction(word: &str) -> PyResult<Eviction> {
     match word {
         "spill" => Ok(Eviction::Spill),

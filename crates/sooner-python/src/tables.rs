@@ -8,8 +8,8 @@ use sooner_runtime::wire::ExecutionAttempt;
 use sooner_runtime::wire::message::FailureCode;
 use sooner_runtime::wire::message::state::{about, hold};
 
-/// A table of all kinds of a Rust enum or of constants, in the order of their numbers. One in another order
-/// does not compile, nor does an enum with a kind that has no row.
+/// A table of all kinds of a Rust enum or of constants, in the order of their numbers. It does not compile in
+/// another order, or without one of the enum's kinds.
 macro_rules! table {
     ($(#[$doc:meta])* $table:ident of $enum:ident { $($kind:ident $name:literal,)* }) => {
         const _: fn($enum) = |kind| match kind { $($enum::$kind => (),)* };
@@ -81,11 +81,11 @@ table! {
 
 /// What is called (`LabelRow::kind`), in Ray's words.
 const TASK_KINDS: &[&str] = &["NORMAL_TASK", "ACTOR_CREATION_TASK", "ACTOR_TASK"];
-/// How far a task is that has not begun (`TaskRow::state`), in Ray's words.
+/// The state of a task that has not begun (`TaskRow::state`), in Ray's words.
 const TASK_STATES: &[&str] = &["PENDING_ARGS_AVAIL", "PENDING_NODE_ASSIGNMENT", "SUBMITTED_TO_WORKER"];
 /// What a worker is there for (`WorkerRow::state`).
 const WORKER_STATES: &[&str] = &["starting", "idle", "leased", "actor"];
-/// How far an actor is (`ActorRow::phase`).
+/// The state of an actor (`ActorRow::phase`).
 const ACTOR_PHASES: &[&str] = &["reserved", "pending", "starting", "alive", "dead", "restarting"];
 
 /// What a snapshot may be about.
@@ -99,8 +99,8 @@ const ABOUT: &[(&str, u32)] = &[
     ("FILES", about::FILES),
 ];
 
-/// The fields of a [`Record`] in the order in which they are told, each with the letter that Python's
-/// `struct` has for its type.
+/// The fields of a [`Record`] in the order in which they are sent, each with the letter of its type in
+/// Python's `struct`.
 macro_rules! record {
     ($($field:ident $letter:literal $type:ty,)*) => {
         const RECORD: &[(&str, &str)] = &[$((stringify!($field), $letter)),*];
