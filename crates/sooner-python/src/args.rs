@@ -318,7 +318,7 @@ impl<'a, 'py> Block<'a, 'py> {
     fn skip_argument(&mut self, incoming: &Incoming) -> PyResult<u64> {
         let mut begin = self.take(1)?[0];
         if begin == NEXT {
-            // The first of them has its size.
+            // It is counted with the first of them.
             return Ok(0);
         }
         if begin == FIRST {

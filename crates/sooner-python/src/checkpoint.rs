@@ -23,7 +23,7 @@ use crate::worker::{finish, wait_for_end};
 /// Whether the actor in this process takes checkpoints.
 static IS_KEPT: AtomicBool = AtomicBool::new(false);
 
-/// An actor is constructed: whether it takes checkpoints.
+/// Records whether the constructed actor takes checkpoints.
 pub fn begin(spec: &TaskSpec) {
     IS_KEPT.store(spec.checkpoint_every.is_some(), Ordering::Relaxed);
 }
@@ -115,7 +115,7 @@ pub fn construct<'py>(
         slot: restored.slot.as_ref(),
         outcome: &restored.outcome,
         met: Rc::new(restored.contained.clone()),
-        // The actor goes on changing what it finds in its state; the checkpoint stays as it is.
+        // The actor may change its state in place; the checkpoint must stay as it is.
         access: Access::Private,
     };
     let made = source.decode(py).and_then(|state| {

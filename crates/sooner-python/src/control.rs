@@ -165,7 +165,7 @@ pub fn start(py: Python<'_>, job: JobTraits, node: NodeTraits, local_mode: bool)
 /// Fields of [`TemplateSetup`], for a job's templates on other nodes.
 type Setup = (Vec<String>, Vec<String>, bool, bool, Vec<String>, Vec<(String, i64)>);
 
-/// The same with names.
+/// Names the fields.
 fn template_setup((path, preload, call_sites, needs_site, options, flags): Setup) -> TemplateSetup {
     TemplateSetup { path, preload, call_sites, needs_site, options, flags }
 }

@@ -275,15 +275,14 @@ pub fn listed_exceptions<'py>(
     }
 }
 
-/// Why the actor ends, if that is what the exception means.
+/// Why the actor ends, if the exception ends it.
 pub fn actor_exit(py: Python<'_>, error: &PyErr) -> Option<String> {
     let kind = python_side::ACTOR_EXIT.get(py).ok()?;
     error.is_instance(py, &kind).then(|| error.value(py).to_string())
 }
 
-/// Why the actor ends, if that is what the exception means. A worker whose task calls `sys.exit()` ends here
-/// and now; in a call that stands for one of the standard library's executors that is an exception like any
-/// other.
+/// Why the actor ends, if the exception ends it. A worker whose task calls `sys.exit()` ends at once; in a
+/// call that stands for one of the standard library's executors, `SystemExit` is an exception like any other.
 fn leaving(
     py: Python<'_>,
     client: &Arc<Client>,

@@ -124,7 +124,7 @@ impl Seen {
 /// The lists of `sys` that workers follow. Every call looks whether they are the same.
 struct Lists {
     sys: Py<PyDict>,
-    /// `sys`'s, when last seen.
+    /// Of `sys`, when last seen.
     tag: Option<u64>,
     seen: [Option<Seen>; 2],
 }

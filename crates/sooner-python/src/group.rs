@@ -159,7 +159,7 @@ impl Drop for Membership {
     }
 }
 
-/// This process is an actor's: enters the actor's group.
+/// Puts the process of an actor in the actor's group.
 pub fn stay(spec: &TaskSpec) {
     if let Some(group) = spec.strategy.as_deref().and_then(Strategy::group) {
         replace(Some(group));

@@ -22,7 +22,7 @@ use crate::verbs::untrusted;
 
 /// How long joining may take in all: longer than each address of the head is given.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often the user may interrupt it.
+/// How often joining checks for an interrupt by the user.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Starts a node in this process that is a part of a cluster and runs nothing, and connects to it. Gives its

@@ -234,7 +234,7 @@ fn take_back(client: &Client) {
     }
 }
 
-/// What the looks so far have found.
+/// Findings of the looks so far.
 #[derive(Default)]
 struct Looks {
     at: Instant,

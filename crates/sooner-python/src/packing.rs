@@ -13,7 +13,8 @@ use crate::values::{Encoded, encode, encode_plain};
 
 /// Packs what a task returned, as `count` values.
 ///
-/// # Errors A `ValueError` for any other number of values, and as [`pack_one`].
+/// # Errors
+/// A `ValueError` for any other number of values, and as [`pack_one`].
 pub fn pack(
     py: Python<'_>,
     client: &Arc<Client>,

@@ -24,7 +24,7 @@ static IS_FIXED: AtomicBool = AtomicBool::new(false);
 
 const IDLE: &str = "sooner worker";
 const PREFIX: &str = "sooner::";
-/// What the kernel keeps as the name of a thread (bytes).
+/// The longest name of a thread that the kernel keeps (bytes).
 const THREAD_NAME_BYTES: usize = 15;
 
 /// In the template: where its workers, which are forked from it, show their titles.
@@ -82,7 +82,7 @@ pub fn show(name: &Name) {
     }
 }
 
-/// This worker waits for a task: shows that.
+/// Shows that this worker is idle.
 pub fn show_idle() {
     if IS_FIXED.load(Ordering::Relaxed) || AREA.get().is_none() {
         return;

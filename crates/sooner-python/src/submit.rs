@@ -137,7 +137,7 @@ impl Placed {
     }
 }
 
-/// What is the same for all tasks of a remote function with fixed options. `TaskTraits` of
+/// Properties of all tasks of a remote function with fixed options. `TaskTraits` of
 /// `sooner._options.traits` has the same names.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
@@ -154,7 +154,7 @@ pub struct TaskTraits {
     arity: Arity,
     /// Raises `TypeError` for arguments that do not fit the signature.
     check: Py<PyAny>,
-    /// What happens to its tasks is recorded.
+    /// Events of its tasks are recorded.
     is_recorded: bool,
     placed: Placed,
 }
@@ -341,7 +341,7 @@ fn submit<'py>(
     Ok(PyList::new(py, refs)?.into_any())
 }
 
-/// What is the same for all calls of a method with fixed options. `CallTraits` of `sooner._options.traits`
+/// Properties of all calls of a method with fixed options. `CallTraits` of `sooner._options.traits`
 /// has the same names.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
@@ -366,7 +366,7 @@ pub struct CallTraits {
     arity: Arity,
     /// Raises `TypeError` for arguments that do not fit the signature.
     check: Py<PyAny>,
-    /// What happens to its calls is recorded.
+    /// Events of its calls are recorded.
     is_recorded: bool,
 }
 

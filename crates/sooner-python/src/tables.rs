@@ -79,11 +79,11 @@ table! {
     }
 }
 
-/// What is called (`LabelRow::kind`), in Ray's words.
+/// The kind of a task (`LabelRow::kind`), in Ray's words.
 const TASK_KINDS: &[&str] = &["NORMAL_TASK", "ACTOR_CREATION_TASK", "ACTOR_TASK"];
 /// The state of a task that has not begun (`TaskRow::state`), in Ray's words.
 const TASK_STATES: &[&str] = &["PENDING_ARGS_AVAIL", "PENDING_NODE_ASSIGNMENT", "SUBMITTED_TO_WORKER"];
-/// What a worker is there for (`WorkerRow::state`).
+/// The state of a worker (`WorkerRow::state`).
 const WORKER_STATES: &[&str] = &["starting", "idle", "leased", "actor"];
 /// The state of an actor (`ActorRow::phase`).
 const ACTOR_PHASES: &[&str] = &["reserved", "pending", "starting", "alive", "dead", "restarting"];

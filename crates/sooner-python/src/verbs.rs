@@ -45,7 +45,7 @@ pub fn untrusted(py: Python<'_>, error: &std::io::Error) -> Option<PyErr> {
     is_untrusted.then(|| exception(py, &python_side::UNTRUSTED_PATH_ERROR, &error.to_string()))
 }
 
-/// What a failure raises.
+/// The exception that a failure raises.
 pub fn failure_error(py: Python<'_>, failure: &Failure) -> PyErr {
     let payload = failure.payload.as_ref().map(sooner_runtime::wire::Blob::as_slice);
     let made = match (failure.code, payload) {

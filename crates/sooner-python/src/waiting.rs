@@ -132,7 +132,7 @@ pub enum Near {
 }
 
 impl Near {
-    /// What `sooner.wait` waits for.
+    /// How near `sooner.wait` needs values.
     #[must_use]
     pub fn of_wait(fetch_local: bool) -> Self {
         if fetch_local { Self::Node } else { Self::Anywhere }
@@ -177,8 +177,8 @@ impl Wanted {
     }
 }
 
-/// Asks owners for the values of borrowed references, for those of ours that were lost, and the node for
-/// values of other nodes that are wanted here.
+/// Asks owners for the values of borrowed references, the core for own values that were lost, and the node
+/// for values of other nodes that are wanted on this one.
 pub fn need(client: &Arc<Client>, wanted: &[Wanted], priority: Priority) {
     let me = client.me();
     let must_ask = |one: &&Wanted| match one.slot.place() {
