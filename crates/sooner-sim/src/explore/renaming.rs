@@ -206,7 +206,7 @@ fn token(text: &str, names: Names) -> Option<(Token, &str)> {
     if let Some(rest) = text.strip_prefix("Counts { submitted: ") {
         return Some((Token::Counter, &rest[rest.find('}')?..]));
     }
-    let counters = [("next_lease: ", true), ("Made(", true), ("workers_made: ", names.workers)];
+    let counters = [("last_lease: ", true), ("Made(", true), ("workers_made: ", names.workers)];
     counters.iter().filter(|(_, is_free)| *is_free).find_map(|(word, _)| {
         let (_, rest) = number(text.strip_prefix(word)?)?;
         Some((Token::Counter, rest))
@@ -370,10 +370,10 @@ mod tests {
 
     #[test]
     fn counters_count_as_far_as_their_names_are_in_use() {
-        let state = |made, lease| format!("next_lease: {made}, leases: [LeaseId({lease})], held: {lease}");
+        let state = |made, lease| format!("last_lease: {made}, leases: [LeaseId({lease})], held: {lease}");
         assert_eq!(
-            fingerprint(&["next_lease: 3, LeaseId(2)"], ALL),
-            fingerprint(&["next_lease: 9, LeaseId(2)"], ALL)
+            fingerprint(&["last_lease: 3, LeaseId(2)"], ALL),
+            fingerprint(&["last_lease: 9, LeaseId(2)"], ALL)
         );
         assert_ne!(fingerprint(&[&state(3, 2)], ALL), fingerprint(&[&state(3, 3)], ALL), "a plain number");
     }

@@ -31,7 +31,7 @@ pub(in crate::node) struct LeaseState {
 #[derive(Debug, Default)]
 pub(in crate::node) struct Leases {
     held: Map<LeaseId, LeaseState>,
-    last_id: u64,
+    last_lease: u64,
     /// Leases that processes of other nodes were given.
     granted_elsewhere: u64,
 }
@@ -40,8 +40,8 @@ impl Leases {
     /// An id for a lease: of a local worker, or of a remote one as its local client knows it. No id is given
     /// twice.
     pub(in crate::node) fn new_id(&mut self) -> LeaseId {
-        self.last_id += 1;
-        LeaseId(self.last_id)
+        self.last_lease += 1;
+        LeaseId(self.last_lease)
     }
 
     fn insert(&mut self, lease: LeaseId, state: LeaseState) {
