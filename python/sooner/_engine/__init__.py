@@ -1,6 +1,6 @@
-"""What runs around user code in drivers and workers, most of it called by the engine.
+"""Code that runs around user code in drivers and workers; the engine calls most of it.
 
-Below is all that the engine calls in this package, by import, so that the type checkers see it: the same
+Below are all names of this package that the engine uses, as imports that only type checkers read: the same
 names stand in `crates/sooner-python/src/python_side.rs`. Nothing is imported here when a program runs.
 """
 

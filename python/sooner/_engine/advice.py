@@ -11,7 +11,7 @@ from typing import Any
 from sooner._engine.driver import warn
 from sooner._errors.culprit import function_parts, pickled_size
 
-# What takes less than this (bytes) is not to blame.
+# A captured object of at most this size (bytes) is not named.
 _SHARE_BYTES_MIN = 1 << 20
 
 _PACKAGE = __file__.removesuffix("_engine/advice.py")
@@ -20,7 +20,7 @@ _warned: set[tuple[str, int]] = set()
 
 
 def large_code(target: Any, size: int) -> None:
-    """The code of a function or class is so large that it must have captured data.
+    """Warns that the code of a function or class is so large that it must have captured data.
 
     Args:
         target: The function or class.
@@ -40,7 +40,7 @@ def large_code(target: Any, size: int) -> None:
 
 
 def get_in_loop(count: int) -> None:
-    """A thread has waited for so many tasks, each before it submitted the next one."""
+    """Warns that a thread has waited for `count` tasks, each before it submitted the next one."""
     frame: types.FrameType | None = sys._getframe()
     while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame = frame.f_back
@@ -74,7 +74,7 @@ def _functions(target: Any) -> Iterator[types.FunctionType]:
 
 
 def _largest(target: Any) -> str:
-    """What the target has captured most of, in words; empty if it cannot be said."""
+    """Describes the largest object that the target has captured; empty if no object is large."""
     sizes = [(_size(part), label, part) for label, part in _captured(target)]
     size, label, part = max(sizes, key=lambda found: found[0], default=(0, "", None))
     return f"{label} ({type(part).__name__}, {_megabytes(size)})" if size > _SHARE_BYTES_MIN else ""

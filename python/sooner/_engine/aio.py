@@ -1,5 +1,4 @@
-"""References as futures: `await ref`, `ref.future()`, `ref.as_future()`; and `Arrivals`, which `sooner.aio`
-    stands on.
+"""References as futures (`await ref`, `ref.future()`, `ref.as_future()`), and `Arrivals` for `sooner.aio`.
 
 The engine reports finished references in batches; each event loop is woken once per batch.
 """
@@ -106,7 +105,7 @@ def on_completed(ref: _sooner.ObjectRef[Any], callback: Callable[[Any], object])
 
 
 def deliver(waiters: list[_Waiter]) -> None:
-    """References have their outcome; called from an engine thread."""
+    """Resolves the waits for references that have their outcome; called from an engine thread."""
     by_loop: dict[asyncio.AbstractEventLoop, list[_Waiter]] = {}
     direct = []
     for waiter in waiters:
@@ -118,15 +117,17 @@ def deliver(waiters: list[_Waiter]) -> None:
         try:
             loop.call_soon_threadsafe(_resolve, batch)
         except RuntimeError:
-            # The loop is closed: nobody waits any more.
+            # The loop is closed, and its waits with it.
             continue
     if direct:
         _futures.put(direct)
 
 
 class _Futures:
-    """Resolves `concurrent.futures` on a thread of its own: their callbacks may wait for other results,
-    and the thread that reports results is the one that would bring them.
+    """Resolves `concurrent.futures` on a thread of its own.
+
+    Their callbacks may wait for other results, which would never come if the callbacks ran on the engine
+    thread that reports results.
     """
 
     def __init__(self) -> None:
@@ -155,9 +156,9 @@ class _Futures:
             try:
                 _resolve(waiters)
             except BaseException:
-                # The results that come next have callbacks, too.
+                # The thread must go on: later results have callbacks, too.
                 _log.error("a callback of a future raised; the result stands\n%s", traceback.format_exc())
-            # The last ones would be kept, with their references, until more come.
+            # Otherwise the variable would keep the last batch and its references until the next batch.
             del waiters
 
 
@@ -170,7 +171,7 @@ def _resolve(waiters: list[_Waiter]) -> None:
         try:
             _settle(future, ref)
         except BaseException as error:
-            # Of a callback, or Ctrl-C: the others have come, too.
+            # A callback raised, or Ctrl-C was pressed: the other futures must be resolved all the same.
             failure = error
     if failure is not None:
         try:
@@ -200,7 +201,8 @@ def _settle(future: Any, ref: Any) -> None:
 
 def _fail(future: Any, error: BaseException) -> None:
     if isinstance(error, StopIteration) and isinstance(future, asyncio.Future):
-        # As of a coroutine that raises it: asyncio refuses what would end the generator that it is raised in.
+        # asyncio refuses StopIteration, which would end the generator it is raised in. RuntimeError is what a
+        # coroutine that raises StopIteration gives.
         stopped = RuntimeError("the value raised StopIteration when it was read")
         stopped.__cause__ = error
         error = stopped
@@ -211,8 +213,8 @@ def _fail(future: Any, error: BaseException) -> None:
 class Arrivals:
     """References of one wait in an event loop, taken in the order in which their outcomes come.
 
-    Values are not read. `close` must be called when the wait is over: what has not come is forgotten then,
-    so that a wait that was cancelled or timed out leaves nothing behind.
+    Values are not read. `close` must be called when the wait is over: it forgets the references without an
+    outcome, so that a wait that was cancelled or timed out leaves nothing behind.
     """
 
     def __init__(self, refs: Iterable[_sooner.ObjectRef[Any]]) -> None:
@@ -270,7 +272,7 @@ class Arrivals:
         return self._came.popleft()
 
     def close(self) -> None:
-        """Forgets what has not come."""
+        """Forgets all references that `next` has not returned."""
         for watch in self._watches.values():
             watch.leave(self)
         self._watches.clear()
@@ -278,9 +280,9 @@ class Arrivals:
 
 
 class _Watch:
-    """One reference that an event loop waits for, however many waits of it do; the engine is asked once.
+    """One reference that an event loop waits for: the engine is asked once for all waits of the loop.
 
-    It keeps the reference only while somebody waits: a value that nobody wants any more can be freed.
+    It keeps the reference only while a wait has joined it, so that a value without waits can be freed.
     """
 
     def __init__(self) -> None:
@@ -289,19 +291,20 @@ class _Watch:
         self.is_over = False
 
     def join(self, ref: _sooner.ObjectRef[Any], wait: Arrivals) -> None:
-        """One more wait."""
+        """Adds a wait."""
         self._ref = ref
         self._waits[wait] = None
 
     def leave(self, wait: Arrivals) -> None:
-        """A wait is over before the outcome came."""
+        """Removes a wait that is over before the outcome came."""
         del self._waits[wait]
         if not self._waits:
             self._ref = None
 
     def arrive(self) -> None:
         """The outcome came; called in the loop."""
-        # The reference is ready; or its session is over, and whoever waits next must be told so.
+        # The reference is ready, or its session is over. In the second case the next wait must not join this
+        # watch: a new one raises.
         self.is_over = True
         ref = self._ref
         waits, self._waits, self._ref = self._waits, {}, None
@@ -311,9 +314,9 @@ class _Watch:
 
 
 def check_session(ref: _sooner.ObjectRef[Any]) -> None:
-    """Raises if a reference has come because its session is over: whoever waits is woken then, too."""
+    """Raises if a reference was reported because its session is over: that wakes waits, too."""
     if not _sooner.is_ready(ref):
-        # Otherwise the value has left memory since: nobody waits until it is back.
+        # Otherwise the value has left memory since, and this watch has no waits.
         _sooner.watch(ref, (asyncio.get_running_loop(), _Watch(), None))
 
 

@@ -1,11 +1,11 @@
 """Asyncio actors: one event loop on the main thread that reads the engine's sockets itself.
 
-The loop's selector looks at the sockets for a moment before it blocks, and sends what waits; so a single call
-has no hand-over between threads.
+Before it blocks, the loop's selector polls the sockets for a moment and sends waiting messages, so that a
+single call needs no hand-over between threads.
 
-An actor with concurrency groups has a loop and a thread for each of them instead, so that one that blocks
-leaves the others alone. One more thread waits for calls and hands them to the loops; the engine sees to
-the places of each group.
+An actor with concurrency groups has one loop and one thread per group instead, so that a group that blocks
+does not hold up the others. One more thread waits for calls and hands them to the loops; the engine keeps
+each group to its number of places.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sooner import _sooner
 from sooner._engine import worker
 from sooner._engine.worker import ActorExit
 
-# What runs is known per context: calls take turns on one thread.
+# The running call. It is kept per context, since calls take turns on one thread.
 current_call: contextvars.ContextVar[tuple[str | None, str, str] | None]
 current_call = contextvars.ContextVar("current_call", default=None)
 _loop: asyncio.AbstractEventLoop | None = None
@@ -32,7 +32,7 @@ _limit = 1000
 # Answers of `call_may_yield`.
 _LATER = 1
 _NEVER = 2
-# How often a generator looks whether its reader wants more (seconds).
+# Pauses between two checks whether the reader of a generator wants more items (seconds).
 _PAUSE_SECONDS_MIN = 0.0005
 _PAUSE_SECONDS_MAX = 0.02
 _drain_scheduled = False
@@ -70,7 +70,7 @@ def run(limit: int) -> None:
 
 
 def _run_groups(count: int) -> None:
-    """Runs a loop per concurrency group until the session is over: that of the default one on this thread."""
+    """Runs a loop per concurrency group until the session is over; the default group's on this thread."""
     global _loop
     _make_loop()
     # Calls are handed to these loops: none of them reads the engine's sockets.
@@ -108,7 +108,7 @@ def _make_loop() -> None:
 
 
 def maker(cls: type) -> Callable[..., Any]:
-    """What makes an actor whose constructor is a coroutine: that runs in the loop in which its calls will."""
+    """Returns what makes an actor whose constructor is a coroutine: it runs in the loop of the calls."""
 
     def make(*args: Any, **kwargs: Any) -> Any:
         instance = cls.__new__(cls, *args, **kwargs)
@@ -182,7 +182,7 @@ async def _call(
 
 
 async def _stream(token: int, items: Any) -> Any:
-    """Sends what a generator yields; a plain one gives other calls a turn after each item."""
+    """Sends the items of a generator. A plain generator gives other calls a turn after each item."""
     if not hasattr(items, "__aiter__"):
         items = _in_turns(items)
     items = aiter(items)

@@ -1,4 +1,4 @@
-"""Actors with checkpoints: which classes can have them, and what a new process does with one."""
+"""Actors with checkpoints: which classes can have them, and how a new process restores one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def check_class(cls: type, options: Mapping[str, Any]) -> None:
     """Check that an actor of this class can have checkpoints with these options.
 
     Raises:
-        TypeError: The hooks are missing, or do not take what they are given.
+        TypeError: A hook is missing, or does not take the arguments that it is called with.
         ValueError: The options or a method of the class do not go with checkpoints.
 
     Example:
@@ -84,7 +84,7 @@ def check_call(class_name: str, method: str, streams: bool, retries_exceptions: 
     """Check how a method of an actor with checkpoints is called.
 
     Raises:
-        ValueError: The call streams, or an exception of it would be retried although its effects count.
+        ValueError: The call streams, or would be retried after an exception although it changes the state.
     """
     if streams:
         raise ValueError(
@@ -100,10 +100,10 @@ def check_call(class_name: str, method: str, streams: bool, retries_exceptions: 
 
 
 def restore(cls: type, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, state: Any) -> Any:
-    """Make the instance that goes on from a checkpoint.
+    """Make the actor's instance from a checkpoint.
 
-    A class method or static method makes it from the state alone. A method of the instance gets the state
-    after the constructor has run, with the arguments of the first time.
+    A hook that is a class method or static method makes the instance from the state alone. For a hook that is
+    a method of the instance, the constructor runs first, with its original arguments.
     """
     hook = inspect.getattr_static(cls, "__sooner_restore__")
     if not isinstance(hook, classmethod | staticmethod):
@@ -121,6 +121,6 @@ def restore(cls: type, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, 
 
 
 def hook_failed(cls: type, hook: str, error: BaseException) -> str:
-    """Return why an actor ended whose hook raised, with the traceback."""
+    """Return the reason why an actor ended whose hook raised, with the traceback."""
     text = "".join(traceback.format_exception(error))[-_TEXT_LENGTH_MAX:]
     return f"actor {cls.__name__} ended because {hook} raised, so that it could not have been restored:\n{text}"

@@ -1,9 +1,9 @@
 """`breakpoint()` in a task: the driver's terminal talks to a debugger in the worker.
 
-The worker listens on a Unix socket in its node's directory, where nobody else may come, and announces it
-with a marked line of its standard error. The driver connects, one worker after the other, and passes lines
-on. A driver without a terminal connects and leaves, and the task goes on; so it does if none comes, as
-from another machine.
+The worker listens on a Unix socket in its node's directory, which other users cannot enter, and announces it
+with a marked line on its standard error. The driver connects at once, and passes lines on for one worker
+after the other. A driver without a terminal connects and leaves, and the task goes on. The task also goes on
+if no driver connects, for instance because it is on another machine.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sooner._session import trust
 
 _LINE = re.compile(r"^(?P<prefix>.*?)\x1edebug:(?P<message>\{.*\})$")
 
-# A driver that shows no output of workers never comes; the task does not wait longer than this (seconds).
+# How long the task waits for the driver (seconds). A driver that shows no output of workers never connects.
 _ATTACH_SECONDS = 10
 _READ_BYTES = 65536
 
@@ -59,7 +59,7 @@ def stop_here(frame: FrameType, announce: Callable[[str], None]) -> None:
     if said == b"1":
         return _Debugger(connection).set_trace(frame)
     connection.close()
-    # Otherwise the driver says so.
+    # A driver that has answered reports by itself that the breakpoint is passed over.
     return None if said else _pass_over(where, "the driver has gone")
 
 
@@ -68,11 +68,11 @@ def _pass_over(where: str, why: str) -> None:
 
 
 def _driver(announce: Callable[[str], None]) -> socket.socket:
-    """The connection to the driver, that is told to which address it has to come.
+    """Announces a socket to the driver and returns the driver's connection.
 
     Raises:
-        TimeoutError: It did not.
-        OSError: Nobody can come here.
+        TimeoutError: The driver did not connect.
+        OSError: The worker cannot listen.
     """
     from sooner._engine import worker  # start-up: 26.3 ms
 
@@ -94,13 +94,13 @@ def _driver(announce: Callable[[str], None]) -> socket.socket:
 
 
 def _accept(listener: socket.socket) -> socket.socket:
-    """The first connection of this user. Others do not end the wait."""
+    """Returns the first connection of this user. Connections of other users do not end the wait."""
     deadline = time.monotonic() + _ATTACH_SECONDS
     while (left := deadline - time.monotonic()) > 0:
         listener.settimeout(left)
         connection, _ = listener.accept()
         if trust.peer_of(connection)[1] == os.getuid():
-            # The driver may serve others first, whatever the task has made the default.
+            # No timeout, whatever default the task has set: the driver may serve other workers first.
             connection.settimeout(None)
             return connection
         connection.close()
@@ -108,9 +108,7 @@ def _accept(listener: socket.socket) -> socket.socket:
 
 
 class _Debugger(pdb.Pdb):
-    """Reads commands from a socket. It lets go of the task when it continues without breakpoints, or
-    returns.
-    """
+    """Reads commands from a socket, and closes it when the task continues without breakpoints, or returns."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -148,7 +146,7 @@ class _Debugger(pdb.Pdb):
 
 
 def take(text: str) -> str:
-    """Takes announcements out of what workers printed; the rest comes back."""
+    """Takes the announcements out of the output of workers, and returns the rest of the output."""
     rest = []
     # Not splitlines(): that would cut at the mark, too.
     for line in text.split("\n"):
@@ -162,7 +160,7 @@ def take(text: str) -> str:
 
 
 class _Console:
-    """Serves one worker after the other, on a thread of its own while there are any."""
+    """Serves one worker after the other, on a thread that runs while workers wait."""
 
     def __init__(self) -> None:
         self._waiting: queue.SimpleQueue[tuple[socket.socket, str, str]] = queue.SimpleQueue()
@@ -172,7 +170,7 @@ class _Console:
     def put(self, title: str, address: str, where: str) -> None:
         directory, _, name = address.rpartition("/")
         try:
-            # At once, although its turn may come later: it sees that somebody cares.
+            # Connects at once, although the worker's turn may come later: the worker's wait is limited.
             connection = trust.connect(directory, name)
         except OSError:
             return
@@ -219,9 +217,7 @@ def _say(text: str) -> None:
 
 
 def _pass_on(connection: socket.socket, terminal: TextIO) -> None:
-    """Passes lines on until the worker closes. Nothing is read ahead: the program's own input stays its
-    own.
-    """
+    """Passes lines on until the worker closes. Reads none ahead: later lines are the program's own input."""
     descriptor = terminal.fileno()
     while True:
         ready, _, _ = select.select([connection.fileno(), descriptor], [], [])

@@ -43,9 +43,7 @@ def _write(stream: TextIO, text: str) -> None:
 
 
 def runs_event_loop() -> bool:
-    """Whether this thread runs an event loop that a wait would hold up. A cell of a notebook may wait in
-    its loop.
-    """
+    """Whether this thread runs an event loop that a wait would hold up: not so in a cell of a notebook."""
     asyncio = sys.modules.get("asyncio")
     return asyncio is not None and asyncio._get_running_loop() is not None and not is_kernel()
 

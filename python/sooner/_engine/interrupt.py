@@ -1,4 +1,4 @@
-"""An interrupted wait cancels what it waited for: in notebooks, or where the user asks for it.
+"""An interrupted wait cancels the tasks that it waited for: in notebooks, or where the user asks for it.
 
 In a program an interrupt usually ends the session, and the tasks with it. In a notebook the session goes
 on, and so would tasks that nobody waits for any more. `sooner.get` and `sooner.wait` are wrapped only
@@ -25,7 +25,7 @@ def install(wanted: bool | None) -> None:
     """Makes `sooner.get` and `sooner.wait` cancel when they are interrupted, or not.
 
     Args:
-        wanted: None says: in notebooks.
+        wanted: Whether they cancel; None: in notebooks only.
     """
     cancels = notebook.is_kernel() if wanted is None else wanted
     for name in _VERBS:
@@ -42,7 +42,7 @@ def _cancelling(verb: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return verb(refs, *args, **options)
         except KeyboardInterrupt as error:
-            # A task that raised one is not a user who pressed a key.
+            # A task may have raised KeyboardInterrupt: then the user has not pressed a key.
             if not isinstance(error, SoonerError):
                 _cancel(refs)
             raise
@@ -56,5 +56,5 @@ def _cancel(refs: Any) -> None:
         try:
             _sooner.cancel_task(ref, False, True)
         except (TypeError, ValueError):
-            # Not a reference, or of a session that is over: then the wait was not about it.
+            # Not a reference, or one of a session that is over: the wait was not for it.
             continue

@@ -1,8 +1,8 @@
-"""Local mode: the threads of its own.
+"""Local mode: its two threads.
 
-One has the event loop in which calls of asyncio actors run. Another one waits for those who have no thread
-that does: who awaits a reference in an event loop, or has a future of it. It runs the tasks and advances
-the generators that are waited for. It is a thread of `threading`, so that debuggers and coverage see it.
+One runs the event loop for the calls of asyncio actors. The other serves waits that have no thread of their
+own: references awaited in an event loop, and futures of references. It runs the tasks and advances the
+generators that are waited for. It is a thread of `threading`, so that debuggers and coverage see it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _lock = threading.Lock()
 
 
 def _after_fork() -> None:
-    # The loop's thread does not exist here, and another one may have held the lock.
+    # The loop's thread does not exist in the child, and another thread may have held the lock at the fork.
     global _lock
     _lock = threading.Lock()
     async_actor._loop = None
@@ -29,7 +29,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def wake() -> None:
-    """Calls wait for the loop; starts it for the first one."""
+    """Has the loop take the calls that wait for it; starts the loop for the first call."""
     loop().call_soon_threadsafe(_drain)
 
 
@@ -46,13 +46,13 @@ def loop() -> asyncio.AbstractEventLoop:
 def _start() -> None:
     loop = asyncio.new_event_loop()
     async_actor._loop = loop
-    # Nothing holds calls back: each actor's limit would need a loop of its own.
+    # No limit on concurrent calls: a limit per actor would need a loop per actor.
     async_actor._limit = 1 << 62
     threading.Thread(target=loop.run_forever, name="sooner-local", daemon=True).start()
 
 
 def serve() -> None:
-    """Starts the thread that waits for others."""
+    """Starts the thread for waits that have no thread of their own."""
     threading.Thread(target=_sooner.serve_watchers, name="sooner-local-waits", daemon=True).start()
 
 

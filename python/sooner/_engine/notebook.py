@@ -1,9 +1,8 @@
-"""What is different in an IPython kernel. Never imports IPython: where there is a kernel, it is there
-    already.
+"""What is different in an IPython kernel. Never imports IPython, which a kernel has imported already.
 
-A kernel shows output in the cell whose context it is written from. Threads of the engine have no such
-context; what they write would end up in the cell that ran last, or nowhere (display updates in some
-kernels). So the context of the cell that runs, or ran last, is kept, and they write from it.
+A kernel shows output in the cell from whose context it is written. Threads of the engine have no such
+context: their output would end up in the cell that ran last, or nowhere (display updates in some kernels).
+So this module keeps the context of the cell that runs, or ran last, and those threads write from it.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ def _note_cell(*_: Any) -> None:
 
 
 def in_cell(work: Callable[..., Any], *args: Any) -> Any:
-    """Calls `work` as the cell that runs, or ran last, would."""
+    """Calls `work` in the context of the cell that runs, or ran last."""
     if _cell is None:
         return work(*args)
     # A context can be entered once at a time, a copy of it always.
@@ -55,7 +54,7 @@ def in_cell(work: Callable[..., Any], *args: Any) -> Any:
 
 
 def display(shown: Any) -> Callable[[Any], None]:
-    """Shows something in the cell and returns what replaces it, from any thread."""
+    """Shows `shown` in the cell; returns a function that replaces it, to be called from any thread."""
     show = importlib.import_module("IPython.display").display
     cell = _cell or contextvars.copy_context()
     handle = cell.copy().run(show, shown, display_id=True)

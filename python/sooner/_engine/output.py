@@ -4,8 +4,8 @@ The name is announced only when it changes and something is printed, so that a s
 thread has an unfinished line of its own, so that calls at the same time do not tear each other's lines; the
 engine ends it with the task (`end_line`).
 
-Programs that draw on one line with carriage returns, as tqdm does, print one line: the last. What it looks
-like meanwhile is sent as a progress bar.
+A program that draws on one line with carriage returns, as tqdm does, prints only the line's last state. Its
+earlier states are sent as a progress bar.
 """
 
 from __future__ import annotations
@@ -23,15 +23,14 @@ from typing import Any
 from sooner import _sooner
 
 _MARK = b"\x1esooner:"
-# Begins what is meant for the driver's progress bars: a JSON object, which has no line ends and only ASCII in
-# it.
+# Begins a message for the driver's progress bars: a JSON object without line ends, in ASCII.
 BAR_MARK = "\x1ebar:"
-# Begins the announcement of a debugger that waits.
+# Begins the announcement of a debugger that waits for the driver.
 DEBUG_MARK = "\x1edebug:"
-# A line that is rewritten is shown this often at most (seconds). Libraries draw ten times a second.
+# The least time between two states of a rewritten line (seconds). Libraries draw ten times a second.
 _FRAME_SECONDS = 0.05
 _FRAME_LENGTH_MAX = 300
-# Everything that moves the cursor or erases. Colours may stay.
+# Sequences that move the cursor or erase. Colours may stay.
 _CURSOR = re.compile(r"\x1b(?:\[[0-9;?]*[@-ln-~]|[78DEHM])")
 _PREFIX = re.compile(r"\(.*? pid=\d+\) ")
 # A line that grows beyond this (characters) is shown in parts, as the node does.
@@ -39,7 +38,7 @@ _LINE_LENGTH_MAX = 1 << 20
 
 
 class _Line:
-    """An unfinished line: who began it and its parts."""
+    """An unfinished line: its parts, and the task that began it."""
 
     def __init__(self, task: str | None, title: str) -> None:
         self.task = task
@@ -54,7 +53,7 @@ class _Line:
         self.length += len(text)
 
     def rewrite(self) -> str:
-        """Forgets what carriage returns have overwritten; gives what is left."""
+        """Drops the text that carriage returns have overwritten; returns the rest."""
         text = "".join(self.parts)
         left = last_frame(text)
         self.parts = [left, "\r"] if text.endswith("\r") else [left]
@@ -63,7 +62,7 @@ class _Line:
 
 
 def last_frame(text: str) -> str:
-    """What is seen of a line with carriage returns: the last that was written to it.
+    """Returns what a terminal shows of a line with carriage returns: the text that was written last.
 
     Example:
         >>> last_frame("10%\\r20%\\r"), last_frame("no bar")
@@ -75,7 +74,7 @@ def last_frame(text: str) -> str:
 
 
 def split_marks(text: str) -> tuple[str, list[tuple[str, dict[str, Any]]]]:
-    """Separates lines of workers from what is meant for the progress bars.
+    """Separates lines of workers from messages for the progress bars.
 
     Args:
         text: Whole lines, each with the prefix "(name pid=...) ".
@@ -111,7 +110,7 @@ def _parsed(message: str) -> dict[str, Any] | None:
 
 
 def harmless(text: str) -> str:
-    """Lines of workers without what would move the cursor of the driver's terminal."""
+    """Removes from lines of workers what would move the cursor of the driver's terminal."""
     if "\x1b" in text:
         text = _CURSOR.sub("", text)
     if "\r" not in text:
@@ -134,7 +133,7 @@ class TaskStream(io.TextIOBase):
         self._announced = ""
         self._lock = threading.RLock()
         self._bytes = _Bytes(self)
-        # Whether a task may have laid another text stream around the binary one.
+        # Whether a task may have wrapped the binary stream in another text stream.
         self._is_shared = False
         self.default_title = default_title
 
@@ -147,7 +146,7 @@ class TaskStream(io.TextIOBase):
         return self._descriptor
 
     def close(self) -> None:
-        """Only flushes: the stream is the process's, and the next task prints on it, too."""
+        """Only flushes: the stream belongs to the process, and the next task prints on it, too."""
         self.flush()
 
     @property
@@ -182,7 +181,7 @@ class TaskStream(io.TextIOBase):
 
     @property
     def write_through(self) -> bool:
-        """Never: what is sent are lines."""
+        """Never: the stream sends lines."""
         return False
 
     def reconfigure(
@@ -214,7 +213,7 @@ class TaskStream(io.TextIOBase):
         """A binary stream on the same descriptor."""
         if not self._is_shared:
             self._is_shared = True
-            # Then the engine calls `end_line` after the task.
+            # Makes the engine call `end_line` after the task.
             _sooner.line_begun()
         return self._bytes
 
@@ -264,21 +263,19 @@ class TaskStream(io.TextIOBase):
             self._end(threading.get_ident())
 
     def _flush_other(self) -> None:
-        """What the task has printed on a stream of its own is of this task, too."""
+        """Flushes a stream that the task has put in place of this one: its output is this task's, too."""
         other = sys.stdout if self._descriptor == 1 else sys.stderr
         if other is not self:
             with contextlib.suppress(Exception):
                 other.flush()
 
     def forget_lines(self) -> None:
-        """In a process that a task forked: lines that are unfinished are its parent's, and so may the lock
-        be.
-        """
+        """In a process that a task forked: drops unfinished lines and the lock, which the parent may hold."""
         self._lock = threading.RLock()
         self._lines.clear()
 
     def end_lines(self) -> None:
-        """Ends the unfinished lines of all threads: the process is over."""
+        """Ends the unfinished lines of all threads at the end of the process."""
         with self._lock:
             for thread in list(self._lines):
                 self._end(thread)
@@ -291,7 +288,7 @@ class TaskStream(io.TextIOBase):
         if line.frame_at is not None:
             self._close_frame(line, thread)
             if not text.strip():
-                # The program has erased it.
+                # The program has erased the line.
                 return
         self._send(line.title, text + "\n")
 
@@ -306,7 +303,7 @@ class TaskStream(io.TextIOBase):
             self._send(self._title(), text + "\n")
 
     def _show_frame(self, line: _Line, thread: int) -> None:
-        """A line is rewritten: the driver sees it as a bar until it ends."""
+        """Shows a line that is being rewritten as a bar in the driver, until the line ends."""
         frame = line.rewrite()
         now = time.monotonic()
         if line.frame_at is None or now - line.frame_at >= _FRAME_SECONDS:
@@ -345,7 +342,7 @@ def _task() -> str | None:
 
 
 class TaskInput(io.TextIOWrapper):
-    """Standard input of a worker, which nobody types into: it is at its end."""
+    """Standard input of a worker: it is always at its end."""
 
     def __init__(self) -> None:
         raw = io.FileIO(0, "rb", closefd=False)
@@ -359,7 +356,7 @@ class TaskInput(io.TextIOWrapper):
         return "r"
 
     def close(self) -> None:
-        """Nothing: the stream is the process's, and the next task reads from it, too."""
+        """Nothing: the stream belongs to the process, and the next task reads from it, too."""
 
     def detach(self) -> Any:
         """The binary stream, as `buffer`. This one can still be used."""
@@ -368,7 +365,7 @@ class TaskInput(io.TextIOWrapper):
 
 class _InputBytes(io.BufferedReader):
     def close(self) -> None:
-        # As `_Bytes`.
+        # As in `_Bytes`.
         pass
 
     def detach(self) -> Any:
@@ -378,7 +375,7 @@ class _InputBytes(io.BufferedReader):
 class _Bytes(io.RawIOBase):
     def __init__(self, stream: TaskStream) -> None:
         self._stream = stream
-        # A character may come in two pieces.
+        # The bytes of a character may come in two writes.
         self._decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
 
     def writable(self) -> bool:
@@ -403,7 +400,7 @@ class _Bytes(io.RawIOBase):
         return self
 
     def close(self) -> None:
-        # A text stream that a program has laid around this one closes it when it is collected.
+        # A text stream in which a program has wrapped this one closes it when it is collected.
         pass
 
     def write(self, data: Any) -> int:

@@ -1,9 +1,8 @@
 """State of the program that its workers follow: environment, working directory, the mask for new files,
 `sys.path`, `sys.argv`, the key of `multiprocessing` (`docs/adr/0075`).
 
-In the program: what differs from what workers begin with, as bytes that travel in front of code. In a
-worker: taking them over. That something has changed is noted where it is set; nothing is looked at with
-each call.
+The program sends the difference to the state that workers begin with, as bytes in front of code. A worker
+takes it over. A change is recorded where it is made; nothing is compared with each call.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from sooner._session import launch
 
 
 class _Base:
-    """What workers begin with, or, elsewhere than in the program's own session, what they would."""
+    """The state that workers begin with, or would begin with if the session were the program's own."""
 
     def __init__(self) -> None:
         self.environment = dict(os.environ)
@@ -33,23 +32,23 @@ class _Base:
 
 
 _base: _Base | None = None
-# Whether workers begin on a node of the program's, so that only changes must be told.
+# Whether workers begin on a node of the program's own, so that only changes must be sent.
 _is_host = False
 _is_hooked = False
-# In a worker: what it has taken over. What modules have set since, while they were imported, stays as it is
-# until the program itself sets something else.
+# In a worker: the state that it has taken over. What modules have set since, while they were imported, stays
+# until the program itself sets another value.
 _followed: dict[str, str | None] = {}
 _directory = ""
 _mask: int | None = None
 _path: list[str] = []
 # Whether the node is on another machine.
 is_guest = False
-# Places that were passed over, and named.
+# Places that were not used since they are not safe, and were reported.
 _named: set[str] = set()
 
 
 def begin(is_host: bool) -> None:
-    """In the program: a session starts, and with it workers that begin with the state as it is now."""
+    """In the program, when a session starts: its workers begin with the present state."""
     global _base, _is_host
     _base = _Base()
     _is_host = is_host
@@ -58,11 +57,11 @@ def begin(is_host: bool) -> None:
 
 
 def begin_worker(guest: bool, path: list[str]) -> None:
-    """In the template: its workers begin with the state as it is now.
+    """In the template: its workers begin with the present state.
 
     Args:
         guest: Whether the program is on another machine.
-        path: What `sys.path` was before modules were imported that may have put something of their own there.
+        path: `sys.path` before modules were imported, which may have added entries of their own.
     """
     global _base, _directory, _mask, _path, is_guest
     _base = _Base()
@@ -72,7 +71,7 @@ def begin_worker(guest: bool, path: list[str]) -> None:
 
 
 def _hook() -> None:
-    """What sets something of it says so. `os.environ` calls the first two."""
+    """Makes the functions that change the state record it. `os.environ` calls the first two."""
     global _is_hooked
     if not _is_hooked:
         _is_hooked = True
@@ -81,7 +80,7 @@ def _hook() -> None:
 
 
 def state() -> bytes:
-    """In the program: what differs from what workers begin with; empty if nothing does."""
+    """In the program: the difference to the state that workers begin with; empty if there is none."""
     if _base is None:
         return b""
     found: dict[str, Any] = {}
@@ -91,7 +90,7 @@ def state() -> bytes:
         found["environment"] = {
             name: value
             for name, value in changed.items()
-            # It is for this program alone.
+            # The token is for this program alone.
             if value != _base.environment.get(name) and name != "SOONER_TOKEN"
         }
     directory = launch.directory()
@@ -118,9 +117,7 @@ def state() -> bytes:
 
 
 def follow(data: bytes) -> None:
-    """In a worker: takes over the state, also what it has had to take over before and the program has
-    taken back.
-    """
+    """In a worker: takes over the state, and undoes earlier changes that the program has taken back."""
     with tidying.paused():
         _follow(data)
 
@@ -148,8 +145,7 @@ def _follow(data: bytes) -> None:
             os.chdir(place if may_enter else worker.session_directory)
             _directory = place
     if is_guest and "path" in new:
-        # What the program names from where it is must not be something else when a task goes to another
-        # directory.
+        # Relative entries are made absolute, so that they stay the same when a task changes the directory.
         new["path"] = [[os.path.join(place, entry) for entry in entries] for entries in new["path"]]
     mask = new.get("umask", _base.umask)
     if mask is not None and mask != _mask:
@@ -173,18 +169,18 @@ def _set(name: str, value: str | None) -> None:
 
 
 def _follow_path(path: list[str], added: list[str]) -> None:
-    """The order is the program's. Of its places only those that it has added are new to this interpreter."""
+    """Sets `sys.path` in the program's order. Only entries in `added` can be new to this interpreter."""
     global _path
     assert _base is not None
     wanted = [entry for entry in path if entry in _base.path or (entry in added and _is_safe(entry))]
-    # Elsewhere the interpreter has places that the program's has not.
+    # On another machine the interpreter has places that the program's has not.
     wanted += [entry for entry in _base.path if entry not in wanted and is_guest]
     found, at = list(wanted), 0
     for entry in sys.path:
         if entry in wanted:
             at = found.index(entry) + 1
         elif entry not in _path:
-            # A module has put it there for itself, behind what is before it.
+            # A module has added the entry for itself: it stays behind the entry before it.
             found.insert(at, entry)
             at += 1
     _path = wanted
@@ -193,10 +189,9 @@ def _follow_path(path: list[str], added: list[str]) -> None:
 
 
 def _is_safe(entry: str, is_directory: bool = False) -> bool:
-    """Whether modules may be looked for there. On another machine the name may belong to somebody else, or to
-    nothing.
+    """Whether modules may be looked for in a place: on another machine it may be another user's, or missing.
 
-    The working directory is such a place, too: programs that a task starts may look there.
+    This concerns the working directory, too: programs that a task starts may look for modules there.
     """
     if not is_guest:
         return True

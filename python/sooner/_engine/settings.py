@@ -1,7 +1,7 @@
-"""What a call can set for its whole process, beside signal handlers, environment and working directory.
+"""Settings of a process that a call can change, beside signal handlers, environment and working directory.
 
-A table of how each is read and set back, used by `tidying.py`. What cannot be set back raises `OSError`
-then, and the process takes no more tasks.
+A table of how each setting is read and set back, used by `tidying.py`. A setting that cannot be set back
+raises `OSError` then, and the process takes no more tasks.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from typing import Any, NamedTuple
 
 
 class Setting(NamedTuple):
-    """One thing that functions of a module set.
+    """One setting that functions of a module change.
 
     Attributes:
-        module: Where the functions are.
+        module: The module.
         names: The functions.
-        key: From the arguments of a call which one it sets, where there are several: a resource, a timer.
-        read: What it is now; takes the key.
-        write: Sets it; takes the key and what was read.
-        is_timer: Whether it is set back before what is none: what it sends must meet the handler that the
-            task has set for it, or nobody.
+        key: From the arguments of a call, which of several values it sets: of which resource, of which timer.
+        read: Returns the present value; takes the key.
+        write: Sets the value; takes the key and the value that was read.
+        is_timer: Whether it is a timer. Timers are set back before all else: a signal of theirs must meet the
+            handler that the task has set for it, or none.
     """
 
     module: ModuleType
@@ -40,7 +40,7 @@ class Setting(NamedTuple):
 
 
 def _one(*_: Any, **__: Any) -> None:
-    """There is only one of it."""
+    """The key of a setting that exists only once."""
 
 
 def _first(what: Any, *_: Any, **__: Any) -> Hashable:
@@ -48,7 +48,7 @@ def _first(what: Any, *_: Any, **__: Any) -> Hashable:
 
 
 def _own(pid: Any, *_: Any, **__: Any) -> None:
-    """What a task does to other processes is theirs, and they may have ended since."""
+    """Refuses other processes: what a task does to them is not set back, and they may have ended since."""
     if int(pid) not in (0, os.getpid()):
         raise ValueError("another process")
 
@@ -81,9 +81,7 @@ def _signal_for_stacks(number: Any, *_: Any, **__: Any) -> Hashable:
 
 
 def umask(_: Any = None) -> int:
-    """The mask for the modes of new files. A call that reads it would set it, which other threads could
-    notice.
-    """
+    """The mask for the modes of new files. `os.umask` would set it, too, which other threads could notice."""
     with open("/proc/self/status", "rb") as status:  # noqa: PTH123  nothing is imported for it
         for line in status:
             if line.startswith(b"Umask:"):
@@ -96,7 +94,7 @@ def _set_timer(which: int, was: tuple[float, float]) -> None:
 
 
 def _write_mask(_: Any, blocked: set[int]) -> None:
-    # What has come meanwhile was for the task.
+    # Signals that are pending and will no longer be blocked were for the task: they are dropped.
     for number in signal.sigpending() - blocked:
         handler = signal.getsignal(number)
         signal.signal(number, signal.SIG_IGN)
@@ -117,7 +115,7 @@ def _set_faulthandler(_: Any, is_enabled: bool) -> None:
 
 
 def _read_wakeup(_: Any) -> int:
-    # There is no other way to read it.
+    # There is no way to read it without setting it.
     was = signal.set_wakeup_fd(-1)
     if was != -1:
         signal.set_wakeup_fd(was)
@@ -150,7 +148,7 @@ def _cannot(_: Any, __: Any) -> None:
 
 @functools.cache
 def table() -> tuple[Setting, ...]:
-    """All of them. Imports small modules of C: in the template, so that no worker has to."""
+    """All settings. Imports small C modules: in the template, so that no worker has to."""
     import _locale  # start-up: 0.1 ms
     import _tracemalloc  # start-up: 0.1 ms
     import resource  # start-up: 0.4 ms
@@ -178,7 +176,7 @@ def table() -> tuple[Setting, ...]:
         Setting(faulthandler, ("register",), _signal_for_stacks, _one, lambda key, _: faulthandler.unregister(key)),
         Setting(faulthandler, ("enable", "disable"), _one, lambda _: faulthandler.is_enabled(), _set_faulthandler),
         Setting(signal, ("set_wakeup_fd",), _one, _read_wakeup, lambda _, was: signal.set_wakeup_fd(was)),
-        # The interpreter's own handlers have it so.
+        # True is what the interpreter sets for its own handlers.
         Setting(signal, ("siginterrupt",), _signal, _one, lambda key, _: signal.siginterrupt(key, True)),
         Setting(os, ("umask",), _one, umask, lambda _, mask: os.umask(mask)),
         Setting(
@@ -224,7 +222,7 @@ def table() -> tuple[Setting, ...]:
             lambda _: _tracemalloc.is_tracing(),
             lambda _, was: _tracemalloc.start() if was else _tracemalloc.stop(),
         ),
-        # Whose process it is, and what of the machine it sees.
+        # The user, groups and session of the process, and its view of the machine.
         Setting(
             os,
             (

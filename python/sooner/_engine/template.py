@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# The most there is (proc(5)).
+# The highest score (proc(5)): the kernel kills such processes first.
 _FIRST_TO_GO = b"1000"
 
 
@@ -36,10 +36,10 @@ def main(
         preload: Modules that are imported first.
         record_call_sites: Whether workers record from which line a task was submitted.
         directory: Of the node.
-        left_out: Places where the driver looks for modules and nobody does here, with the reasons.
+        left_out: Places where the driver looks for modules and workers here do not, with the reasons.
         guest: Whether the driver is on another machine.
-        flags: What `sys.flags` of the driver has, if it is on this machine.
-        named: The same with names, NAME=VALUE,..., if it is on another one.
+        flags: The values of the driver's `sys.flags`, if the driver is on this machine.
+        named: The same with names, NAME=VALUE,..., if the driver is on another machine.
         script: The file of the driver's `__main__`, if that is on this machine, and whether it was run as
             a script.
     """
@@ -52,7 +52,7 @@ def main(
     from sooner._session import gpus, launch, spare  # order: descriptors, signals and hashes come first
     from sooner._values import classes, code, pickling  # noqa: F401  # order: descriptors, signals and hashes come first
 
-    # Before whatever else is imported: modules may keep the functions.
+    # Before any other import: modules may keep references to the functions that are hooked.
     tidying.hook()
     classes.begin_worker(*script)
     spare.begin()
@@ -89,27 +89,26 @@ def main(
         if pid > 0:
             template.forked(worker, pid)
     if not template.is_dismissed():
-        # The node's process may have been killed: the last one out clears up.
+        # The node's process may have been killed. Then its directory is removed here.
         _sooner.remove_session(directory)
     os._exit(0)
 
 
 def _begin() -> int:
-    """What a process does first that others are forked from. Gives the connection to the node."""
+    """Prepares this process, from which others are forked. Returns its connection to the node."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # A program that waits for its signals blocks them. Here nobody would take them, and nothing could be
-    # cancelled.
+    # A program that waits for signals blocks them. Inherited, the mask would keep tasks from being cancelled.
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     _set_hashes_back()
-    # Whatever the driver has open and inheritable is none of the workers' business.
+    # Workers must not have the descriptors that the driver has left open and inheritable.
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     descriptor = os.dup(0)
     os.set_inheritable(descriptor, False)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
-    # Should memory run out faster than the node looks, the kernel ends the largest of the workers,
-    # which inherit this, and neither the driver nor the node.
+    # If memory runs out before the node notices, the kernel kills the largest worker, and neither the driver
+    # nor the node: workers inherit this score.
     with contextlib.suppress(OSError):
         score = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
         os.write(score, _FIRST_TO_GO)
@@ -118,7 +117,7 @@ def _begin() -> int:
 
 
 def _warn_of(left_out: Sequence[str]) -> None:
-    """Says on standard error where modules are not looked for."""
+    """Reports on standard error in which places modules are not looked for."""
     print(
         f"sooner: on {os.uname().nodename} modules are not looked for in {', '.join(left_out)}, where the program "
         "looks on its own machine: others could put theirs there. Put them where only you can write, or name "
@@ -137,7 +136,7 @@ def _import(preload: list[str]) -> None:
 
 
 def _flags_of(named: str) -> tuple[int, ...]:
-    """What `sys.flags` is to have, as the driver has it, whose Python may be a little newer or older."""
+    """The values of the driver's `sys.flags` for this Python, which may be a little newer or older."""
     from sooner._session.launch import flag_names  # start-up: 2.5 ms
 
     theirs = {name: int(value) for name, _, value in (part.partition("=") for part in named.split(",") if part)}
@@ -169,9 +168,7 @@ def _set_hashes_back() -> None:
 
 
 def _be_like_a_program(flags: Sequence[int]) -> None:
-    """What interpreters have that are started with `site`, without the search for places that it begins
-    with.
-    """
+    """Sets up what `site` gives an interpreter, without the search for places that `site` begins with."""
     import site  # order: that it was not run first is what is meant
 
     from sooner import _sooner

@@ -1,8 +1,8 @@
 """How many threads numeric libraries use in a worker: as many as its task or actor has CPUs.
 
-BLAS, OpenMP and their like start a thread per core of the machine, each of k workers: k times what there
-is. So workers begin with one thread; a task or actor that asked for more CPUs has more. Who sets one of
-the variables decides it for all workers.
+BLAS, OpenMP and similar libraries start a thread per core of the machine, so k workers would start k threads
+per core. So a worker begins with one thread, and has more for a task or actor that asked for more CPUs. A
+user who sets one of the variables decides the number for all workers.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from collections.abc import Iterator
 
 from sooner._engine import tidying
 
-# What the libraries read when they are loaded. All of them look at the first if there is none of their own.
+# Variables that the libraries read when they are loaded. Each reads the first if its own is not set.
 _GENERAL = "OMP_NUM_THREADS"
 _VARIABLES = (_GENERAL, "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
-# By how the file of a library begins, the functions that set its number of threads; the first that it has is
-# called.
+# By the beginning of a library's file name, functions that set its number of threads. The first that the
+# library has is called.
 _FUNCTIONS = {
     "libopenblas": (
         "openblas_set_num_threads",
@@ -44,9 +44,7 @@ _written: dict[str, str] = {}
 
 
 def begin() -> None:
-    """In the template, before it imports anything of the user's: one thread, unless the user has said
-    otherwise.
-    """
+    """In the template, before user imports: sets one thread, unless the user has set a number."""
     if _GENERAL in os.environ:
         return
     for name in _VARIABLES:
@@ -55,14 +53,14 @@ def begin() -> None:
 
 
 def use(count: int) -> None:
-    """In a worker whose next task has another number of CPUs than the one before.
+    """Sets the number of threads in a worker whose next task has another number of CPUs than the last one.
 
     Args:
         count: Threads, at least 1.
     """
     if _GENERAL not in _written:
         return
-    # It is not what the task does, to be set back after it.
+    # This is no change by the task, which would be set back after it.
     with tidying.paused():
         for name, value in list(_written.items()):
             # Code of the user may have set it since.

@@ -1,8 +1,7 @@
-"""What a task does to its process and the next task does not find: signal handlers, environment, working
-directory, and what `settings.py` lists.
+"""Sets back a task's changes to its process: signal handlers, environment, working directory, `settings.py`.
 
-A task that does none of it pays nothing: what is to be set back is noted where it is set. What a module
-does while it is imported stays, as the module does; what an actor does is its own business.
+The former value is recorded by the function that changes it, so a task without changes pays nothing. Changes
+that a module makes while it is imported stay, as the module does. Changes by an actor are never set back.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from sooner import _sooner
 from sooner._engine.settings import Setting, table
 
 _IMPORT_SYSTEM = "<frozen importlib._bootstrap>"
-# Modules that may be there before anything is hooked, and have copied functions of others.
+# Modules that may be imported before `hook` runs, and have copied functions of other modules.
 _COPIES = ("locale", "threading", "tracemalloc")
 
 _handlers: dict[int, Any] = {}
 _environment: dict[str, str | None] = {}
 _directory: str | None = None
-# By their place in the table and their key.
+# Settings with their former values, by their place in the table and their key.
 _settings: dict[tuple[int, Hashable], tuple[Setting, Any]] = {}
 _touches_streams = False
-# Not while the worker takes over the state of the program, nor in an actor.
+# Whether changes are recorded: not while the worker takes over the program's state, and not in an actor.
 _is_noting = False
 
 
@@ -56,14 +55,12 @@ def is_importing(frame: Any) -> bool:
 
 
 def _stays(frame: Any) -> bool:
-    """Whether what is set here is for later tasks, too: by an import, or by the initializer of an
-    executor.
-    """
+    """Whether a change in this frame is for later tasks, too: by an import, or an executor's initializer."""
     return _led_here(frame, lambda one: _imports(one) or _initializes(one))
 
 
 def hook() -> None:
-    """In the template, before it imports anything of the user's: what sets something says so from now on."""
+    """In the template, before user imports: makes functions that change the process record former values."""
     signal.signal = noted(signal.signal, before=_noting(_note_signal), module="signal")
     for name in ("putenv", "unsetenv"):
         setattr(os, name, noted(getattr(os, name), before=_noting(_note_variable)))
@@ -80,7 +77,7 @@ def hook() -> None:
         for name, value in list(vars(module).items()) if module is not None else ():
             if isinstance(value, BuiltinFunctionType) and value in made:
                 setattr(module, name, made[value])
-    # Whatever else closes a stream is seen when the worker waits for its next task.
+    # Other ways to close a stream are noticed when the worker waits for its next task.
     os.close = noted(os.close, before=_note_stream)
     os.dup2 = noted(os.dup2, before=lambda fd=-1, fd2=-1, inheritable=True: _note_stream(fd2))
 
@@ -92,17 +89,13 @@ def begin() -> None:
 
 
 def end() -> None:
-    """The process becomes an actor, which keeps what it does to itself, or is none of the workers any
-    more.
-    """
+    """Stops recording: the process becomes an actor, whose changes stay, or was forked and is no worker."""
     global _is_noting
     _is_noting = False
 
 
 def keeps_streams() -> bool:
-    """Whether what became of standard output or standard error is for later tasks, too; the engine asks if
-    it is.
-    """
+    """Whether new standard streams are for later tasks, too. The engine asks only if they have changed."""
     executor: Any = sys.modules.get("sooner.util.executor")
     keeps = executor is not None and bool(executor.has_new_streams)
     if executor is not None:
@@ -112,7 +105,7 @@ def keeps_streams() -> bool:
 
 @contextlib.contextmanager
 def paused() -> Iterator[None]:
-    """What is set meanwhile stays."""
+    """Changes that are made meanwhile are not recorded, and stay."""
     global _is_noting
     before, _is_noting = _is_noting, False
     try:
@@ -122,9 +115,7 @@ def paused() -> Iterator[None]:
 
 
 class _Noted:
-    """A function of `os` or `signal`, and what is done before or after it. It binds nothing, as functions
-    in C.
-    """
+    """A function of a module, with a call before or after it. Like a C function, it binds to no instance."""
 
     def __init__(
         self,
@@ -162,9 +153,7 @@ def noted(
     after: Callable[[], None] | None = None,
     module: str = "os",
 ) -> Callable[..., Any]:
-    """The function of a module, with something that is done each time before (with its arguments) or after
-    it.
-    """
+    """Wraps the function of a module with a call before it (with its arguments) or after it."""
     made = _Noted(function, before, after, module)
     if function in os.supports_fd:
         os.supports_fd.add(made)
@@ -174,10 +163,10 @@ def noted(
 def _noting(note: Callable[[Any], None]) -> Callable[..., None]:
     def before(*args: Any, **options: Any) -> None:
         given = [*args, *options.values()]
-        # Two frames up is who called what is noted.
+        # Two frames up is the caller of the wrapped function.
         if _is_noting and given and not _stays(sys._getframe(2)):
             note(given[0])
-            # Then the engine calls `end_line` after the task.
+            # Makes the engine call `end_line` after the task.
             _sooner.line_begun()
 
     return before
@@ -187,7 +176,7 @@ def _noting_setting(place: int, setting: Setting) -> Callable[..., None]:
     def note(*args: Any, **options: Any) -> None:
         if not _is_noting or _stays(sys._getframe(2)):
             return
-        # Whatever is wrong with the arguments is for the function to say.
+        # Errors in the arguments are reported by the function itself.
         with contextlib.suppress(TypeError, ValueError, OSError), paused():
             key = setting.key(*args, **options)
             if (place, key) not in _settings:
@@ -204,7 +193,7 @@ def _note_signal(number: Any) -> None:
 
 def _note_variable(name: Any) -> None:
     name = os.fsdecode(name)
-    # Both are called before `os.environ` has the new value.
+    # `putenv` and `unsetenv` are called before `os.environ` has the new value.
     _environment.setdefault(name, os.environ.get(name))
 
 
@@ -216,7 +205,7 @@ def _note_directory(_: Any) -> None:
 
 
 def _note_stream(fd: int = -1) -> None:
-    """A standard stream is closed, or something else is put there."""
+    """Records that a standard stream is closed or replaced."""
     global _touches_streams
     if _is_noting and fd in (0, 1, 2):
         _touches_streams = True
@@ -228,13 +217,13 @@ def _set_variable(name: str, value: str | None) -> None:
         os.environ[name] = value
         return
     os.environ.pop(name, None)
-    # `os.putenv` has not told `os.environ`. Whatever is wrong with the name was for the task to hear.
+    # A variable set by `os.putenv` is not in `os.environ`. An error in the name was the task's to see.
     with contextlib.suppress(OSError, ValueError):
         os.unsetenv(name)
 
 
 def after_task() -> None:
-    """The task that ran on this thread is over."""
+    """Sets back the changes of the task that ran on this thread."""
     global _directory, _touches_streams
     if _touches_streams:
         _touches_streams = False
@@ -242,7 +231,7 @@ def after_task() -> None:
     if not (_handlers or _environment or _directory or _settings):
         return
     with paused():
-        # Several functions may set one thing: the first of them was told what it was before.
+        # Several functions may set one thing: the first of them recorded its original value.
         latest_first = list(reversed(_settings.items()))
         for (_, key), (setting, value) in sorted(latest_first, key=lambda item: not item[1][0].is_timer):
             try:
@@ -256,7 +245,7 @@ def after_task() -> None:
         for name, value in _environment.items():
             _set_variable(name, value)
         if "TZ" in _environment:
-            # The zone in force is the one that was there when somebody said so last.
+            # The time zone in force is the value of TZ at the last call of `tzset`.
             time.tzset()
         if _directory is not None:
             with contextlib.suppress(OSError):

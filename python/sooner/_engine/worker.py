@@ -30,9 +30,9 @@ actor_id: str | None = None
 actor_class: type | None = None
 # Options of the actor that its handles know.
 actor_options: dict[str, Any] = {}
-# The GPUs that the node was shown, by their places; empty: all of the machine, by their numbers.
+# Names of the GPUs that the node's environment lists, by index. Empty: all GPUs of the machine, by number.
 node_gpus: list[str] = []
-# Those of the actor, or of the last task.
+# Names of the GPUs of the actor, or of the last task.
 actor_gpus: list[str] = []
 # How many processes the actor had before this one.
 actor_restarts = 0
@@ -43,13 +43,13 @@ _main_thread = 0
 is_serving = False
 
 _TITLE_LENGTH_MAX = 200
-# How long the end waits for threads of the user's (seconds): before the rest of it, and in all. A worker
-# whose node or program ends lives for half a second more (`LEAVE_NANOS` of the engine).
+# How long the end of the process waits for threads of the user (seconds): before exit functions run, and in
+# all. A worker whose node or program ends lives for half a second more (`LEAVE_NANOS` of the engine).
 _THREADS_FIRST_SECONDS = 0.2
 _THREADS_SECONDS = 3.0
-# Files that keep what is written to them for a while.
+# Types of files that buffer writes.
 _FILES = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
-# How long an interrupt waits for the end of an import, and between two looks (seconds).
+# How long an interrupt waits for the end of an import, and how long between two checks (seconds).
 _IMPORT_SECONDS = 10.0
 _IMPORT_LOOK_SECONDS = 0.005
 # When an interrupt was first put off.
@@ -70,7 +70,7 @@ def main(worker: int, node: int, stdout: int, stderr: int) -> None:
         _serve()
         status = 0
     except ConnectionAbortedError:
-        # The session ended while this worker was born.
+        # The session ended while this worker started.
         status = 0
     except BaseException as error:
         traceback.print_exc()
@@ -113,14 +113,12 @@ def _prepare(stdout: int, stderr: int) -> None:
 
 
 def _measure() -> None:
-    """Coverage measures processes whose environment says so, by a file of `site`, which workers do
-    without.
-    """
+    """Starts coverage, as its file for `site` does in processes whose environment asks for it."""
     try:
         coverage = importlib.import_module("coverage")
     except ImportError:
         return
-    # One that the template has begun is not this process's.
+    # A measurement that the template has begun is not this process's.
     if hasattr(coverage.process_startup, "coverage"):
         del coverage.process_startup.coverage
     coverage.process_startup()
@@ -137,8 +135,8 @@ def _serve() -> None:
 
         async_actor.run(count)
         return
-    # The group that each thread serves, so that what a call leaves in its thread the next ones of the group
-    # find; the main thread serves the default group.
+    # The group that each thread serves, so that calls find what earlier calls of their group have left in the
+    # thread. The main thread serves the default group.
     places = _sooner.group_places()
     groups = [group for group, threads in enumerate(places) for _ in range(threads)] if places else [None] * count
     for number, group in enumerate(groups[1:]):
@@ -158,15 +156,13 @@ def _leave(status: int) -> None:
 
 
 def _end_in_order() -> None:
-    """What the end of an interpreter runs of the user's code, as far as it can be told from what others
-    still use.
-    """
+    """Runs the user's code that an interpreter runs at its end, as far as it can be told from code in use."""
     global _actor
     if actor_id is not None:
         clean_up(_actor)
         _actor = None
         _sooner.forget_actor()
-        # An actor that refers to itself has a `__del__`, too.
+        # An actor that refers to itself may have a `__del__`, too.
         gc.collect()
     waiting = _wait_for_threads()
     if waiting is not None:
@@ -179,14 +175,14 @@ def _end_in_order() -> None:
 
 
 def _wait_for_threads() -> threading.Thread | None:
-    """Begins to wait for what the end of an interpreter waits for: threads that are no daemons, and, before
-        them, what
-    ends those of executors when their queues are empty. Nobody knows how long that takes: it is done in a
-        thread.
+    """Starts a thread that waits for threads that are no daemons, as the end of an interpreter does.
+
+    Before that, the thread calls the functions that end threads of executors when their queues are empty.
+    Both may take any time, hence the thread.
     """
     registered = list(reversed(vars(threading).get("_threading_atexits", [])))
     if not _threads_left():
-        # Nothing of that takes time.
+        # Without such threads the functions return soon.
         _run(registered)
         return None
 
@@ -200,7 +196,7 @@ def _wait_for_threads() -> threading.Thread | None:
     try:
         waiting.start()
     except RuntimeError:
-        # There may be no more threads.
+        # The process may not start more threads.
         return None
     return waiting
 
@@ -226,9 +222,7 @@ def _flush_files() -> None:
 
 
 def _after_fork() -> None:
-    """A process that a task forks takes no part in the session, and what its parent has begun to print is
-    not its.
-    """
+    """A process that a task forks takes no part in the session, and drops its parent's unfinished lines."""
     global is_serving
     is_serving = False
     tidying.end()
@@ -238,9 +232,7 @@ def _after_fork() -> None:
 
 
 def end_child(error: BaseException | None) -> NoReturn:
-    """Ends a process that a task has forked, where its code would go back to the worker: as a program
-    ends.
-    """
+    """Ends a process that a task has forked as a program ends, where its code would return to the worker."""
     status = 0
     try:
         if isinstance(error, SystemExit):
@@ -255,7 +247,7 @@ def end_child(error: BaseException | None) -> NoReturn:
 
 
 def _status_of(error: SystemExit) -> int:
-    """With which status a process ends; as the interpreter does it, what is no number is printed."""
+    """The status with which a process ends. A code that is no number is printed, as by the interpreter."""
     code = error.code
     if code is None or isinstance(code, int):
         return (code or 0) & 0xFF
@@ -294,17 +286,17 @@ def _on_interrupt(signum: int, frame: Any) -> None:
     if not is_cancelled:
         _put_off_at = None
         if is_cancelled is None:
-            # As in every process: `_thread.interrupt_main` and `raise_signal` are ways to limit a time.
+            # As in every process: programs use `_thread.interrupt_main` and `raise_signal` to limit a time.
             raise KeyboardInterrupt
         return
     if tidying.is_importing(frame):
         now = time.clock_gettime(time.CLOCK_MONOTONIC)
         _put_off_at = now if _put_off_at is None else _put_off_at
         if now - _put_off_at < _IMPORT_SECONDS:
-            # A module that is half loaded fails whoever uses it next.
+            # A module that is half loaded would fail its next user.
             threading.Thread(target=_interrupt_later, name="sooner-interrupt", daemon=True).start()
             return
-        # It may never end. Its process takes no other task.
+        # The import may never end. This process takes no other task.
         _sooner.retire_worker()
     _put_off_at = None
     raise KeyboardInterrupt("the task was cancelled")
@@ -338,7 +330,7 @@ def actor_begins(cls: type, options: dict[str, Any], identity: str, restarts: in
 
 
 def actor_stands(actor: Any) -> bool:
-    """The constructor has returned. Says whether the actor's calls run in an event loop."""
+    """Records the actor that its constructor has made. Returns whether its calls run in an event loop."""
     from sooner.actor import is_async  # circle
 
     global _actor
@@ -352,7 +344,7 @@ def actor_stands(actor: Any) -> bool:
 
 
 def _title(actor: Any) -> str:
-    """An actor with a `repr` of its own prints under it."""
+    """The title of the output of an actor whose class has a `repr` of its own."""
     try:
         words = repr(actor).split()
     except Exception:
@@ -361,19 +353,19 @@ def _title(actor: Any) -> str:
 
 
 def gpu_names(indices: list[int]) -> list[str]:
-    """What the node's GPUs with these places are called: numbers, or UUIDs, if the node was shown those."""
+    """The names of the node's GPUs with these indices: as the node's environment lists them, or numbers."""
     return [node_gpus[index] if index < len(node_gpus) else str(index) for index in indices]
 
 
 def show_gpus(indices: list[int]) -> None:
-    """Shows a task or an actor its GPUs."""
+    """Makes its GPUs visible to a task or an actor."""
     global actor_gpus
     actor_gpus = gpu_names(indices)
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(actor_gpus)
 
 
 def maker(cls: type) -> Any:
-    """What makes an actor of its arguments: its class, or, with `async def __init__`, what awaits that."""
+    """Returns what makes an actor: its class, or, with `async def __init__`, a function that awaits it."""
     if not inspect.iscoroutinefunction(cls.__init__):  # type: ignore[misc]
         return cls
     from sooner._engine import async_actor  # circle
@@ -382,15 +374,13 @@ def maker(cls: type) -> Any:
 
 
 def method_code(actor: Any, name: str) -> Any:
-    """What the class of an actor has under a name, to be compared with what is behind the attribute of the
-    actor.
-    """
+    """The function that an actor's class has under a name, to compare it with that of the attribute."""
     raw = inspect.getattr_static(type(actor), name, None)
     return getattr(raw, "__func__", raw)
 
 
 def class_method(actor: Any, name: str) -> Any:
-    """A method as the class has it, whatever the instance keeps under the same name."""
+    """The method of the class, even if the instance has an attribute of the same name."""
     raw = inspect.getattr_static(type(actor), name, None)
     if raw is None:
         return getattr(actor, name)
@@ -399,10 +389,10 @@ def class_method(actor: Any, name: str) -> Any:
 
 
 def exit_process(error: SystemExit) -> str | None:
-    """Ends this process as `sys.exit()` asks in a task or an actor: what ran is lost with it.
+    """Ends this process as `sys.exit()` asks in a task or an actor: calls that run are lost with it.
 
     Returns:
-        Why the actor ends, if it ends in order: it left with status 0. Otherwise it does not return.
+        The reason, for an actor that left with status 0 and ends in order. Otherwise this does not return.
     """
     if not is_serving:
         end_child(error)
@@ -437,9 +427,7 @@ def tell_driver(message: dict[str, Any]) -> None:
 
 
 def end_line() -> None:
-    """The task on this thread is over, and so is the line it left unfinished, and what it did to its
-    process.
-    """
+    """Ends the unfinished line of the task that ran on this thread, and sets back the task's changes."""
     for stream in _streams:
         stream.end_line()
     if actor_id is None:
