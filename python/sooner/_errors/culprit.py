@@ -1,8 +1,8 @@
 """Finds what inside a value cannot be pickled, and says where it is and what to do.
 
 The search walks down from the value: of the parts that pickle would visit it follows the first that cannot
-be pickled on its own, until no part of it is to blame. Only failing values are searched, so it may cost
-something; depth, number of attempts and time are bounded, and cycles are walked once.
+be pickled on its own, until all parts of that one can be. Only failing values are searched, so the search may
+cost something; depth, number of attempts and time are bounded, and cycles are walked once.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ _GENERAL_ADVICE = (
 def explain_pickle_failure(value: object, error: BaseException, what: str) -> BaseException:
     """Return a TypeError that names the part of `value` that cannot be pickled.
 
-    What the handler of a signal raised meanwhile, a time limit for instance, is no fault of the value: it is
-    returned as it is.
+    An error that a signal handler raised meanwhile, for instance for a time limit, is no fault of the value
+    and is returned as it is.
 
     Args:
         value: What was to be pickled.
@@ -80,13 +80,13 @@ def explain_pickle_failure(value: object, error: BaseException, what: str) -> Ba
 
 
 def was_raised_by_handler(error: BaseException) -> bool:
-    """Return whether the handler of a signal raised it, and not what was done when the signal came."""
+    """Return whether a signal handler raised the error, and not the code that the signal interrupted."""
     handlers = set()
     for number in signal.valid_signals():
         handler: Any = signal.getsignal(number)
         handler = getattr(handler, "func", handler)
         function = getattr(handler, "__func__", handler)
-        # That of a class with `__call__` is the class's.
+        # The code of an instance with `__call__` is in its class.
         called = function if hasattr(function, "__code__") else vars(type(handler)).get("__call__")
         code = getattr(called, "__code__", None)
         if code is not None:
@@ -155,7 +155,7 @@ def _safe(how: Any, value: object) -> str:
 
 
 class _Sink:
-    """Takes what a pickler writes and forgets it."""
+    """Counts the bytes that a pickler writes, and forgets them."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -174,7 +174,7 @@ class Search:
         self.note = ""
         self._attempts = 0
         self._deadline = time.monotonic() + SECONDS_MAX
-        # Parts made for the search only (state dicts) must live on, or their ids would be used again.
+        # Parts by id. Parts made for the search only (state dicts) must live on, or ids would be used again.
         self._seen: dict[int, object] = {}
 
     def run(self, value: object) -> tuple[list[str], object]:
@@ -223,8 +223,7 @@ class Search:
 
 
 def pickled_size(value: object) -> int:
-    """Return the size of a pickle of `value` in bytes, without making one. References inside stay as they
-    are.
+    """Return the size of a pickle of `value` (bytes), without making one. References are left alone.
 
     Raises:
         Exception: What pickling it raised.
@@ -243,9 +242,7 @@ def _probe() -> Any:
     from sooner import _sooner
 
     class Probe(cloudpickle.Pickler):  # type: ignore[misc]
-        """Looks without touching: a reference that is pickled for good is kept for the rest of the
-        session.
-        """
+        """Leaves references out: one that is really pickled is kept for the rest of the session."""
 
         def reducer_override(self, value: Any) -> Any:
             if type(value) is _sooner.ObjectRef and _is_of_this_session(value):

@@ -19,11 +19,11 @@ from sooner.exceptions import TaskError
 
 FIELDS = ("function_name", "traceback_str", "cause", "proctitle", "pid", "ip", "actor_repr", "actor_id")
 
-# Raised in the caller they would end a loop (`for x in map(get, refs)`), a generator, a thread or the program
-# without a word, although the task meant itself. A `CancelledError` would end a coroutine.
+# Raised in the caller, these would silently end a loop (`for x in map(get, refs)`), a generator, a thread or
+# the program, although the task meant only itself. A `CancelledError` would end a coroutine.
 _SILENT = (StopIteration, StopAsyncIteration, GeneratorExit, KeyboardInterrupt, SystemExit)
 
-# Bound on classes that are kept alive by the cache. Programs that make classes on the fly exist.
+# How many classes the cache keeps alive at most. Some programs make classes on the fly.
 _CACHE_MAX = 512
 _HEAP_TYPE = 1 << 9
 _ARGS: Any = vars(BaseException)["args"]

@@ -65,15 +65,14 @@ __all__ = [
 
 _VERSION = 1
 
-# An exception that drags along more than this (bytes) is an accident; it must stay well below a frame's
-# limit.
+# The largest cause that is sent (bytes), well below a frame's limit. A larger one has data in it by accident.
 CAUSE_BYTES_MAX = 16 << 20
 
-# Errors inside errors inside errors, each packed on its own. A cycle among them ends here.
+# How deep errors inside errors are packed, each on its own. This also ends cycles among them.
 _NESTING_MAX = 8
 
 
-# Arguments of this size (bytes) are worth a line in the error, and so many of them.
+# Arguments are listed in the error if one has at least this size (bytes), and at most so many of them.
 _LARGE_ARGUMENT = 1000
 _ARGUMENTS_SHOWN = 8
 
@@ -178,7 +177,7 @@ def call_site() -> str:
 def unpack_task_error(payload: bytes) -> TaskError:
     """Return the error that `pack_task_error` packed, as an instance of the cause's class where possible.
 
-    Never raises. What cannot be restored is said in the error: the `cause` of such an error is an
+    Never raises. If the cause cannot be restored, the error's text says so and its `cause` is an
     `UnserializableException`.
     """
     try:
@@ -211,8 +210,7 @@ def actor_init_error(payload: bytes, class_name: str) -> ActorDiedError:
 
 
 def argument_error(code: int, message: str, task: bytes) -> BaseException:
-    """Return the error of a task that could not run because an argument of it is lost: of the task, and of
-        the loss.
+    """Return the error of a task that did not run because an argument is lost: it has the class of the loss.
 
     Example:
         >>> error = argument_error(5, "its owner is gone", b"train")
@@ -292,7 +290,7 @@ def reduce_task_error(error: TaskError) -> tuple[Any, ...]:
         error.actor_id,
     )
     base = TaskError if error._sooner_dual_of is not None else type(error)
-    # A plain error of a subclass keeps its class; a dual one is made again from the cause found over there.
+    # A plain error of a subclass keeps its class; a dual one is made again from the cause that arrives.
     return _rebuild_task_error, (base, payload, error._sooner_dual_of is not None)
 
 
@@ -303,7 +301,7 @@ def _rebuild_task_error(cls: type[TaskError], payload: bytes, dual: bool) -> Tas
 
 
 def _innermost(exception: BaseException) -> BaseException | None:
-    """Return what started it: below the `TaskError`s of nested tasks."""
+    """Return the original exception, below the `TaskError`s of nested tasks."""
     cause: BaseException | None = exception
     for _ in range(1000):
         if not isinstance(cause, TaskError):
@@ -357,9 +355,9 @@ def _pack_cause(cause: BaseException) -> PackedCause:
 
 
 def _pickle_cause(cause: BaseException) -> bytes:
-    """Pickle an exception so that it has been unpickled once.
+    """Pickle an exception, and check that it can be unpickled.
 
-    The last resort is for the most common flaw: a constructor that takes other arguments than it passes on.
+    The last way is for the most common flaw: a constructor that takes other arguments than it passes on.
     """
     from sooner._values.pickling import dumps  # start-up: 30.5 ms
 
@@ -376,7 +374,7 @@ def _pickle_cause(cause: BaseException) -> bytes:
             return data
         except BaseException as failure:
             failures.append(failure)
-    # What is wrong with the exception as it is.
+    # The first failure tells what is wrong with the exception as it is.
     raise failures[0]
 
 
@@ -403,9 +401,7 @@ def _unpack_cause(packed: PackedCause) -> BaseException:
 
 
 class _Rebuilt:
-    """Pickles as an exception that is made again from class, arguments and fields, without its
-    constructor.
-    """
+    """Pickles as an exception that is made from class, arguments and fields, without its constructor."""
 
     def __init__(self, *parts: object) -> None:
         self._parts = parts
@@ -417,9 +413,7 @@ class _Rebuilt:
 
 
 def _is_plain(cls: type) -> bool:
-    """Tell whether a class leaves pickling to BaseException, so that arguments and fields are all there
-    is.
-    """
+    """Tell whether a class leaves pickling to BaseException: arguments and fields are its whole state."""
     hooks = ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__")
     for base in cls.__mro__:
         if base.__module__ == "builtins":

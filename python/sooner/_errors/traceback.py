@@ -69,11 +69,11 @@ def _is_ours(filename: str) -> bool:
 
 
 def guard_sources(guest: bool) -> None:
-    """In a template: has what shows lines of source in its workers read files only, on another machine only
-        the user's.
+    """In a template: limits which files its workers read to show lines of source.
 
-    A file of source is known by its name. What has that name when a line is shown may be a pipe, which keeps
-    its reader for ever, and on another machine it may be somebody else's.
+    Workers read regular files only; if the driver is on another machine, only files of this user. A source
+    file is known by its name alone. The name may lead to a pipe by then, which keeps its reader for ever, or
+    on another machine to another user's file.
 
     Args:
         guest: Whether the driver is on another machine.
@@ -83,16 +83,16 @@ def guard_sources(guest: bool) -> None:
     def updatecache(filename: str, module_globals: dict[str, Any] | None = None) -> list[str]:
         names = [filename]
         if filename.startswith("<") and filename.endswith(">"):
-            # It stands for no file.
+            # The name stands for no file.
             names = []
         elif not os.path.isabs(filename):
             names += [os.path.join(place, filename) for place in sys.path]
         return read(filename, module_globals) if all(_may_be_read(name, guest) for name in names) else []
 
-    # `traceback`, `warnings`, `inspect` and `pdb` have their lines from there.
+    # `traceback`, `warnings`, `inspect` and `pdb` get their lines from `linecache`.
     linecache.updatecache = updatecache
     if guest:
-        # What is written in C reads without it.
+        # The interpreter's own hooks are written in C and read files without `linecache`.
         sys.excepthook = traceback.print_exception
         threading.excepthook = _on_error_of_thread
         sys.unraisablehook = _on_unraisable
@@ -104,12 +104,12 @@ def _may_be_read(name: str, guest: bool) -> bool:
     try:
         return stat.S_ISREG(os.stat(name).st_mode)
     except OSError:
-        # A loader may have its text.
+        # There is no file, but a loader may have the text.
         return True
 
 
 def _is_of_user(name: str) -> bool:
-    """Whether nobody else has put a file there, or could now."""
+    """Whether no other user has put a file there, or could now."""
     while True:
         try:
             return _sooner.strangers_at(name) is None
@@ -122,14 +122,12 @@ def _is_of_user(name: str) -> bool:
 
 
 def _is_below(name: str, place: str) -> bool:
-    """Whether it is in a place of others where whoever started the node has it look for modules all the
-    same.
-    """
+    """Whether a file is below another user's `place`, which the node was told to search for modules."""
     return name.startswith(f"{place}/") and not _is_of_user(place)
 
 
 def _on_error_of_thread(error: threading.ExceptHookArgs) -> None:
-    """As `threading` tells of it."""
+    """Prints the error as `threading` does."""
     if error.exc_type is SystemExit:
         return
     name = threading.get_ident() if error.thread is None else error.thread.name
@@ -138,7 +136,7 @@ def _on_error_of_thread(error: threading.ExceptHookArgs) -> None:
 
 
 def _on_unraisable(error: Any) -> None:
-    """As the interpreter tells of it."""
+    """Prints the error as the interpreter does."""
     where = "" if error.object is None else f" {_shown(error.object)}"
     print(f"{error.err_msg or 'Exception ignored in'}:{where}", file=sys.stderr)
     traceback.print_exception(error.exc_type, error.exc_value, error.exc_traceback)

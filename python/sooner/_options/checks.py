@@ -1,7 +1,7 @@
 """Checks for the values of options. Each takes an option's name and value and returns the normalised value.
 
-A refusal is a ValueError that names the option, what was given and what is allowed; of a value of a wrong
-type it is a TypeError as well. `bool` is no number here: `num_cpus=True` is a mistake.
+A refusal is a ValueError that names the option, the given value and the allowed values; for a value of a
+wrong type it is a TypeError as well. `bool` is no number here: `num_cpus=True` is a mistake.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 # Amounts are kept in steps of this size; a smaller one would silently be nothing.
 AMOUNT_STEP = 0.0001
 
-# Above it floats skip whole numbers.
+# Above this, floats skip whole numbers.
 AMOUNT_MAX = 2.0**53
 
-# Field widths of the messages that carry them.
+# Limits by the widths of message fields.
 COUNT_MAX = 2**31 - 1
 TEXT_CHARS_MAX = 1024
 
-# They have options of their own, and two ways to say one thing can contradict each other.
+# Resources with options of their own: an amount that is given in two ways could contradict itself.
 _OWN_OPTION = {
     "CPU": "num_cpus",
     "GPU": "num_gpus",
@@ -35,9 +35,7 @@ _OWN_OPTION = {
 
 
 class WrongTypeError(TypeError, ValueError):
-    """The value of an option has a wrong type: a TypeError, as in Ray, and as all refusals of values a
-    ValueError.
-    """
+    """An option's value has a wrong type: a TypeError, as in Ray, and a ValueError, as for all refusals."""
 
 
 def fault(value: object, *types: type) -> type[ValueError]:
@@ -328,7 +326,7 @@ def lifetime(name: str, value: Any) -> str | None:
 
 
 def later(feature: str, *neutral: object) -> Check:
-    """Return a check for an option of a feature that does not exist yet: only what leaves it off is accepted.
+    """Return a check for an option of a feature that does not exist yet: it accepts values for "off" only.
 
     Args:
         feature: Its name, for the error text.

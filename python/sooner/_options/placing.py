@@ -1,4 +1,4 @@
-"""Where a task or actor runs: from its options to what the engine takes."""
+"""Where a task or actor runs: turns its options into what the engine takes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ANYWHERE: Placed = {"placing": None, "inherits": True, "priority": None}
 
 
 def placed(options: Mapping[str, Any], title: str, held: Mapping[str, float], needed: Mapping[str, float]) -> Placed:
-    """Where a task or actor with these options runs.
+    """Returns where a task or actor with these options runs.
 
     Args:
         options: Normalised options.

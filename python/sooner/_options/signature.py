@@ -1,6 +1,6 @@
-"""What a callable takes: checked where it is called, described in a few bytes where it travels.
+"""Signatures of callables: checked where a callable is called, and described in a few bytes to be sent.
 
-The engine checks the common case (a number of positional arguments) by itself; everything else comes here.
+The engine checks the common case (a number of positional arguments) by itself, and calls this module else.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 _MANY = 65535
 _BINDS_PARTIALS = sys.version_info >= (3, 14)
-# Where a function that `functools.partialmethod` has made keeps that.
+# The attribute in which a function that `functools.partialmethod` has made keeps the `partialmethod`.
 _PARTIAL = "__partialmethod__" if sys.version_info >= (3, 13) else "_partialmethod"
 
 
@@ -59,8 +59,8 @@ _ANYTHING = (("args", 2, False), ("kwargs", 4, False))
 def describe(function: Callable[..., Any], name: str, skip_first: bool = False) -> Signature:
     """Describes a callable; one without a readable signature takes anything.
 
-    It is described as it is called: `functools.wraps` makes a wrapper look like what it wraps, which may
-    take other arguments. A cache hands on what it is given.
+    A wrapper is described as it is called: `functools.wraps` makes it look like the wrapped function, which
+    may take other arguments. A cache passes its arguments on, so the cached function is described.
     """
     while isinstance(function, functools._lru_cache_wrapper):
         function = function.__wrapped__
@@ -79,7 +79,7 @@ def describe_method(cls: type, name: str, found: Any) -> Signature:
     Args:
         cls: The class.
         name: The name of the method.
-        found: What the class gives under that name.
+        found: The attribute of the class with that name.
     """
     shown = f"{cls.__name__}.{name}"
     takes_instance = _takes_instance(inspect.getattr_static(cls, name), found)
@@ -87,11 +87,11 @@ def describe_method(cls: type, name: str, found: Any) -> Signature:
 
 
 def _takes_instance(raw: Any, found: Any) -> bool | None:
-    """Whether the first parameter of what a class gives is the instance; None if only a call can tell.
+    """Whether the first parameter of `found` is the instance; None if only a call can tell.
 
     Args:
-        raw: What lies in the class.
-        found: What the class gives.
+        raw: The attribute as it is stored in the class.
+        found: The attribute as the class gives it.
     """
     get = getattr(type(raw), "__get__", None)
     if get is None or isinstance(raw, staticmethod | classmethod | types.ClassMethodDescriptorType):
@@ -99,7 +99,7 @@ def _takes_instance(raw: Any, found: Any) -> bool | None:
     if isinstance(raw, functools.partial):
         return _BINDS_PARTIALS
     if isinstance(raw, functools.partialmethod):
-        # Of a class method or a static method it makes something that is called as it is.
+        # A `partialmethod` of a class method or static method takes no instance.
         return inspect.isfunction(found)
     # A descriptor that is written in Python may do anything. Those of the interpreter and of compilers are
     # functions.
@@ -107,9 +107,7 @@ def _takes_instance(raw: Any, found: Any) -> bool | None:
 
 
 def code_of(method: Any) -> Any:
-    """What runs when a method is called: `functools.partialmethod` hides it behind a function that hands
-    on.
-    """
+    """Returns the function that a method calls: `functools.partialmethod` hides it behind another one."""
     while inspect.isfunction(method) and _PARTIAL in vars(method):
         method = vars(method)[_PARTIAL].func
     return method

@@ -1,4 +1,4 @@
-"""What crosses to the engine as one structure: fields by name, as structures of `sooner-python` have them.
+"""Structures that the engine takes: their fields have the names of those in `sooner-python`.
 
 These are plain dictionaries. Only type checkers read this module.
 """
@@ -18,7 +18,7 @@ class Placed(TypedDict):
 
     Attributes:
         placing: Where; None for anywhere.
-        inherits: In the placement group of what submits it, if that wants it.
+        inherits: Whether it runs in its submitter's placement group, if the submitter wants that.
         priority: How soon; None for zero.
     """
 
@@ -33,7 +33,7 @@ class TaskTraits(TypedDict):
     Attributes:
         stream: Of a streaming task: items that may be unread, and whether all are read at the end.
         max_calls: Executions of the function after which a worker ends; zero for no limit.
-        arity: Positional arguments, least and most; whether that is all there is to check.
+        arity: Least and most positional arguments, and whether these numbers alone decide.
         check: Raises `TypeError` for arguments that do not fit the signature.
         is_recorded: Whether what happens to its tasks is recorded.
     """
@@ -55,12 +55,12 @@ class CallTraits(TypedDict):
     """What is the same for all calls of a method with fixed options.
 
     Attributes:
-        title: What its calls are called, if not as the method.
+        title: The name of its calls, if it is not the method's.
         retry_on: Exception classes that are retried; None for all.
-        group: Concurrency group, by its place among the actor's; None for the default one.
+        group: Index of the concurrency group among the actor's; None for the default group.
         is_unordered: Whether a call does not wait for earlier ones.
         pending_max: Calls of this process to the actor that may be pending; negative for no limit.
-        is_kept: Of an actor with checkpoints: whether the effects of a call are part of its state.
+        is_kept: For an actor with checkpoints: whether the effects of a call are part of its state.
     """
 
     name: str
@@ -83,13 +83,13 @@ class ActorTraits(TypedDict):
     """What an actor is beside its class and arguments.
 
     Attributes:
-        placement: What must be free when it is placed.
-        lifetime: What it holds while it lives.
+        placement: Resources that must be free when it is placed.
+        lifetime: Resources that it holds while it lives.
         concurrency: Calls at a time.
-        groups: Places per concurrency group.
+        groups: Calls at a time, per concurrency group.
         is_detached: Whether it outlives its owner.
         checkpoint_every: Calls between two checkpoints.
-        name: Namespace, name, and what others make its handle of.
+        name: Namespace, name, and the bytes from which others make its handle.
     """
 
     title: str
@@ -105,11 +105,11 @@ class ActorTraits(TypedDict):
 
 
 class JobTraits(TypedDict):
-    """What the job of this program is like.
+    """Properties of the job of this program.
 
     Attributes:
-        template: The command of its templates; empty if there are none here.
-        setup: What its templates on other nodes are like; None if there are no other nodes.
+        template: The command of its templates; empty if none run on this machine.
+        setup: The setup of its templates on other nodes; None if there are no other nodes.
     """
 
     template: Sequence[str]
@@ -123,13 +123,13 @@ class JobTraits(TypedDict):
 
 
 class NodeTraits(TypedDict):
-    """What a node is like that is started.
+    """Properties of a node that is started.
 
     Attributes:
-        spill: Directories for values, and how much may be in them (bytes).
+        spill: Directories for spilled values, and how much may be in them (bytes).
         name: What it is called; None for a thread of a program.
-        memory: What is done about the memory of workers: threshold, memory that was stated, whose is limited.
-        random: Of which the node's id is made.
+        memory: Limits on the memory of workers: threshold, stated total (bytes), whose memory is limited.
+        random: The random number from which the node's id is made.
     """
 
     resources: Sequence[tuple[str, float]]
@@ -145,7 +145,7 @@ class NodeTraits(TypedDict):
 
 
 class ProcessTraits(NodeTraits):
-    """What the process of a node is like.
+    """Properties of the process of a node.
 
     Attributes:
         interpreter: How it runs templates of drivers elsewhere.
