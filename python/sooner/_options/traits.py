@@ -127,7 +127,7 @@ class NodeTraits(TypedDict):
 
     Attributes:
         spill: Directories for spilled values, and how much may be in them (bytes).
-        name: What it is called; None for a thread of a program.
+        name: Its name; None for the node of a program that joins no cluster.
         memory: Limits on the memory of workers: threshold, stated total (bytes), whose memory is limited.
         random: The random number from which the node's id is made.
     """

@@ -1,1 +1,1 @@
-"""Sessions and nodes of this machine: which there are, whose they are, and what a new one is started with."""
+"""Sessions and nodes of this machine: which run, whose they are, and what a new one is started with."""

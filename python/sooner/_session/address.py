@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 from sooner._options.checks import WrongTypeError
 from sooner._session.membership import base_directory, cluster_directory, membership, representative
 
-# Where the nodes of clusters lie that this program has started itself (`sooner.cluster_utils`).
+# Directories of the nodes of clusters that this program has started itself (`sooner.cluster_utils`).
 own_directories: set[str] = set()
 
-# Arguments of `sooner.init` that describe a node, and those that one may have which only joins a cluster.
+# Arguments of `sooner.init` that describe a node, and those that a program may give which joins a cluster.
 _OF_NODES = (
     "num_cpus",
     "num_gpus",
@@ -31,7 +31,7 @@ _MAY_JOIN_WITH = frozenset({"object_store_memory", "spill_directories", "max_spi
 
 
 class Elsewhere(NamedTuple):
-    """A cluster that no node of this machine belongs to.
+    """A cluster without a node on this machine.
 
     Attributes:
         head: HOST:PORT where its head listens.
@@ -44,7 +44,7 @@ def choose(asked: Mapping[str, Any]) -> str | Elsewhere | None:
     """Which node the arguments of `sooner.init` mean: as `resolve` gives it.
 
     Raises:
-        ValueError: It is no address, or an argument does not go with it.
+        ValueError: The address is none, or an argument does not go with it.
         ConnectionError: No node is there.
     """
     address, token_file = asked["address"], asked["token_file"]
@@ -64,12 +64,12 @@ def choose(asked: Mapping[str, Any]) -> str | Elsewhere | None:
 
 
 def resolve(address: str | None, has_token: bool = False) -> str | Elsewhere | None:
-    """The directory of the node to connect to; None for a node of one's own.
+    """The directory of the node to connect to; None for a node of the program's own.
 
     Args:
         address: As for `sooner.init`. None asks the environment variable SOONER_ADDRESS.
-        has_token: Whether the program names a token itself: then nodes that it has started are to it as
-            anybody's.
+        has_token: Whether the program names a token itself. Then nodes that it has started are not looked
+            for.
 
     Returns:
         For HOST:PORT the cluster there, if no node of this machine belongs to it.
@@ -82,7 +82,7 @@ def resolve(address: str | None, has_token: bool = False) -> str | Elsewhere | N
         raise WrongTypeError(f"address must be a string, not {address!r}")
     asked = address or os.environ.get("SOONER_ADDRESS") or "local"
     if asked == "auto":
-        # Somebody who says where the cluster is, is asked before this machine.
+        # SOONER_ADDRESS goes before the nodes of this machine.
         named = os.environ.get("SOONER_ADDRESS", "auto")
         asked = "auto" if named in ("", "local") else named
     if asked == "local":
@@ -140,9 +140,7 @@ def _only_node() -> str:
 
 
 def _node_of_cluster(address: str, own: set[str]) -> str | Elsewhere:
-    """The node of this machine that listens at an address, or else one that belongs to the cluster whose
-    head does.
-    """
+    """The node of this machine that listens at an address, else one of the cluster whose head does."""
     from sooner._session import sessions  # start-up: 3.9 ms
 
     _check(address)
@@ -157,11 +155,11 @@ def _node_of_cluster(address: str, own: set[str]) -> str | Elsewhere:
 
 
 def token(token_file: str | None) -> tuple[str | None, str]:
-    """The token of a cluster, if the environment has it, and else the file where it is.
+    """The token of a cluster, if the environment has it, and else the file with the token.
 
     Args:
-        token_file: What the program says; it goes before SOONER_TOKEN, SOONER_TOKEN_FILE and the cluster
-            directory of this machine, in this order.
+        token_file: The file that the program names. It goes before SOONER_TOKEN, SOONER_TOKEN_FILE and the
+            cluster directory of this machine, in this order.
     """
     if token_file is not None:
         return None, token_file

@@ -1,5 +1,5 @@
-"""The process of a node that `sooner start` started. Once the node runs, no Python code does, but for
-`--http-port`.
+"""The process of a node that `sooner start` started. It runs Python code until the node runs, and then only
+for `--http-port`.
 """
 
 from __future__ import annotations
@@ -13,19 +13,17 @@ from sooner._session import launch
 if TYPE_CHECKING:
     from sooner._options.traits import ProcessTraits
 
-# Where the one who starts the process hears whether the node is ready.
+# Descriptor on which the process reports to its starter whether the node is ready.
 READY = 3
-# Where the process reads the cluster's token, if the one who starts it had it in its environment.
+# Descriptor from which the process reads the cluster's token, if its starter had it in the environment.
 TOKEN = 4
 TOKEN_BYTES_MAX = 4096
-# What keeps the node's entry in the table of what nodes offer, for as long as the process lives.
+# Descriptor that keeps the node's entry in the table of offered memory (`offers.py`) while the process lives.
 OFFER = 5
 
 
 def command(config: dict[str, Any], in_foreground: bool) -> list[str]:
-    """Program and arguments of a node's process. It needs this package and the standard library, and
-    nothing else.
-    """
+    """Program and arguments of a node's process, which needs only this package and the standard library."""
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     config = config | {"interpreter": launch.interpreter()}
     has_token = "SOONER_TOKEN" in os.environ
@@ -41,28 +39,28 @@ def main(config: dict[str, Any], in_foreground: bool, has_token: bool) -> None:
     """Runs the node to its end.
 
     Args:
-        config: What it is started with.
-        in_foreground: Whether it says on its standard output that it is ready.
-        has_token: Whether it is to read the cluster's token.
+        config: The node's configuration.
+        in_foreground: Whether the process reports on its standard output that the node is ready.
+        has_token: Whether the process is to read the cluster's token.
     """
     import signal  # start-up: 0.9 ms
 
     from sooner import _sooner
 
     token = os.read(TOKEN, TOKEN_BYTES_MAX).decode(errors="replace") if has_token else None
-    # Whatever the starting process had open is none of a node's business.
+    # A node must not keep other descriptors that its starter had open.
     has_offer = config.pop("offer") is not None
     os.closerange(3 if in_foreground else READY + 1, OFFER)
     os.closerange(OFFER + has_offer, os.sysconf("SC_OPEN_MAX"))
     if has_offer:
-        # Neither templates nor workers keep it.
+        # Templates and workers must not inherit it.
         os.set_inheritable(OFFER, False)
     os.chdir("/")
     read, write = os.pipe()
     os.set_blocking(write, False)
     # The interpreter's own handler writes a byte per signal; the engine waits for it.
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-    # The last one has the node read its token file again.
+    # SIGUSR1 has the node read its token file again.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
         signal.signal(number, lambda *_: None)
     port, told = config.pop("http_port"), None if in_foreground else READY
@@ -73,7 +71,7 @@ def main(config: dict[str, Any], in_foreground: bool, has_token: bool) -> None:
 
 
 def _serve_http(port: int, base_directory: str, ready: int | None) -> bool:
-    """Says why, if it cannot be done."""
+    """Serves HTTP. Reports the reason and returns False if that fails."""
     from sooner._session import http  # start-up: 63.5 ms
 
     try:

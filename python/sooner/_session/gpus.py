@@ -1,11 +1,11 @@
-"""Which GPUs a node has: what its environment shows it, and what the machine has."""
+"""Which GPUs a node has: those that its environment names, or those of the machine."""
 
 from __future__ import annotations
 
 import os
 
 _VARIABLE = "CUDA_VISIBLE_DEVICES"
-# As CUDA reads it: an entry that is none hides itself and those behind it.
+# Entries that name no GPU. As CUDA reads the list, such an entry hides itself and those behind it.
 _NONE = ("", "-1", "NoDevFiles")
 # Where NVIDIA's driver lists its devices.
 _DRIVER = "/proc/driver/nvidia/gpus"

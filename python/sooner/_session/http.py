@@ -1,4 +1,4 @@
-"""What a node tells over HTTP, for autoscalers, load balancers and Prometheus: `sooner start --http-port`.
+"""HTTP for autoscalers, load balancers and Prometheus, which ask about a node: `sooner start --http-port`.
 
 It is read-only, listens on loopback only, and tells no secrets; every user of the machine can read it. It
 never takes part in the node's work: it asks the node over the socket that the `sooner` command uses.
@@ -23,15 +23,15 @@ from sooner._state import snapshot as _snapshot
 from sooner._state.snapshot import Snapshot
 
 _HOST = "127.0.0.1"
-# What browsers and tools call this machine. A page of another site that a name was bound to loopback for says
-# its own.
+# Host names by which browsers and tools address this machine. A page of another site, whose name was bound to
+# loopback, sends its own name and is refused.
 _NAMES = ("127.0.0.1", "localhost")
-# Bound of everything that a request waits for (seconds).
+# Limit on each wait of a request (seconds).
 _TIMEOUT = 5.0
 # How long a request may take to arrive as a whole, and its answer to leave (seconds).
 _TRANSFER_SECONDS = 2.0
-# When one more comes the oldest leaves that is still arriving or leaving. If all are being answered the new
-# one is refused.
+# Requests at a time. One more ends the oldest one that is still arriving or whose answer is leaving. If the
+# node is being asked for all of them, the new one is refused.
 _REQUESTS_MAX = 16
 _FULL = f"{_REQUESTS_MAX} requests are being answered: try again\n"
 
@@ -40,8 +40,8 @@ def serve(port: int, base_directory: str) -> None:
     """Answers requests from now on, in threads of their own, about the node that this process is or will be.
 
     Args:
-        port: Where to listen.
-        base_directory: Below which directory the node has its own.
+        port: The port to listen on.
+        base_directory: The directory below which the node has its own.
 
     Raises:
         OSError: The port is taken.
@@ -53,21 +53,21 @@ def serve(port: int, base_directory: str) -> None:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = True
-    # Who comes while so many wait to be taken waits for a second or more: the library's 5 are there within
-    # moments.
+    # Connections that may wait to be accepted. Further ones would wait for a second or more, and the limit of
+    # the library, 5, is reached within moments.
     request_queue_size = 128
 
     def __init__(self, port: int, nodes: str) -> None:
         super().__init__((_HOST, port), _Handler)
-        # Where the directories of nodes are.
+        # The directory with those of all nodes.
         self.nodes = nodes
-        # Since when (monotonic seconds) requests arrive, or their answers leave; None while the node is
-        # asked.
+        # By connection, since when its request arrives or its answer leaves (monotonic seconds). None while
+        # the node is asked.
         self._since: dict[socket.socket, float | None] = {}
         self._lock = threading.Lock()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Hands a connection to a thread, if there are not too many."""
+        """Hands a connection to a thread, or refuses it if there are too many."""
         if not self._admit(request):
             head = f"HTTP/1.1 {HTTPStatus.SERVICE_UNAVAILABLE} Full\r\nContent-Type: text/plain; charset=utf-8\r\n"
             with contextlib.suppress(OSError):
@@ -78,7 +78,7 @@ class _Server(ThreadingHTTPServer):
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """What that thread does."""
+        """Answers a request, in a thread of its own."""
         try:
             super().process_request_thread(request, client_address)
         finally:
@@ -86,7 +86,10 @@ class _Server(ThreadingHTTPServer):
                 self._since.pop(request, None)
 
     def service_actions(self) -> None:
-        """Ends what takes too long to arrive or to leave. The library calls it several times per second."""
+        """Ends requests that take too long to arrive, and answers that take too long to leave.
+
+        The library calls this several times per second.
+        """
         with self._lock:
             until = time.monotonic() - _TRANSFER_SECONDS
             for request in [one for one, since in self._since.items() if since is not None and since < until]:
@@ -94,7 +97,7 @@ class _Server(ThreadingHTTPServer):
 
     @contextlib.contextmanager
     def asking(self, request: socket.socket) -> Iterator[None]:
-        """While the node is asked, the one who wants to know it is not to blame for the time."""
+        """Stops the client's clock while the node is asked: the client is not to blame for that time."""
         self._mark(request, None)
         try:
             yield
@@ -117,7 +120,7 @@ class _Server(ThreadingHTTPServer):
                 self._since[request] = since
 
     def _end(self, request: socket.socket) -> None:
-        """Ends a connection, which its thread sees. Its place is free at once."""
+        """Ends a connection, which its thread notices. Its place is free at once."""
         del self._since[request]
         with contextlib.suppress(OSError):
             request.shutdown(socket.SHUT_RDWR)
@@ -126,7 +129,7 @@ class _Server(ThreadingHTTPServer):
         """Asks the node.
 
         Raises:
-            RuntimeError: It is not ready.
+            RuntimeError: The node is not ready.
         """
         # node-<process>-<id>
         mine = f"/node-{os.getpid()}-"
@@ -136,7 +139,7 @@ class _Server(ThreadingHTTPServer):
         return Snapshot(own[0], about, timeout=_TIMEOUT, everywhere=everywhere)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is nothing to tell of."""
+        """Nothing: a client that went away is not reported."""
 
 
 class _Handler(BaseHTTPRequestHandler):

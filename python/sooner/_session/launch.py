@@ -1,8 +1,8 @@
 """How workers of a driver are started: on its own machine, and by nodes on others.
 
-On its own machine a job's template is a program with the driver's interpreter and paths in it. A node
-elsewhere has neither: it is told where the driver looks for modules and what it wants imported, and starts
-its own interpreter (`docs/adr/0030`).
+On the driver's machine a job's template is a program with the driver's interpreter and paths. A node on
+another machine has neither: it gets the places where the driver looks for modules and the modules to import,
+and starts its own interpreter (`docs/adr/0030`).
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 
-# Where modules are looked for, what is imported, whether lines of submission are recorded, whether `site` is
-# needed, options of the interpreter, what `sys.flags` has.
+# Places of modules, modules to import, whether lines of submission are recorded, whether `site` is needed,
+# options of the interpreter, values of `sys.flags`.
 Setup = tuple[list[str], list[str], bool, bool, list[str], list[tuple[str, int]]]
 # Program, code, the standard library, other places, whether `site` is needed.
 Interpreter = tuple[str, str, list[str], list[str], bool]
 
-# Characters: arguments of a program beyond this come with the code.
+# A program's arguments of more characters than this are sent with the code instead.
 _ARGUMENTS_LENGTH_MAX = 32 << 10
-# An argument has no more bytes: the kernel's limit is 128 KiB.
+# The largest argument that is used (bytes): the kernel's limit is 128 KiB.
 _ARGUMENT_BYTES = 64 << 10
 
 # The template of a driver elsewhere. Its arguments are those of `Interpreter::command` in `sooner-runtime`.
@@ -48,15 +48,13 @@ def template_command(preload: Sequence[str], record_call_sites: bool) -> list[st
         "from sooner._engine.template import main; "
         "main(s['preload'], s['sites'], d, flags=s['flags'], script=s['script'])"
     )
-    # `site` takes most of an interpreter's start. `sys.flags` is set to what it is here afterwards.
+    # `site` takes most of an interpreter's start. The template sets `sys.flags` to this process's afterwards.
     flags = ["-P"] if _needs_site() else ["-S", "-P"]
     return [sys.executable, *flags, *_interpreter_flags(), "-c", code, *more]
 
 
 def _script() -> tuple[str | None, bool]:
-    """The file of the program's `__main__`, if it has one, and whether it was run as a script, and not as
-    a module.
-    """
+    """The file of the program's `__main__`, if it has one, and whether it was run as a script (no module)."""
     main = sys.modules.get("__main__")
     file = getattr(main, "__file__", None)
     if not isinstance(file, str) or not os.path.isfile(file):
@@ -64,7 +62,7 @@ def _script() -> tuple[str | None, bool]:
     return os.path.abspath(file), getattr(main, "__spec__", None) is None
 
 
-# Flags of the interpreter that are said by a letter, as often as they count.
+# Flags of the interpreter with their letters, which are repeated to the flag's value.
 _LETTERS = {
     "dont_write_bytecode": "B",
     "optimize": "O",
@@ -76,7 +74,7 @@ _LETTERS = {
 
 
 def _interpreter_flags() -> list[str]:
-    """What this interpreter was told and its environment does not say, for another one."""
+    """Options of this interpreter for another one, without those that are in the environment."""
     flags = [*_letters(), *_isolation()]
     for name, value in sys._xoptions.items():
         flags += ["-X", name if value is True else f"{name}={value}"]
@@ -90,7 +88,7 @@ def _letters() -> list[str]:
 
 
 def _isolation() -> list[str]:
-    """What of its surroundings this interpreter does not look at."""
+    """Options by which this interpreter ignores its environment or the user's directory."""
     if sys.flags.isolated:
         return ["-I"]
     return ["-E"] * sys.flags.ignore_environment + ["-s"] * sys.flags.no_user_site
@@ -99,13 +97,13 @@ def _isolation() -> list[str]:
 def _warnings() -> list[str]:
     warnings = list(sys.warnoptions)
     if sys.flags.dev_mode and warnings[:1] == ["default"]:
-        # The mode puts it there by itself.
+        # The development mode adds "default" by itself.
         del warnings[0]
     return [f"-W{option}" for option in warnings]
 
 
 def _options_elsewhere() -> list[str]:
-    """The same for an interpreter on another machine, whose environment is another one."""
+    """Options of this interpreter for one on another machine, which has another environment."""
     options = [*_letters(), *_isolation(), *_warnings()]
     names = dict(sys._xoptions)
     names["utf8"] = str(int(sys.flags.utf8_mode))
@@ -115,16 +113,16 @@ def _options_elsewhere() -> list[str]:
 
 
 def flag_names() -> tuple[str, ...]:
-    """What `sys.flags` has in this version of Python, in order."""
+    """Names of the fields of `sys.flags` in this version of Python, in order."""
     names: tuple[str, ...] = type(sys.flags).__match_args__
     return names
 
 
 def _as_arguments(text: str) -> tuple[str, list[str]]:
-    """An expression that gives what a text stands for, and the arguments that it needs for that.
+    """An expression with the value of the expression `text`, and the arguments that it needs.
 
-    The kernel takes arguments of 128 KiB, and of some megabytes together. A `sys.path` may be longer than
-    the former.
+    The kernel takes arguments of 128 KiB, and of some megabytes together. A `sys.path` may be longer than one
+    argument.
     """
     if len(text.encode("utf-8", "surrogateescape")) <= _ARGUMENT_BYTES:
         return text, []
@@ -134,14 +132,12 @@ def _as_arguments(text: str) -> tuple[str, list[str]]:
     packed = base64.b64encode(zlib.compress(text.encode("utf-8", "surrogateescape"))).decode("ascii")
     parts = [packed[at : at + _ARGUMENT_BYTES] for at in range(0, len(packed), _ARGUMENT_BYTES)]
     code = "eval(zlib.decompress(base64.b64decode(''.join(sys.argv[1:-1]))).decode('utf-8', 'surrogateescape'))"
-    # The template has imported neither of them.
+    # The template has imported neither `zlib` nor `base64`.
     return f"(lambda zlib, base64: {code})(__import__('zlib'), __import__('base64'))", parts
 
 
 def template_setup(preload: Sequence[str], record_call_sites: bool) -> Setup:
-    """What a template on another machine is like. An empty place stands for the standard library, whosever
-    it is.
-    """
+    """The setup of a template on another machine. An empty place stands for its own standard library."""
     found: list[str] = []
     for entry in places():
         place = "" if _is_standard(entry) else entry
@@ -154,7 +150,7 @@ def template_setup(preload: Sequence[str], record_call_sites: bool) -> Setup:
 def interpreter() -> Interpreter:
     """How a node that this process starts runs templates of drivers elsewhere."""
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    # Where the program lies is put first unless it is safe: of no use to others.
+    # Without the safe path, the program's own directory is the first entry: of no use to other drivers.
     given = entries(sys.path[0 if sys.flags.safe_path else 1 :])
     absolute = [place for place in map(_absolute, given) if place]
     standard = [place for place in absolute if _is_standard(place)]
@@ -164,24 +160,18 @@ def interpreter() -> Interpreter:
 
 
 def arguments() -> list[str]:
-    """The program's arguments, for modules that read them when they are imported. Many of them come with
-    the code.
-    """
+    """The program's arguments, for modules that read them on import. Long ones are sent with the code."""
     given = [str(argument) for argument in sys.argv]
     return given if sum(map(len, given)) <= _ARGUMENTS_LENGTH_MAX else given[:1]
 
 
 def entries(path: Iterable[object]) -> list[str]:
-    """What the import system looks at of a `sys.path`: it passes over whatever is no text, a
-    `pathlib.Path` for one.
-    """
+    """The entries of a `sys.path` that the import system uses: it ignores all but text, such as a `Path`."""
     return [str.__str__(entry) for entry in path if isinstance(entry, str)]
 
 
 def places() -> list[str]:
-    """Where this process looks for modules. An empty entry is the working directory, unless that was
-    removed.
-    """
+    """Where this process looks for modules. An empty entry becomes the working directory, or is left out."""
     there = directory()
     return [entry or there for entry in entries(sys.path) if entry or there]
 
@@ -195,7 +185,7 @@ def directory() -> str:
 
 
 def _absolute(entry: str) -> str:
-    """Empty for what lay in a directory that was removed."""
+    """The absolute path of an entry; empty for one relative to a directory that was removed."""
     if os.path.isabs(entry):
         return os.path.abspath(entry)
     there = directory()

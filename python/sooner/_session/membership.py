@@ -1,25 +1,23 @@
-"""Where nodes of this machine say to which cluster they belong."""
+"""Where nodes of this machine have their directories, and the files that name the clusters they belong to."""
 
 from __future__ import annotations
 
 import os
 import stat
 
-# What a path of a socket may have (bytes): `sockaddr_un`, and a zero at its end.
+# The longest path of a socket (bytes): `sockaddr_un` less the zero at its end.
 _SOCKET_PATH_BYTES = 107
-# The longest that nodes use below the directory of all.
+# The longest path that nodes use below the directory of all nodes.
 _LONGEST_NAME = "session-4194304-0123456789abcdef/node.sock"
-# Directories of this kind are removed when the user logs out, unless somebody has said that the user's
-# programs stay.
+# Directories below this are removed when the user logs out, unless the user's programs may linger.
 _MADE_BY_LOGIN = "/run/user/"
 _LINGER = "/var/lib/systemd/linger"
-# Links that are followed on the way to a place, as the kernel does.
+# How many links are followed on the way to a place: as many as the kernel follows.
 _LINKS_MAX = 40
 
 
 def parent_directory() -> str:
-    """Below which directory `sooner-<uid>` is: SOONER_TMPDIR, else XDG_RUNTIME_DIR if that is safe, else
-    /tmp.
+    """The directory with `sooner-<uid>`: SOONER_TMPDIR, else XDG_RUNTIME_DIR if that is safe, else /tmp.
 
     Raises:
         UntrustedPathError: SOONER_TMPDIR is, or is below, a directory of another user, who decides what is
@@ -33,30 +31,28 @@ def parent_directory() -> str:
 
             raise trust.foreign(given, *stranger)
         return given
-    # A program without a login session (a timer, su) finds the nodes of one with it.
+    # A program without a login session (a timer, su) must find the nodes of a program with one.
     runtime = os.environ.get("XDG_RUNTIME_DIR") or f"{_MADE_BY_LOGIN}{os.getuid()}"
     return runtime if _is_safe(runtime) else disk_directory()
 
 
 def disk_directory() -> str:
-    """Where large files go: SOONER_TMPDIR, else /tmp; a runtime directory is small and in memory."""
+    """The directory for large files: SOONER_TMPDIR, else /tmp; a runtime directory is small and in memory."""
     return os.environ.get("SOONER_TMPDIR") or "/tmp"  # noqa: S108  what is below is made private and checked
 
 
 def base_directory(parent: str | None = None) -> str:
-    """Where the nodes and sessions of this user lie.
+    """The directory of this user's nodes and sessions.
 
     Args:
-        parent: Below which directory; that of this user by default.
+        parent: The directory that it is in; `parent_directory()` by default.
     """
     return os.path.join(parent or parent_directory(), f"sooner-{os.getuid()}")
 
 
 def _stranger_on_the_way(place: str) -> tuple[str, int] | None:
-    """What is somebody else's on the way to a place, or closed to the user: a directory or link, and its
-    owner.
-    """
-    # In a namespace of users the administrator may have a number that is nobody's.
+    """The first directory or link on the way to a place that is another user's or closed, and its owner."""
+    # In a user namespace, root's files may have the number of no user of the namespace.
     trusted = {0, os.getuid(), os.lstat("/").st_uid}
     left, here, links = place.split("/")[::-1], "/", 0
     while left and links <= _LINKS_MAX:
@@ -72,7 +68,7 @@ def _stranger_on_the_way(place: str) -> tuple[str, int] | None:
         except PermissionError:
             return here, os.lstat(here).st_uid
         except (OSError, ValueError):
-            # Whoever goes there hears what is wrong with it.
+            # The error is raised when the place is used.
             return None
         if about.st_uid not in trusted:
             return path, about.st_uid
@@ -86,9 +82,7 @@ def _stranger_on_the_way(place: str) -> tuple[str, int] | None:
 
 
 def _is_safe(runtime: str) -> bool:
-    """Whether nobody else can make anything in a directory, it stays, and sockets in it have short enough
-    names.
-    """
+    """Whether a directory is the user's alone, stays after logout, and is short enough for socket paths."""
     try:
         about = os.lstat(runtime)
     except (OSError, ValueError):
@@ -110,12 +104,12 @@ def _stays_after_logout() -> bool:
 
 
 def membership(directory: str) -> dict[str, str]:
-    """What the node with this directory has written when it joined; nothing if it is no part of a cluster.
+    """What the node with this directory wrote when it joined its cluster; empty if it is in no cluster.
 
     Returns:
         "address" and "head" (HOST:PORT: where the node and the head of its cluster listen), "fingerprint" (of
-        the cluster) and "token_file". The node of a program has neither address nor file. What nodes do not
-        write counts as nothing.
+        the cluster) and "token_file". The node of a program has neither address nor file. A file that no node
+        would write counts as empty.
 
     Raises:
         UntrustedPathError: The directory is not this user's alone.
@@ -138,15 +132,14 @@ def membership(directory: str) -> dict[str, str]:
 
 
 def representative(directories: list[str]) -> str | None:
-    """The node that stands for all of these when nobody says which: the only one, or the head of the only
-        cluster.
+    """The node to use if none is named: the only node, or the head of the only cluster.
 
     Args:
-        directories: Those of the nodes of this machine, newest first.
+        directories: Directories of the nodes of this machine, newest first.
 
     Returns:
-        Its directory, that of the newest if the head is on another machine; None if there is none, or they
-        are not of one cluster.
+        The node's directory: the newest node's if the head is on another machine. None if there is no node,
+        or the nodes are not of one cluster.
     """
     if len(directories) == 1:
         return directories[0]
@@ -158,7 +151,5 @@ def representative(directories: list[str]) -> str | None:
 
 
 def cluster_directory(given: str | None) -> str:
-    """Where the head of a cluster on this machine keeps its token and what it must know when it starts
-    again.
-    """
+    """Where the head of a cluster on this machine keeps its token and the state that outlives it."""
     return os.path.abspath(given or os.environ.get("SOONER_CLUSTER_DIR") or f"{base_directory()}/cluster")

@@ -1,8 +1,8 @@
-"""What nodes of this user offer of this machine's memory, in a table that those which start at the same
-moment share.
+"""A table of the memory of this machine that nodes of this user offer, shared by nodes that start at the
+same moment.
 
-Each entry is locked by its node for as long as that lives: the kernel drops the lock with the process,
-however that ends. So an entry without a lock counts for nothing, and is the next one's.
+Each node locks its entry for as long as it lives: the kernel drops the lock with the process, however the
+process ends. So an entry without a lock counts for nothing, and the next node takes it.
 """
 
 from __future__ import annotations
@@ -23,17 +23,16 @@ _NAME = "offers"
 _ENTRY_BYTES = 64
 # `struct flock`: kind, whence, start, length, process (none: the lock is that of an open file).
 _LOCK = struct.Struct("@hhqqi4x")
-# Whoever looks at the table has it for itself, for some microseconds; one that was stopped holds nobody up
-# (seconds).
+# How long a node waits for the table (seconds). Others hold it for microseconds, unless they were stopped.
 _PATIENCE = 5.0
 _POLL_SECONDS = 0.005
 
 
 class Table:
-    """The table, while nobody else changes it."""
+    """The table, while no other process changes it."""
 
     def __init__(self, file: int | None) -> None:
-        # None if there can be no table: the node itself says why.
+        # None if there can be no table: the node itself reports why.
         self._file = file
         self._free = 0
         self.offered = 0 if file is None else self._add_up(file)
@@ -53,14 +52,14 @@ class Table:
         return found
 
     def enter(self, memory: int, store: int) -> int | None:
-        """Says what one more node offers.
+        """Enters what one more node offers.
 
         Args:
             memory: Logical memory (bytes).
             store: Its object store (bytes).
 
         Returns:
-            A descriptor: as long as some process has it, the entry counts. None if there is no table.
+            A descriptor: the entry counts as long as some process has it open. None if there is no table.
         """
         if self._file is None:
             return None
@@ -70,13 +69,13 @@ class Table:
             fcntl.fcntl(self._file, fcntl.F_OFD_SETLK, _lock(fcntl.F_WRLCK, self._free))
             fcntl.flock(self._file, fcntl.LOCK_UN)
         except OSError:
-            # A full disk: the node goes on without an entry, or says so itself.
+            # The disk is full, for instance: the node goes on without an entry, or reports that itself.
             return None
         file, self._file = self._file, None
         return file
 
     def close(self) -> None:
-        """Others may change it."""
+        """Lets other processes change the table."""
         if self._file is not None:
             os.close(self._file)
 
@@ -86,7 +85,7 @@ def table(parent: str) -> Iterator[Table]:
     """The table of this user's nodes.
 
     Args:
-        parent: Below which directory that of the nodes is.
+        parent: The directory that has the directory of the nodes.
     """
     made = Table(_open(base_directory(parent)))
     try:
@@ -127,6 +126,6 @@ def _lock(kind: int, at: int) -> bytes:
 
 
 def _is_locked(file: int, at: int) -> bool:
-    """Whether another open file has an entry."""
+    """Whether another open file has locked an entry."""
     found = fcntl.fcntl(file, fcntl.F_OFD_GETLK, _lock(fcntl.F_WRLCK, at))
     return bool(_LOCK.unpack(found)[0] != fcntl.F_UNLCK)

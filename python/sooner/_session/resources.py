@@ -1,4 +1,4 @@
-"""What a node has: logical resources and shared memory, from what the user said and what the machine has."""
+"""A node's logical resources and shared memory, from the user's arguments and what the machine has."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ RESERVED = ("CPU", "GPU", "memory", "object_store_memory")
 
 _STORE_SHARE = 0.3
 _MEMORY_THRESHOLD = 0.95
-# As STORE_BYTES_MIN in the engine; and what a mapping can be.
+# As STORE_BYTES_MIN in the engine.
 _STORE_BYTES_MIN = 1 << 20
-# By default, on a machine whose memory other nodes offer.
+# The least default on a machine whose memory other nodes offer.
 _STORE_BYTES_LATE = 256 << 20
+# The largest mapping.
 _STORE_BYTES_MAX = 1 << 46
 _PAGE_BYTES = 4096
-# As much is no machine's: nothing could be read but a control group without a limit, or not even that.
+# No machine has as much memory: only a control group without a limit could be read, or nothing.
 _MEMORY_UNKNOWN = 1 << 62
 
 _log = logging.getLogger("sooner")
@@ -34,7 +35,7 @@ def amount(name: str, value: Any) -> float:
     """A number that is not negative.
 
     Raises:
-        ValueError: It is none. Of another type it is a TypeError as well.
+        ValueError: The value is no such number. For a value of another type it is a TypeError as well.
     """
     kind = fault(value, int, float)
     if kind is WrongTypeError or not 0 <= value < float("inf"):
@@ -60,10 +61,10 @@ def totals(
 
     Raises:
         ValueError: An amount or a name is not allowed.
-        OSError: Nothing was said of the memory, and nobody knows what the machine has; or there is no /proc.
+        OSError: `memory` was not given, and the machine's memory is unknown; or there is no /proc.
     """
     if not os.path.isdir("/proc/self"):
-        # The engine finds its own sockets, and what is known of processes, there.
+        # The engine needs it for its own sockets and for information on processes.
         raise OSError("sooner cannot start: /proc cannot be read, and nothing starts without it: mount it")
     found = {"CPU": float(len(os.sched_getaffinity(0))) if num_cpus is None else _share("num_cpus", num_cpus)}
     if num_gpus is not None:
@@ -96,7 +97,7 @@ def totals(
 
 
 def default_memory(offered: int = 0) -> float:
-    """The logical memory of a node for which nothing else was said, where others offer so much (bytes)."""
+    """The default logical memory of a node, where other nodes offer `offered` (bytes)."""
     return stated_memory() or _left(offered) * (1 - _STORE_SHARE)
 
 
@@ -105,11 +106,10 @@ def _left(offered: int) -> int:
 
 
 def memory_bytes() -> int:
-    """Memory of this machine, or of the smallest control group, of version 1 or 2, that this process is in
-    (bytes).
+    """Memory of this machine or of this process's smallest control group (version 1 or 2), in bytes.
 
     Raises:
-        OSError: Nobody knows: /proc cannot be read.
+        OSError: The memory is unknown: /proc cannot be read.
     """
     found = _sooner.memory_bytes()
     if found >= _MEMORY_UNKNOWN:
@@ -122,10 +122,10 @@ def memory_bytes() -> int:
 
 
 def memory_threshold(asked: float | None) -> float:
-    """From which share of the memory on workers are stopped; 0 or 1 for never.
+    """The share of the memory from which on workers are stopped; 0 or 1 for never.
 
     Raises:
-        ValueError: What was said, here or in the environment, is no such share.
+        ValueError: The argument, or the value in the environment, is no such share.
     """
     name = "memory_usage_threshold"
     value: Any = asked
@@ -142,11 +142,10 @@ def memory_threshold(asked: float | None) -> float:
 
 
 def memory_limits(asked: str | None) -> str:
-    """Whose memory the node limits by control groups, where it can: nobody's, that of tasks that are retried,
-        or all.
+    """Whose memory the node limits by control groups, where it can: no task's, that of retried tasks, or all.
 
     Raises:
-        ValueError: What was said, here or in the environment, is none of these.
+        ValueError: The argument, or the value in the environment, is none of these.
     """
     name, value = "worker_memory_limits", asked
     if asked is None:
@@ -158,7 +157,7 @@ def memory_limits(asked: str | None) -> str:
 
 
 def memory(threshold: float | None, limits: str | None) -> tuple[float, int | None, str]:
-    """What a node does about the memory of its workers.
+    """A node's limits on the memory of its workers: threshold, stated total, whose memory is limited.
 
     Raises:
         ValueError: A value is not allowed.
@@ -167,10 +166,9 @@ def memory(threshold: float | None, limits: str | None) -> tuple[float, int | No
 
 
 def stated_memory() -> int | None:
-    """For tests: what all workers of a node may hold together (bytes), whatever the machine has.
+    """For tests: the memory that all workers of a node may hold together (bytes), whatever the machine has.
 
-    The variable means something in a test that pytest runs, and in programs that such a test starts;
-    nowhere else.
+    The variable counts only in a test that pytest runs, and in programs that such a test starts.
     """
     stated = os.environ.get("SOONER_TEST_WORKER_MEMORY")
     return int(stated) if stated and "PYTEST_CURRENT_TEST" in os.environ else None
@@ -179,14 +177,13 @@ def stated_memory() -> int | None:
 def store_bytes(asked: Any, offered: int = 0) -> int:
     """The limit on a node's shared memory for objects (bytes): whole pages, and no more than was asked for.
 
-    Other nodes of this machine offer so much of its memory (`offered`, bytes): the default is a share of the
-        rest, and
-    small where nothing is left. A limit beyond what there is draws a warning: objects beyond the machine's
-    memory get errors then.
+    Other nodes of this machine offer `offered` of its memory (bytes): the default is a share of the rest, and
+    small where nothing is left. A limit beyond the machine's memory draws a warning: objects beyond that
+    memory get errors.
 
     Raises:
-        ValueError: It is too small, or no number.
-        OSError: Nothing was asked for, and nobody knows what the machine has.
+        ValueError: `asked` is too small, or no number.
+        OSError: `asked` is None, and the machine's memory is unknown.
     """
     if asked is None:
         return _usual_store(offered)
@@ -211,7 +208,7 @@ def store_bytes(asked: Any, offered: int = 0) -> int:
 
 def _usual_store(offered: int) -> int:
     machine = memory_bytes()
-    # One whose memory others offer needs a store all the same.
+    # A node needs a store even if other nodes offer all memory.
     least = min(_STORE_BYTES_LATE, int(machine * _STORE_SHARE)) if offered else _STORE_BYTES_MIN
     return max(_STORE_BYTES_MIN, least, int(_left(offered) * _STORE_SHARE)) // _PAGE_BYTES * _PAGE_BYTES
 

@@ -1,4 +1,4 @@
-"""Which sessions of this user run on this machine, and which of them is meant."""
+"""Which sessions of this user run on this machine, and which of them an address means."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def running_sessions(base: str | None = None) -> list[str]:
     """The directories of running sessions, newest first: programs with nodes of their own, and nodes.
 
     Args:
-        base: Where to look; where this user's are by default.
+        base: The directory to look in; that of this user's sessions by default.
 
     Raises:
         UntrustedPathError: That directory, or one in it, is not this user's alone.
-        OSError: It cannot be read.
+        OSError: The directory cannot be read.
     """
     base = base or base_directory()
     try:
@@ -36,11 +36,11 @@ def running_sessions(base: str | None = None) -> list[str]:
 
 
 def _locked_since(path: str, within: int) -> float | None:
-    """When the lock of a session was made that runs; None if it does not.
+    """When the lock of a running session was made; None if the session does not run.
 
     Args:
-        path: Its directory.
-        within: Descriptor of the directory of all.
+        path: The session's directory.
+        within: Descriptor of the directory of all sessions.
     """
     import fcntl  # start-up: 0.4 ms
 
@@ -55,7 +55,7 @@ def _locked_since(path: str, within: int) -> float | None:
     finally:
         os.close(directory)
     try:
-        # The node holds it for as long as it lives.
+        # The node holds the lock for as long as it lives.
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
         return os.fstat(lock).st_mtime
@@ -78,8 +78,8 @@ def choose_session(address: str | None) -> str:
     """The directory of the session that is meant.
 
     Raises:
-        NoSessionError: None runs, several run, or the one that is named does not.
-        UntrustedPathError: Where it should be is another user's directory.
+        NoSessionError: No session runs, several run, or the one that is named does not.
+        UntrustedPathError: The session's directory is another user's.
     """
     running = running_sessions()
     if address is not None:
@@ -95,7 +95,7 @@ def choose_session(address: str | None) -> str:
         raise NoSessionError(
             f"no program of yours runs sooner (looked in {base_directory()}; SOONER_TMPDIR sets where)"
         )
-    # Programs beside nodes have nodes of their own, and are named to be looked at.
+    # Nodes go before programs with nodes of their own, which must be named to be looked at.
     if chosen := representative(running_nodes()):
         return chosen
     if len(running) > 1:

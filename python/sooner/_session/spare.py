@@ -1,8 +1,7 @@
-"""Descriptors that are kept for modules of sooner which are imported when none is left.
+"""Spare descriptors, for importing modules of sooner when the process has no descriptor left.
 
-Much of sooner is imported when it is first used, errors and what explains them above all. A program that
-has used up its descriptors would get an `OSError` about a file of sooner instead of the error that it is
-about.
+Much of sooner is imported on first use, above all errors and the code that explains them. A program that has
+used up its descriptors would get an `OSError` about a file of sooner instead of the real error.
 """
 
 from __future__ import annotations
@@ -27,16 +26,16 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-# A connection that waits for a descriptor may take one that is free for a moment.
+# More than one: a connection that waits for a descriptor may take one that is free for a moment.
 _SPARES = 3
 
-# Taken and put back in one step each: an import may begin in any thread, and holds locks of its own.
+# Without a lock, as each is taken and put back in one step: any thread may import, and holds import locks.
 _spare: list[int] = []
 _is_kept = False
 
 
 def begin() -> None:
-    """Keeps descriptors from now on, for the modules of this package."""
+    """Keeps spare descriptors from now on, for the modules of this package."""
     global _is_kept
     _is_kept = True
     _keep()
@@ -49,7 +48,7 @@ def begin() -> None:
 
 
 def _watch(places: Iterable[str]) -> None:
-    """What is imported from these directories may take a descriptor that is kept."""
+    """Lets imports from these directories use the spare descriptors."""
     for place in places:
         if not isinstance(sys.path_importer_cache.get(place), _Finder):
             sys.path_importer_cache[place] = _Finder(
@@ -61,7 +60,7 @@ def _watch(places: Iterable[str]) -> None:
 
 
 def end() -> None:
-    """Keeps none any more: a program has nothing open of a session that has ended."""
+    """Closes the spare descriptors: a program keeps nothing open for a session that has ended."""
     global _is_kept
     _is_kept = False
     with contextlib.suppress(IndexError):
@@ -70,14 +69,14 @@ def end() -> None:
 
 
 def _keep() -> None:
-    # Without them nothing is lost but the better error.
+    # Without spares only the better error is lost.
     with contextlib.suppress(OSError):
         while _is_kept and len(_spare) < _SPARES:
             _spare.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
 
 
 def _with_spare(act: Callable[[], T]) -> T:
-    """Does something that opens files; with descriptors that are kept if there are no others."""
+    """Calls `act`, which opens files; gives up spare descriptors if it finds no others."""
     try:
         while True:
             try:
@@ -98,7 +97,7 @@ def _give_up_one(error: OSError) -> None:
 
 
 def explained(error: OSError) -> OSError:
-    """The same error, which says whose limit it is if it is that no descriptor is left."""
+    """The same error; if no descriptor is left, it names the limit of this process."""
     if error.errno != errno.EMFILE:
         return error
     most = os.sysconf("SC_OPEN_MAX")
@@ -108,7 +107,7 @@ def explained(error: OSError) -> OSError:
 
 class _Loader(SourceFileLoader):
     def exec_module(self, module: ModuleType) -> None:
-        # What it imports itself may be missing, too.
+        # The module's own imports may lack a descriptor, too.
         _with_spare(lambda: super(_Loader, self).exec_module(module))
 
 

@@ -1,6 +1,6 @@
 """What a session is started with: the arguments of `sooner.init`, checked, with defaults in place.
 
-Nothing is started here, and nothing of this process is changed.
+This module starts nothing and changes nothing in this process.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Specification:
         records_call_sites: Whether errors say where a task was submitted.
         pending_max: Tasks that may be pending; None for the engine's own bound.
         is_local: Whether tasks run on the thread that calls them.
-        job: What the engine takes for the job.
-        node: The same for the node that is started in this process; None if the program connects to one.
+        job: The job, as the engine takes it.
+        node: The node that is started in this process; None if the program connects to another one.
 
     Raises:
         ValueError: An argument has a wrong value.
@@ -103,7 +103,7 @@ def _own_node(asked: Mapping[str, Any]) -> NodeTraits:
         "resources": list(totals.items()),
         "pool_size": max(1, int(totals.get("CPU", 1))),
         "store_bytes": store,
-        # In local mode nobody looks for a task whose argument has just come back from disk.
+        # In local mode no thread looks for tasks whose argument has just come back from disk.
         "spill": ([] if asked["local_mode"] else places, most),
         "eviction": spilling.eviction(asked["eviction"]),
         "base_directory": parent_directory(),
@@ -115,7 +115,7 @@ def _own_node(asked: Mapping[str, Any]) -> NodeTraits:
 
 
 def _random() -> int:
-    # Not from `secrets`, which imports much that nobody else needs.
+    # Not from `secrets`, which imports many modules that nothing else needs.
     return int.from_bytes(os.urandom(8), "little") >> 1 | 1 << 40
 
 

@@ -1,6 +1,4 @@
-"""Where values go for which there is no room in the object store. It decides nothing about which values
-these are.
-"""
+"""Where values are spilled when the object store has no room. It decides nothing about which values."""
 
 from __future__ import annotations
 
@@ -21,8 +19,8 @@ def directories(asked: Sequence[str | os.PathLike[str]] | None, base: str) -> li
     """The directories for spilled values, or the URL of an object store.
 
     Args:
-        asked: What the user says; an empty sequence: nowhere. None: the directory for sessions, or /var/tmp
-            if that one is in memory.
+        asked: The user's directories; an empty sequence: spilling is off. None: the directory for sessions,
+            or /var/tmp if that one is in memory.
         base: The directory for sessions.
 
     Returns:
@@ -30,7 +28,7 @@ def directories(asked: Sequence[str | os.PathLike[str]] | None, base: str) -> li
         disk.
 
     Raises:
-        ValueError: It is no sequence of paths, one of them is no directory, or a URL is wrong or not alone.
+        ValueError: `asked` is no sequence of paths, a path is no directory, or a URL is wrong or not alone.
     """
     if asked is None:
         return _on_disk(base)
@@ -67,10 +65,10 @@ def _on_disk(base: str) -> list[str]:
 
 
 def max_bytes(asked: int | None) -> int | None:
-    """How much may be on disk (bytes); None: as much as there is room.
+    """How many bytes of values may be on disk; None: as many as there is room for.
 
     Raises:
-        ValueError: It is no positive number.
+        ValueError: `asked` is no positive number.
     """
     if asked is None:
         return None
@@ -84,7 +82,7 @@ def eviction(asked: str | None) -> str:
     """How memory becomes free.
 
     Raises:
-        ValueError: It is none of `EVICTIONS`.
+        ValueError: `asked` is none of `EVICTIONS`.
     """
     if asked is None:
         return EVICTIONS[0]

@@ -1,9 +1,8 @@
-"""What belongs to this user: directories and sockets that another user of this machine may have made in our
-    stead.
+"""Checks that directories and sockets are this user's: another user of this machine may have made them.
 
-A directory is opened without following a link, and its owner and mode are those of what was opened; all
-further steps begin at that descriptor, since another directory may have its name by then. The process
-behind a socket is who the kernel says it is. (`sooner-runtime/src/private.rs` is the same for the engine.)
+A directory is opened without following a link, and its owner and mode are read from the descriptor. All
+further steps begin at that descriptor, since another directory may have the name by then. The kernel tells
+which process is behind a socket. (`sooner-runtime/src/private.rs` is the same for the engine.)
 """
 
 from __future__ import annotations
@@ -16,20 +15,20 @@ if TYPE_CHECKING:
     import socket
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# A pipe would keep whoever opens it waiting.
+# Without O_NONBLOCK, opening a pipe would block.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def open_directory(path: str, within: int | None = None) -> int:
-    """Opens a directory that is this user's alone. Gives its descriptor.
+    """Opens a directory that is this user's alone. Returns its descriptor.
 
     Args:
-        path: Where it is.
+        path: The directory's path.
         within: Descriptor of the directory that it is in, if that is open.
 
     Raises:
-        UntrustedPathError: It is not.
-        OSError: It cannot be opened, or is not there.
+        UntrustedPathError: The directory is not this user's alone.
+        OSError: The directory cannot be opened, or is not there.
     """
     name = path if within is None else path.rpartition("/")[2]
     try:
@@ -54,7 +53,7 @@ def open_directory(path: str, within: int | None = None) -> int:
 
 
 def open_file(name: str, within: int) -> int:
-    """Opens a file for reading, that is in a directory of this user's. Gives its descriptor."""
+    """Opens a file in a directory of this user for reading. Returns its descriptor."""
     try:
         return os.open(name, _FILE, dir_fd=within)
     except OSError as error:
@@ -73,11 +72,11 @@ def connect(directory: str, name: str = "node.sock", timeout: float = 5) -> sock
     Args:
         directory: The directory.
         name: Of the socket.
-        timeout: How long it may take, when many wait to be taken (seconds).
+        timeout: How long it may take, when many connections wait to be accepted (seconds).
 
     Raises:
-        UntrustedPathError: The directory, or the process, is another's.
-        OSError: Nobody listens there.
+        UntrustedPathError: The directory, or the process, is another user's.
+        OSError: No process listens there.
     """
     import socket  # start-up: 4.2 ms
 
@@ -100,10 +99,10 @@ def connect(directory: str, name: str = "node.sock", timeout: float = 5) -> sock
 
 
 def check_peer(connection: socket.socket, place: str) -> int:
-    """The process id of whoever is at the other end of a Unix socket, if it is a process of this user.
+    """The id of the process at the other end of a Unix socket, if it is a process of this user.
 
     Raises:
-        UntrustedPathError: It is not.
+        UntrustedPathError: It is another user's process.
     """
     pid, uid = peer_of(connection)
     if uid != os.getuid():
@@ -112,7 +111,7 @@ def check_peer(connection: socket.socket, place: str) -> int:
 
 
 def peer_of(connection: socket.socket) -> tuple[int, int]:
-    """Process and user id at the other end of a Unix socket: of whoever connected, or began to listen."""
+    """Process and user id at the other end of a Unix socket: of the process that connected or listened."""
     import socket  # start-up: 4.2 ms
     import struct  # start-up: 0.7 ms
 
@@ -133,7 +132,7 @@ def _refusal(path: str, about: os.stat_result) -> Exception:
 
 
 def _closed(path: str) -> Exception:
-    """Not even what stands there can be seen."""
+    """The error for a place of which not even its kind can be seen."""
     above = path
     while not os.path.lexists(above):
         above = above.rpartition("/")[0] or "/"
@@ -145,9 +144,9 @@ def foreign(place: str, path: str, uid: int) -> Exception:
     """The error of a place that SOONER_TMPDIR names.
 
     Args:
-        place: What it names.
-        path: What belongs to somebody else on the way there.
-        uid: Whose that is.
+        place: The place that it names.
+        path: The directory or link of another user on the way there.
+        uid: That user's id.
     """
     from sooner.exceptions import UntrustedPathError  # start-up: 5.5 ms
 
