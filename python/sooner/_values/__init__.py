@@ -1,1 +1,1 @@
-"""How values, functions and classes travel: pickled here, found again elsewhere."""
+"""How values, functions and classes travel: pickled in one process, found or made again in another."""

@@ -1,8 +1,7 @@
-"""Arrow's tables and arrays on their way: a slice of a table does not take the table along.
+"""Pickling of Arrow's tables and arrays: a slice of a table does not take the table along.
 
-pyarrow pickles whole buffers, of which a slice is only a part. Where that is much more than the slice has,
-it is written in Arrow's stream format instead, which cuts buffers. Read again it is as before, without a
-copy.
+pyarrow pickles whole buffers, of which a slice is only a part. Where the buffers are much larger than the
+slice, the slice is written in Arrow's stream format instead, which cuts buffers. Reading it makes no copy.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ from typing import Any
 
 import pyarrow as pa
 
-# What a value may take along that it does not use (bytes), beside as much as it does use.
+# Unused bytes that a value may take along, beside as many as it uses.
 _SPARE_BYTES = 4 << 10
 
 
 @functools.cache
 def reducers() -> dict[type, Callable[[Any], Any]]:
-    """For `pickle`, which looks for exact classes."""
+    """The reducers by class, for `pickle`, which looks for exact classes."""
     table: dict[type, Callable[[Any], Any]] = {
         pa.Table: _reduce_table,
         pa.RecordBatch: _reduce_batch,
@@ -69,9 +68,7 @@ def _takes_more(value: Any) -> bool:
 
 
 def _is_extended(kind: Any) -> bool:
-    """Whether a type is one that users have defined, or holds one. The stream format needs those to be
-    registered.
-    """
+    """Whether a type is or holds one that users have defined: the stream format needs those registered."""
     if isinstance(kind, pa.BaseExtensionType):
         return True
     if pa.types.is_dictionary(kind):

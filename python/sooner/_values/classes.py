@@ -2,17 +2,17 @@
 process can import.
 
 cloudpickle writes such a class into every value that has an instance of it, with the attributes that the
-class has at that moment, and sets all of them again wherever the value arrives. A counter in a class, a
-setting, a method that was replaced and the globals of its methods would go back with each value. Here a class
-gets its state once per process, when it is made; one that the process knows already stays as it is.
+class has at that moment, and sets all of them again in each process where the value arrives. So each value
+would set back a counter or setting in the class, a replaced method, and the globals of its methods. Here a
+class gets its state once per process, when it is made; a class that the process knows already stays as it is.
 
-What a class does when it is defined (its metaclass, `__init_subclass__`, `__set_name__`, the `__init__` of
-members of an enumeration) was done where it was defined, with keywords that the class does not keep, and what
-came of it is part of the state. So a class is made as `type` makes it, and does nothing. Code of libraries
-runs all the same: what it registers, it registers in each process.
+Code that runs when a class is defined (its metaclass, `__init_subclass__`, `__set_name__`, the `__init__` of
+members of an enumeration) ran where the class was defined, with keywords that the class does not keep, and
+its results are part of the state. So here a class is made as `type` makes it, and none of that code runs.
+Code of libraries is the exception: what it registers, it must register in each process.
 
-pickle, `multiprocessing` and others look for what says that it is of `__main__` in that module, by name.
-In workers it answers with what has come.
+pickle, `multiprocessing` and others look by name in `__main__` for objects that say they are from there. In
+workers that module answers with the objects that have arrived.
 """
 
 from __future__ import annotations
@@ -38,34 +38,33 @@ from cloudpickle.cloudpickle import _DYNAMIC_CLASS_TRACKER_BY_ID as _KNOWN
 from sooner._values import unfindable
 from sooner._values.unfindable import SCRIPT
 
-# cloudpickle writes what is of `__main__` into pickles, and would refer to what is of the script by its other
-# name.
+# cloudpickle pickles objects of `__main__` by value. It would pickle those of the script's other name by
+# reference.
 cloudpickle.cloudpickle._PICKLE_BY_VALUE_MODULES.add("__mp_main__")
-# What cloudpickle calls the function that sets the attributes of a class.
+# The name of cloudpickle's function that sets the attributes of a class.
 _CLASS_STATE = "_class_setstate"
-# Modules whose metaclasses and hooks do nothing that is not part of the state, or that is not done here.
+# Modules whose metaclasses and hooks have effects that are part of the state, or that are repeated here.
 _WITHOUT_EFFECT = frozenset({"builtins", "abc", "enum", "typing", "typing_extensions"})
-# What every member of an enumeration has, and what a flag keeps until it is asked for again.
+# Attributes that every member of an enumeration has, and one that a flag caches.
 _OF_MEMBERS = frozenset(("_name_", "_value_", "__objclass__", "_sort_order_", "_inverted_"))
 
-# Classes that were made here and have not been given all of their attributes: another thread may find one of
-# them.
+# Classes that were made in this process but lack attributes yet: another thread may find one of them.
 _unfinished: weakref.WeakSet[type] = weakref.WeakSet()
 
-# Held while hooks are silent.
+# Held while hooks are silenced.
 _silencing = threading.RLock()
 os.register_at_fork(after_in_child=_silencing._at_fork_reinit)  # type: ignore[attr-defined]
 
-# In a worker: what is of the top level of the program's script, and no class, by name, in the order in which
-# it came.
+# In a worker: objects of the top level of the program's script that are no classes, by name, and by number in
+# the order in which they arrived.
 _named: dict[str, weakref.WeakValueDictionary[int, Any]] = {}
 _arrivals = itertools.count()
-# In a worker: the file of the program's script if it is on this machine, and whether it was run as such.
+# In a worker: the file of the program's script if it is on this machine, and whether it was run as a script.
 _script: tuple[str, bool] | None = None
 
 
 def once(cls: Any, reduced: Any) -> Any:
-    """What cloudpickle says of an object, with a state that is set once if it is a class."""
+    """cloudpickle's reduction of an object; that of a class is changed so that its state is set once."""
     if type(reduced) is not tuple or len(reduced) != 6 or getattr(reduced[5], "__name__", None) != _CLASS_STATE:
         return reduced
     make, args, state, items, pairs, setter = reduced
@@ -74,7 +73,7 @@ def once(cls: Any, reduced: Any) -> Any:
 
 
 def _plan(cls: Any, make: Any, args: Any, state: Any, setter: Any) -> tuple[Any, Any, Any, Any]:
-    """How a class is made, with cloudpickle's name of it at the end, and what sets its attributes then."""
+    """How a class is made: maker, arguments (the last is cloudpickle's name of the class), state, setter."""
     attributes = state[0]
     if "__slots__" in vars(cls):
         attributes = {name: value for name, value in attributes.items() if not _is_slot(cls, name, value)}
@@ -91,17 +90,15 @@ def _plan(cls: Any, make: Any, args: Any, state: Any, setter: Any) -> tuple[Any,
 
 
 def _is_slot(cls: type, name: str, value: Any) -> bool:
-    """Whether an attribute is there because of `__slots__`: cloudpickle misses those whose names are
-    private.
-    """
+    """Whether an attribute comes from `__slots__`: cloudpickle misses those with private names."""
     is_member = type(value) is types.MemberDescriptorType
     return is_member and value.__objclass__ is cls and value.__name__ == name
 
 
 def _namespace(cls: type) -> dict[str, Any]:
-    """What a class needs to be made: its module, names, and what its instances are made of."""
+    """The namespace with which a class is made: its module, names, bases, and the parts of its instances."""
     own = vars(cls)
-    # `Generic` looks at what the bases were written as.
+    # `Generic` reads the bases as they were written.
     found = {name: own[name] for name in ("__module__", "__orig_bases__") if name in own}
     if cls.__qualname__ != cls.__name__:
         found["__qualname__"] = cls.__qualname__
@@ -117,12 +114,10 @@ def _namespace(cls: type) -> dict[str, Any]:
 
 
 def _has_hooks_of_libraries(cls: Any) -> bool:
-    """Whether code runs when a class is defined that the receiver imports, and that may do something
-    there.
-    """
+    """Whether defining a class runs code that the receiver imports, and that may have an effect there."""
     meta = type(cls)
     if meta is type and all(type(base.__init_subclass__) is types.BuiltinMethodType for base in cls.__bases__):
-        # Most have none.
+        # Most classes have no hooks.
         return False
     return any(
         # `type` cannot make classes of extensions.
@@ -149,23 +144,23 @@ def _travels_by_name(cls: type) -> bool:
 
 
 def _enumeration(cls: Any, attributes: dict[str, Any]) -> Any:
-    """The members of an enumeration and what finds them, as arguments, and the rest as its state.
+    """The members of an enumeration and its tables of them, as arguments, and the rest as its state.
 
-    cloudpickle makes members anew from their values. What the class gives them in `__new__` and `__init__` is
-    lost then, or they cannot be made. Here they travel as they are: as what they were made of, which is
-    needed to find them, and what they have.
+    cloudpickle makes members anew from their values: attributes that the class gives them in `__new__` and
+    `__init__` are lost then, or the members cannot be made. Here members travel as they are: the arguments
+    they were made from, which are needed to find them, and their attributes.
 
     Returns:
         None for members that hold other values, as lists do.
     """
     own = vars(cls)
-    # `Enum.__new__` and the like, which look members up, are functions of Python.
+    # The first with a `__new__` in C: `Enum.__new__` and the like, which look members up, are in Python.
     base = next(kind for kind in cls.__mro__ if type(vars(kind).get("__new__")) is types.BuiltinFunctionType)
     has_slots = any(vars(kind).get("__slots__") for kind in cls.__mro__)
     members: list[tuple[str, Any, tuple[Any, ...] | None]] = []
     of_members = {}
     for name, member in cls._member_map_.items():
-        # One that has the name of a property, as `name` is one, is behind another property.
+        # A member with the name of a property, such as `name`, is behind another property.
         if own[name] is member:
             attributes.pop(name, None)
         else:
@@ -198,9 +193,7 @@ def _enumeration(cls: Any, attributes: dict[str, Any]) -> Any:
 
 
 def _is_of_enumerations(name: str, value: Any) -> bool:
-    """Whether an attribute is one of `enum`, like `_flag_mask_`, that is a plain value and other than
-    `Enum` has it.
-    """
+    """Whether an attribute is one of `enum`, like `_flag_mask_`, with a plain value other than `Enum`'s."""
     return (
         name[:1] == name[-1:] == "_"
         and name[:2] != "__"
@@ -210,9 +203,7 @@ def _is_of_enumerations(name: str, value: Any) -> bool:
 
 
 def _arguments(base: Any, member: Any) -> tuple[Any, ...] | None:
-    """What makes a member as it came from the type below it: enumerations of numbers, texts and dates have
-    one.
-    """
+    """The arguments with which its base type (number, text, date) makes a member; None for other types."""
     if hasattr(base, "__getnewargs__"):
         return tuple(base.__getnewargs__(member))
     make, args, *_ = base.__reduce_ex__(member, 2)
@@ -225,7 +216,7 @@ def _slots_of(member: Any) -> dict[str, Any] | None:
 
 
 def _mentioned(state: Any) -> dict[str, Any]:
-    """What the annotations of a class of the program's script mention there."""
+    """Objects of the program's script that annotations of a class of the script mention, by name."""
     attributes = state[0] if isinstance(state, tuple) and state else {}
     if attributes.get("__module__") not in SCRIPT:
         return {}
@@ -234,10 +225,10 @@ def _mentioned(state: Any) -> dict[str, Any]:
 
 
 def mentioned(annotations: dict[str, Any], names: dict[str, Any]) -> dict[str, Any]:
-    """The classes and modules that annotations mention which are texts: `get_type_hints` needs them."""
+    """The classes and modules that annotations given as text mention: `get_type_hints` needs them."""
     found = {}
     for annotation in annotations.values():
-        # Named tuples and typed dicts make references of the texts.
+        # Named tuples and typed dicts turn the texts into forward references.
         annotation = getattr(annotation, "__forward_arg__", annotation)
         if isinstance(annotation, str):
             for name in _names_in(annotation):
@@ -251,7 +242,7 @@ def _names_in(annotation: str) -> tuple[str, ...]:
     try:
         return compile(annotation, "<annotation>", "eval").co_names
     except (SyntaxError, ValueError):
-        # What is no expression means nothing to `get_type_hints` either.
+        # `get_type_hints` cannot read a text that is no expression either.
         return ()
 
 
@@ -274,7 +265,7 @@ def _find_or_make(make: Callable[..., type], args: tuple[Any, ...]) -> type:
 
 
 def _make(meta: Any, name: str, bases: tuple[Any, ...], namespace: dict[str, Any]) -> Any:
-    """Makes a class as `type` does, and runs nothing of its metaclass and its bases."""
+    """Makes a class as `type` does, without running code of its metaclass and its bases."""
     if any(_hooks_of(bases)):
         with _silencing, _silenced(bases):
             cls = type.__new__(meta, name, bases, namespace)
@@ -286,9 +277,7 @@ def _make(meta: Any, name: str, bases: tuple[Any, ...], namespace: dict[str, Any
 
 
 def _hooks_of(bases: tuple[Any, ...]) -> Iterator[type]:
-    """The classes whose `__init_subclass__` may be called for a class with these bases. Those of `typing`
-    may be.
-    """
+    """The classes whose `__init_subclass__` must not run for a class with these bases; `typing`'s may run."""
     for base in bases:
         for kind in base.__mro__[:-1]:
             hook = vars(kind).get("__init_subclass__")
@@ -299,7 +288,7 @@ def _hooks_of(bases: tuple[Any, ...]) -> Iterator[type]:
 
 @contextlib.contextmanager
 def _silenced(bases: tuple[Any, ...]) -> Iterator[None]:
-    """Has `__init_subclass__` do nothing in this thread: `type` calls it for every class that is made."""
+    """Makes `__init_subclass__` do nothing in this thread: `type` calls it for every class that is made."""
     hooks = {kind: vars(kind)["__init_subclass__"] for kind in _hooks_of(bases)}
     for kind, hook in hooks.items():
         type.__setattr__(kind, "__init_subclass__", _for_others(hook, threading.get_ident()))
@@ -319,11 +308,11 @@ def _for_others(hook: Any, thread: int) -> Any:
 
 
 def _make_with_hooks(make: Callable[..., Any], args: tuple[Any, ...], own: tuple[Any, ...] | None) -> Any:
-    """Makes a class as cloudpickle does, for code of libraries that is called with it."""
+    """Makes a class as cloudpickle does, so that hooks of libraries run."""
     try:
         return make(*args, None, None)
     except Exception:
-        # It wants keywords that nobody knows any more, or attributes that the class does not have yet.
+        # A hook wants keywords that the class has not kept, or attributes that it does not have yet.
         if own is None:
             raise
         return _make(*own)
@@ -340,7 +329,7 @@ def _make_enumeration(
     names: list[str],
     early: dict[str, Any],
 ) -> Any:
-    """Makes an enumeration whose members can be found by value: what is read next may refer to them."""
+    """Makes an enumeration whose members can be found by value, since its state may refer to them."""
     cls = _make(meta, name, bases, namespace)
     named: dict[str, Any] = {}
     by_value: dict[Any, Any] = {}
@@ -355,7 +344,7 @@ def _make_enumeration(
         try:
             by_value.setdefault(value, member)
         except TypeError:
-            # `Enum` looks at all members for a value that has no hash.
+            # For a value without a hash `Enum` searches all members.
             continue
     for value, member_name in others.items():
         by_value.setdefault(value, named[member_name])
@@ -367,13 +356,13 @@ def _make_enumeration(
 
 
 def _set_state(cls: Any, state: tuple[dict[str, Any], dict[str, Any]]) -> None:
-    """Sets the attributes of a class, and of members of an enumeration, without asking the class."""
+    """Sets the attributes of a class, and of members of an enumeration, without the class's `__setattr__`."""
     attributes, members = state
     registered = attributes.pop("_abc_impl", ())
     for name, value in attributes.items():
         type.__setattr__(cls, name, value)
     if "__firstlineno__" in attributes:
-        # Setting `__module__` removes it.
+        # Setting `__module__` removes `__firstlineno__`.
         type.__setattr__(cls, "__firstlineno__", attributes["__firstlineno__"])
     for other in registered:
         abc.ABCMeta.register(cls, other)
@@ -393,17 +382,15 @@ def _finish(cls: type, parts: tuple[Callable[[type, Any], Any], Any, str, dict[s
         cls.__qualname__ = name
     _unfinished.discard(cls)
     if _is_of_worker():
-        # A worker's, which has nothing else. A later class of the same name, as notebooks have, takes its
-        # place.
+        # A worker's `__main__` has nothing else. A later class of the same name, as in notebooks, takes the
+        # place of the earlier one.
         if cls.__module__ in SCRIPT and "." not in cls.__qualname__:
             names = {**names, cls.__name__: cls}
         vars(sys.modules["__main__"]).update(names)
 
 
 def of_function(function: types.FunctionType, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What cloudpickle says of a function that travels by value, so that workers find one of the script by
-    its name.
-    """
+    """Extends cloudpickle's reduction of a function, so that workers find a script's function by its name."""
     if function.__module__ not in SCRIPT or not function.__qualname__.isidentifier():
         return reduced
     return *reduced[:5], _finish_function
@@ -415,9 +402,7 @@ def _finish_function(function: types.FunctionType, state: Any) -> None:
 
 
 def remember(value: Any) -> None:
-    """In a worker: something of the script's top level that is no class has come. It is found while it is
-    alive.
-    """
+    """In a worker: records an object of the script's top level that is no class, while it is alive."""
     if _is_of_worker() and value.__module__ in SCRIPT and value.__qualname__.isidentifier():
         _named.setdefault(value.__qualname__, weakref.WeakValueDictionary())[next(_arrivals)] = value
 
@@ -427,11 +412,11 @@ def _is_of_worker() -> bool:
 
 
 def begin_worker(file: str | None, is_script: bool) -> None:
-    """In the template: `__main__` becomes the program's, of which nothing has come yet.
+    """In the template: empties `__main__`, which becomes the program's.
 
     Args:
-        file: Of the program's script, if it is on this machine.
-        is_script: Whether it was run as a script, and not as a module.
+        file: The file of the program's script, if it is on this machine.
+        is_script: Whether the file was run as a script, and not as a module.
     """
     global _script
     _script = None if file is None else (file, is_script)
@@ -441,12 +426,12 @@ def begin_worker(file: str | None, is_script: bool) -> None:
 
 
 def of_script(name: str) -> Any:
-    """In a worker: what `__main__` has under a name that is of the program's script, once that has come here.
+    """In a worker: returns the object of the program's script with this name, for lookups in `__main__`.
 
-    It comes with values and code, and says that it is of `__main__`. pickle looks for it there.
+    Such objects arrive with values and code, and name `__main__` as their module, where pickle looks.
 
     Raises:
-        AttributeError: Nothing of the name has come.
+        AttributeError: No object of the name has arrived.
     """
     found = None
     if name == "__file__":
@@ -459,9 +444,7 @@ def of_script(name: str) -> Any:
 
 
 def _latest(name: str) -> Any:
-    """Each pickle brings functions of its own. Wanted is the one that the code uses that runs, else the
-    latest.
-    """
+    """The function that running code uses under a name, else the last: each pickle brings its own."""
     found = list(_named.get(name, {}).values())
     if len(found) < 2:
         return found[0] if found else None
@@ -480,19 +463,18 @@ def _latest(name: str) -> Any:
 def _class_of_script(name: str) -> Any:
     found = None
     for known in list(_KNOWN.values()):
-        # Type variables and the like have no other name.
+        # Type variables and the like have no `__qualname__`.
         if known.__module__ in SCRIPT and getattr(known, "__qualname__", known.__name__) == name:
-            # The latest, if a notebook has defined it more than once.
+            # The last one wins, if a notebook has defined the class more than once.
             found = known
     return found
 
 
 def _file_for(module: str) -> str | None:
-    """The script's file, for whom it is of use.
+    """The script's file, but not for modules that would run the script again without need.
 
-    `multiprocessing.spawn`, and libraries that have one of their own, run it again in the processes that
-    they start. A script that says nothing of that case would begin all over there, with a session of its
-    own.
+    `multiprocessing.spawn`, and similar modules of libraries, run the file again in the processes that they
+    start. A script without a check of `__name__` would begin all over there, with a session of its own.
     """
     if _script is None:
         return None

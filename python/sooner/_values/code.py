@@ -1,4 +1,4 @@
-"""Functions and classes on their way to workers: pickled with what else the workers must know."""
+"""Pickling of functions and classes for workers, with what else the workers must know."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _CODE_BYTES_MAX = 10 << 20
 class Code:
     """What the engine pickles in place of a function or class, once per session.
 
-    The pickle holds the pickled target, and the serializers that users have registered. They are read
-    first. Only here is it known how large the code is.
+    The pickle holds the serializers that users have registered, which are read first, and the pickled target.
+    The size of the code is known only here.
     """
 
     def __init__(self, target: Any, hides_gpus: bool = False) -> None:
-        """`hides_gpus`: what runs was asked for with `num_gpus=0`."""
+        """`hides_gpus`: whether the task or actor was asked for with `num_gpus=0`."""
         self.target = target
         self.hides_gpus = hides_gpus
 
@@ -51,14 +51,14 @@ def _load(_: tuple[Registration, ...], pickled: bytes) -> Any:
 def _load_without_gpus(_: tuple[Registration, ...], pickled: bytes) -> Any:
     function = pickle.loads(pickled)
     if isinstance(function, type):
-        # It is called once in its process, which is its own.
+        # An actor's class is called once, in a process of the actor's own.
         hide_gpus()
         return function
     return _without_gpus(function)
 
 
 def hide_gpus() -> None:
-    """Shows this process no GPU. In local mode it is the program's."""
+    """Hides all GPUs from this process, but not in local mode, where it is the program's."""
     if not _sooner.is_local():
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
 

@@ -1,8 +1,8 @@
-"""Objects of `functools` and `typing` that a script makes at its top level, in pickles.
+"""Pickling of objects of `functools` and `typing` that a script makes at its top level.
 
-pickle names them by module and name, which in a script is `__main__` and leads nowhere elsewhere, or it
-fails over the locks and weak references in them. Here they travel as what they were made of. Caches arrive
-empty. Types are one and the same in each process, as classes are.
+pickle refers to them by module and name, but other processes cannot find a script's `__main__`; or pickle
+fails on the locks and weak references in them. Here they travel as the parts they were made from. Caches
+arrive empty. A type arrives as the same object each time in a process, as classes do.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _is_found_by_name(value: Any) -> bool:
 
 
 def _name_of(value: Any) -> str:
-    # Type variables have no other name.
+    # Type variables have no `__qualname__`.
     return str(getattr(value, "__qualname__", None) or getattr(value, "__name__", ""))
 
 
@@ -58,7 +58,7 @@ def _reduce_cached_property(found: Any) -> Any:
 
 def _make_cached_property(function: Any, name: str | None) -> Any:
     made: Any = functools.cached_property(function)
-    # Classes that are made in steps do not say it.
+    # Classes that are made in steps do not call `__set_name__`.
     made.attrname = name
     return made
 
@@ -68,7 +68,7 @@ def _reduce_weak_keys(found: Any) -> Any:
 
 
 def _reduce_type(value: Any) -> Any:
-    """Of a `NewType`, or of a type variable of a kind that cloudpickle does not know."""
+    """Reduces a `NewType`, or a type variable of a kind that cloudpickle does not know."""
     if _is_found_by_name(value):
         return _name_of(value)
     kind = type(value)
@@ -88,7 +88,7 @@ def _reduce_type(value: Any) -> Any:
     return _make_type, (kind, args, settings, value.__module__, _get_or_create_tracker_id(value))
 
 
-# Of a `ParamSpec`.
+# Arguments of a `ParamSpec`.
 _SETTINGS = "bound", "covariant", "contravariant", "infer_variance"
 
 
@@ -104,7 +104,7 @@ def _make_type(kind: Callable[..., Any], args: Any, settings: dict[str, Any], mo
 REDUCERS: dict[type, Callable[[Any], Any]] = {
     _LruCache: _reduce_lru_cache,
     functools.cached_property: _reduce_cached_property,
-    # `functools.singledispatch` has one.
+    # `functools.singledispatch` has a `WeakKeyDictionary`.
     weakref.WeakKeyDictionary: _reduce_weak_keys,
     typing.NewType: _reduce_type,
     typing.ParamSpec: _reduce_type,

@@ -1,9 +1,9 @@
-"""NumPy's arrays in files (`numpy.memmap`) on their way.
+"""Pickling of NumPy's arrays in files (`numpy.memmap`).
 
-Pickle makes a copy of such an array, so that what a function writes into it is lost. Here an array that
-may be written to arrives either over the same file (with the drop-ins for the standard library's pools and
-with joblib, where programs have workers write their part of a result), or read-only (with remote functions
-and actors, where values never change).
+Pickle copies such an array, so that a function's writes to it are lost. Here a writable array arrives either
+over the same file (with the drop-ins for the standard library's pools and with joblib, where programs have
+workers write their part of a result), or read-only (with remote functions and actors, where values never
+change).
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ def reduce(array: Any, is_out_of_band: bool) -> Any:
 
 
 def reduce_to_file(array: Any) -> tuple[Any, ...] | None:
-    """How to make an array again from its file; None for one that lies in none, or whose changes do not go
-    there.
+    """How to make an array again from its file; None if it is in no file, or its changes do not go there.
 
     Raises:
         ValueError: The file was removed, or is another one by now.
@@ -62,9 +61,7 @@ def reduce_to_file(array: Any) -> tuple[Any, ...] | None:
 
 
 def _writable_map(array: Any) -> Any:
-    """The array that was mapped from a file and that another one lies in, if what is written goes to the
-    file.
-    """
+    """The mapped array that `array` is a view of, if writes to it go to the file."""
     base = array
     while isinstance(base, np.ndarray):
         inner: Any = base.base
@@ -75,7 +72,7 @@ def _writable_map(array: Any) -> Any:
 
 
 def _place(path: str) -> tuple[str, int, int]:
-    """Which file it is: of which machine, on which device, and its number there."""
+    """The file's identity: its machine (boot id), its device, and its number there."""
     found = Path(path).stat()
     return _BOOT_ID.read_text(encoding="ascii").strip(), found.st_dev, found.st_ino
 

@@ -1,11 +1,11 @@
 """How values, functions and errors are pickled, and what sooner changes about pickle and cloudpickle.
 
-One pickler writes all that is more than plain data, in one pass: what a class does when it is pickled is done
-once, as with pickle itself. What other processes can import is written by name, the rest by value, as
-cloudpickle does.
+One pickler writes all that is more than plain data, in one pass, so that code of a class that pickling runs
+is run once, as with pickle itself. Functions and classes that other processes can import are written by name,
+the others by value, as by cloudpickle.
 
 Tensors, Arrow data and arrays in files have reducers of their own (`tensors`, `arrow`, `memmaps`), which
-no other pickler of the process sees. The libraries are not imported for that: whoever has such values has
+no other pickler of the process sees. This never imports those libraries: a program with such values has
 imported them.
 """
 
@@ -45,7 +45,7 @@ passing = _Passing()
 
 
 class _Tensors:
-    """The reducers of tensors for one pickle, and the buffers that they may still cut when it is complete."""
+    """The reducers of tensors for one pickle, and the buffers that are cut when the pickle is complete."""
 
     def __init__(self, buffer_callback: BufferCallback | None) -> None:
         from sooner._values import tensors  # optional
@@ -67,17 +67,17 @@ class _Tensors:
 
 @functools.cache
 def _code_reducers() -> dict[type, Callable[[Any], Any]]:
-    """Has code keep the name of its file in every version of cloudpickle.
+    """Makes pickled code keep the name of its file in every version of cloudpickle.
 
-    From 3.1.3 on cloudpickle leaves it out, so that equal code gives equal bytes wherever it lies.
-    Tracebacks of workers could not show a line of the program then.
+    From 3.1.3 on cloudpickle leaves the name out, so that equal code gives equal bytes in any file. Then
+    tracebacks of workers could not show lines of the program.
     """
     theirs = CloudPickler.dispatch_table[types.CodeType]
     own = dumps.__code__
     written = theirs(own)[1]
     if own.co_filename in written:
         return {}
-    # The only text beside the names: versions of Python differ in what stands before it.
+    # The file is the only text beside the names. Its position differs between versions of Python.
     names = (own.co_name, getattr(own, "co_qualname", own.co_name))
     places = [at for at, part in enumerate(written) if isinstance(part, str) and part not in names]
 
@@ -89,7 +89,7 @@ def _code_reducers() -> dict[type, Callable[[Any], Any]]:
 
 
 def _add_mentioned(function: types.FunctionType, reduced: Any) -> None:
-    """A function that travels with its globals takes along those that only its annotations mention."""
+    """Adds globals that only a function's annotations mention to those that travel with the function."""
     if type(reduced) is not tuple or len(reduced) != 6:
         return
     taken = reduced[2][1]["__globals__"]
@@ -97,14 +97,14 @@ def _add_mentioned(function: types.FunctionType, reduced: Any) -> None:
         taken.setdefault(name, value)
 
 
-# Modules whose functions and classes travel by name, and what was registered with cloudpickle when that was
-# found out.
+# Modules whose functions and classes travel by name, and the modules that were registered with cloudpickle to
+# travel by value when that was found out.
 _by_name: set[str] = set()
 _registered: set[str] = set()
 
 
 def _is_found(what: Any) -> bool:
-    """Whether a function or class is one of a module that others can import, under its own name there."""
+    """Whether a function or class is in a module that other processes can import, under its own name."""
     module = getattr(what, "__module__", None)
     if type(module) is not str or module not in _by_name:
         return False
@@ -112,7 +112,7 @@ def _is_found(what: Any) -> bool:
 
 
 def _look_at_registered() -> None:
-    """Users say which modules travel by value, and change that."""
+    """Forgets modules by name if users have changed which modules travel by value."""
     if _registered != _PICKLE_BY_VALUE_MODULES:
         _by_name.clear()
         _registered.clear()
@@ -120,9 +120,7 @@ def _look_at_registered() -> None:
 
 
 def _reduce_method(method: types.MethodType) -> Any:
-    """A method of a class that is found travels as its name, as with pickle, and not with the function's
-    code.
-    """
+    """Reduces a method of a class that is found to its name, as pickle does, without the function's code."""
     owner, name = method.__self__, getattr(method.__func__, "__name__", "")
     cls = owner if isinstance(owner, type) else type(owner)
     named = getattr(cls, name, None) if _is_found(cls) else None
@@ -141,8 +139,8 @@ def _reduce_array(array: Any) -> Any:
     reduced = array.__reduce_ex__(5)
     if array.flags.writeable or not (passing.by_file or _sooner.gives_away()):
         return reduced
-    # With the pools and executors of the standard library arrays arrive as the receiver's own, whatever they
-    # were.
+    # With the drop-ins for the standard library's pools and executors, arrays arrive as the receiver's own,
+    # even read-only ones.
     make, (memory, *rest) = reduced[:2]
     if type(memory) is not pickle.PickleBuffer:
         return reduced
@@ -151,7 +149,7 @@ def _reduce_array(array: Any) -> Any:
 
 def _reduce_memoryview(view: memoryview) -> Any:
     try:
-        # What cannot be told of is refused by `cast` here rather than there.
+        # `cast` refuses formats that it does not know: here, before the receiver's `cast` would.
         memoryview(b"").cast(view.format)  # type: ignore[call-overload]
     except ValueError:
         return bytes, (view.tobytes(),)
@@ -164,9 +162,7 @@ def _make_memoryview(memory: Any, form: str, shape: tuple[int, ...]) -> memoryvi
 
 
 class _Table:
-    """Reducers by class, without those that users have registered with `copyreg`: nothing keeps theirs
-    alive.
-    """
+    """Reducers by class, without those that users register with `copyreg`: it must not keep them alive."""
 
     def __init__(self, is_out_of_band: bool) -> None:
         self._reduce_memmap = functools.partial(_reduce_memmap, is_out_of_band)
@@ -175,9 +171,7 @@ class _Table:
         self._table: dict[type, Callable[[Any], Any]] = {}
 
     def now(self) -> dict[type, Callable[[Any], Any]]:
-        """The table, which nobody may change; made again when cloudpickle's has changed or a library was
-        imported.
-        """
+        """The table, not to be changed; made anew if cloudpickle's changed or a library was imported."""
         libraries = "numpy" in sys.modules, "pyarrow" in sys.modules
         theirs: dict[type, Any] = CloudPickler.dispatch_table.maps[0]
         if self._theirs != theirs or self._libraries != libraries:
@@ -205,15 +199,15 @@ _within, _beside = _Table(is_out_of_band=False), _Table(is_out_of_band=True)
 
 
 class ValuePickler(CloudPickler):  # type: ignore[misc]
-    """cloudpickle's pickler, for what other processes of the program unpickle."""
+    """cloudpickle's pickler, for pickles that other processes of the program read."""
 
     def __init__(
         self, file: io.BytesIO, protocol: int | None = 5, buffer_callback: BufferCallback | None = None
     ) -> None:
         _look_at_registered()
         table = (_within if buffer_callback is None else _beside).now()
-        # A plain dictionary: pickle looks into it for every object. What users have registered comes before
-        # all else.
+        # A plain dictionary, since pickle looks into it for every object. Reducers that users have registered
+        # go before all others.
         self._tensors = _Tensors(buffer_callback) if "torch" in sys.modules else None
         if self._tensors is None:
             self.dispatch_table = {**table, **copyreg.dispatch_table}
@@ -245,7 +239,7 @@ class ValuePickler(CloudPickler):  # type: ignore[misc]
 
 
 def dumps(obj: Any, protocol: int | None = 5, buffer_callback: BufferCallback | None = None) -> bytes:
-    """Pickle a value, also what plain pickle cannot: lambdas, closures, classes of the main program.
+    """Pickle a value, also one that plain pickle cannot: lambdas, closures, classes of the main program.
 
     Args:
         obj: The value.

@@ -1,10 +1,10 @@
 """Serializers that users register for their classes, and how they reach other processes.
 
-A registration stands in `copyreg.dispatch_table`, which every pickler asks, so that values, arguments,
-returns and closures are treated alike. It travels: with each value it has pickled, and with the code of
-functions and classes (`code.py`). The process that unpickles it registers it too, unless it has one of its
-own for the class or has deregistered it; so workers can return what they received, and make instances of
-their own.
+A registration is kept in `copyreg.dispatch_table`, which every pickler reads, so that values, arguments,
+returns and closures are treated alike. It travels with each value that it has pickled, and with the code of
+functions and classes (`code.py`). The process that unpickles it registers it, too, unless that process has a
+registration of its own for the class or has deregistered the class. So workers can return the instances that
+they received, and instances of their own.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Registration:
         self.cls = cls
         self.serializer = serializer
         self.deserializer = deserializer
-        # What copyreg had before, to be put back.
+        # The former entry of copyreg, to be put back.
         self.before = copyreg.dispatch_table.get(cls)
 
     def reduce(self, value: Any) -> tuple[Any, ...]:
@@ -108,7 +108,7 @@ def deregister_serializer(cls: type) -> None:
 
 
 def registrations() -> tuple[Registration, ...]:
-    """Those of this process, for code that leaves it."""
+    """The registrations of this process, for code that leaves it."""
     return tuple(_registered.values())
 
 
@@ -126,7 +126,7 @@ def _register(registration: Registration) -> None:
 
 
 def _arrive(cls: type, serializer: Callable[[Any], Any], deserializer: Callable[[Any], Any]) -> Registration:
-    """A registration of another process."""
+    """Takes over a registration of another process."""
     registration = Registration(cls, serializer, deserializer)
     if cls not in _registered and cls not in _deregistered:
         _register(registration)

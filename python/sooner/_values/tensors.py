@@ -1,12 +1,11 @@
-"""PyTorch's tensors on their way: the memory of CPU tensors travels out of band, as that of NumPy's arrays
-does.
+"""Pickling of PyTorch's tensors: the memory of CPU tensors travels out of band, as that of NumPy's arrays.
 
-torch itself copies a tensor's whole storage into the pickle. And it knows no read-only tensors: a step in
-place on one over memory that must not be written to would end the process. So what arrives is a tensor over
-memory of its own: pages of the stored value that are copied when they are written to.
+torch itself copies a tensor's whole storage into the pickle. And it has no read-only tensors: an operation in
+place on a tensor over read-only memory would end the process. So a tensor arrives over memory of its own:
+pages of the stored value that are copied on write.
 
-Tensors that share a storage share it afterwards, too. Of a storage only what lies between the first and
-the last byte that tensors of the value use is sent.
+Tensors that share a storage share it afterwards, too. Of a storage only the part between the first and the
+last byte that tensors of the value use is sent.
 """
 
 from __future__ import annotations
@@ -20,14 +19,12 @@ import torch
 
 from sooner import _sooner
 
-# Where the part of a storage that is sent begins, is a multiple of this (bytes): every element stays aligned.
+# The sent part of a storage begins at a multiple of this (bytes), so that every element stays aligned.
 _ALIGNMENT = 64
 
 
 class _Storage:
-    """The memory of some tensors. One per storage and pickle, so that pickle refers to it when it comes
-    again.
-    """
+    """The memory of some tensors: one per storage and pickle, so that pickle writes it once."""
 
     def __init__(self, storage: Any) -> None:
         self.storage = storage
@@ -36,7 +33,7 @@ class _Storage:
         self.buffer = pickle.PickleBuffer(self.memory(0, storage.nbytes()))
 
     def memory(self, low: int, high: int) -> ctypes.Array[ctypes.c_char]:
-        """A part of it, which keeps the storage alive."""
+        """A part of the memory, which keeps the storage alive."""
         if high <= low:
             return (ctypes.c_char * 0)()
         array = (ctypes.c_char * (high - low)).from_address(self.storage.data_ptr() + low)
@@ -59,11 +56,11 @@ class Storages:
         self._known: dict[tuple[int, int], _Storage] = {}
 
     def reducers(self) -> dict[type, Callable[[Any], Any]]:
-        """For `pickle`."""
+        """The reducers by class, for `pickle`."""
         return {torch.Tensor: self._reduce}
 
     def cut(self) -> dict[int, pickle.PickleBuffer]:
-        """What to send in place of whole storages, by the identity of their buffers."""
+        """The parts to send in place of whole storages, by the identity of their buffers."""
         instead = {}
         for known in self._known.values():
             low = known.low // _ALIGNMENT * _ALIGNMENT
@@ -74,14 +71,14 @@ class Storages:
     def _reduce(self, tensor: torch.Tensor) -> Any:
         if not _is_plain(tensor):
             return tensor.__reduce_ex__(5)
-        # Values and not marks: some versions of torch lose the marks.
+        # Resolves conjugation and negation into the values: some versions of torch lose the marks for them.
         tensor = tensor.resolve_conj().resolve_neg()
         storage = _storage_of(tensor)
         key = storage.data_ptr(), storage.nbytes()
         low, high = _span(tensor)
         spanned = high - low if self._is_out_of_band else storage.nbytes()
         if key not in self._known and 2 * tensor.numel() * tensor.element_size() < spanned:
-            # A column of a table, for instance: without the rest of the table.
+            # The tensor uses little of its storage, as a column of a table does: it is sent as a copy.
             tensor = tensor.detach().clone(memory_format=torch.contiguous_format).requires_grad_(tensor.requires_grad)
             storage = _storage_of(tensor)
             key = storage.data_ptr(), storage.nbytes()
@@ -112,7 +109,7 @@ def _storage_of(tensor: torch.Tensor) -> Any:
 
 
 def _span(tensor: torch.Tensor) -> tuple[int, int]:
-    """The bytes of its storage that a tensor uses: the first, and the one behind the last."""
+    """The range of bytes of its storage that a tensor uses: the first, and the one after the last."""
     size = tensor.element_size()
     first = tensor.storage_offset() * size
     if tensor.numel() == 0:
@@ -123,7 +120,7 @@ def _span(tensor: torch.Tensor) -> tuple[int, int]:
 
 
 def _storage(buffer: Any, begin: Any) -> tuple[Any, int]:
-    """A storage that arrives, and where it began in the one that it was."""
+    """Makes the storage that arrives. Returns it and its place in the original storage (bytes)."""
     memory = _sooner.writable(buffer)
     flat = torch.frombuffer(memory, dtype=torch.uint8) if len(memoryview(memory)) else torch.empty(0, dtype=torch.uint8)
     return _storage_of(flat), int.from_bytes(bytes(memoryview(begin)), "little")
@@ -139,7 +136,7 @@ def _rebuild(
 ) -> torch.Tensor:
     storage, begin = arrived
     tensor = torch.empty(0, dtype=dtype)
-    # An empty one may have stood anywhere.
+    # The offset of an empty tensor may be anywhere.
     offset = max(0, offset - begin // tensor.element_size())
     with torch.no_grad():
         tensor.set_(storage, offset, size, stride)

@@ -1,8 +1,8 @@
 """Modules that no worker could import although this process has them.
 
-Whoever loaded them said from which file, as pytest does with `--import-mode=importlib`, and what loads
-plugins. What they define travels by value, like what a script defines. For a module that a worker finds
-nothing changes.
+They were loaded from a file that the loader named, as by pytest with `--import-mode=importlib` and by loaders
+of plugins. Their functions and classes travel by value, like those of a script. Nothing changes for a module
+that a worker can find.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ import os
 import sys
 from typing import Any
 
-# The module of the program's script. The second is what multiprocessing calls it in processes that it starts
+# Names of the module of the program's script. The second is the one in processes that multiprocessing starts
 # afresh.
 SCRIPT = ("__main__", "__mp_main__")
 _known: dict[str, bool] = {}
 
 
 def note(what: Any) -> None:
-    """A function or class is about to travel."""
+    """Makes the module of a function or class travel by value if workers cannot import it."""
     name = getattr(what, "__module__", None)
     if type(name) is not str or name in _known or name in SCRIPT:
         return
     module = sys.modules.get(name)
     if module is None:
-        # It may be on its way there.
+        # The module may be being imported.
         return
     _known[name] = _is_unfindable(name, module)
     if _known[name]:
@@ -34,9 +34,7 @@ def note(what: Any) -> None:
 
 
 def module_of(what: Any) -> Any:
-    """The module of a function, a class or the like, if others can import it, too. What None has travels
-    by value.
-    """
+    """The module of a function, class or the like, if other processes can import it; None: by value."""
     from cloudpickle.cloudpickle import _is_registered_pickle_by_value
 
     note(what)
@@ -47,12 +45,12 @@ def module_of(what: Any) -> Any:
 
 def _is_unfindable(name: str, module: Any) -> bool:
     spec = getattr(module, "__spec__", None)
-    # Nothing is known of what has no file.
+    # Of a module without a file nothing is known.
     return spec is not None and spec.has_location and spec.name == name and not _leads_to(name, spec.origin)
 
 
 def _leads_to(name: str, origin: str | None) -> bool:
-    """Whether another process that imports a module gets the one of this file, if that is told."""
+    """Whether another process that imports a module gets the one in the file `origin`, if that is given."""
     above = name.rpartition(".")[0]
     if not above:
         return _finds(name, None, origin)
@@ -65,7 +63,7 @@ def _leads_to(name: str, origin: str | None) -> bool:
 
 
 def _finds(name: str, places: Any, origin: str | None) -> bool:
-    """Whether the import system finds a module, and in this file, if that is told."""
+    """Whether the import system finds a module, and in the file `origin`, if that is given."""
     for finder in list(sys.meta_path):
         find = getattr(finder, "find_spec", None)
         try:
@@ -73,6 +71,6 @@ def _finds(name: str, places: Any, origin: str | None) -> bool:
             if spec is not None:
                 return origin is None or (spec.has_location and os.path.samefile(spec.origin, origin))  # noqa: PTH121
         except Exception:
-            # Who knows what it would find elsewhere.
+            # What the finder would find in another process is unknown.
             return True
     return False
