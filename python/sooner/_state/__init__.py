@@ -1,1 +1,1 @@
-"""What a running session tells about itself, as rows, explanations and text."""
+"""The state of a running session, as rows, explanations and text."""

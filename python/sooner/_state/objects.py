@@ -1,4 +1,4 @@
-"""Objects of a snapshot: who owns each, which process keeps it, and for what reasons."""
+"""Objects of a snapshot: their owners, the processes that keep them, and the reasons."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BY_HAND = frozenset(("LOCAL_REFERENCE", "VIEW"))
 
 
 class Objects:
-    """What all processes say of all objects."""
+    """The objects that all processes have reported."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -38,7 +38,7 @@ class Objects:
         return sorted((row for rows in self.by_id.values() for row in rows), key=lambda row: -row["object_size"])
 
     def process(self, worker: str) -> str:
-        """What a process is: driver, worker, or the actor that lives in it."""
+        """The kind of a process: driver, worker, or the actor that lives in it."""
         if worker in self._snapshot.drivers:
             return "driver"
         actor = self._actors.get(worker)
@@ -46,7 +46,7 @@ class Objects:
         return "worker" if actor is None else f"actor {actor if isinstance(actor, str) else actor[1]}"
 
     def title(self, worker: str) -> str:
-        """A process for people: what it is, and its process id."""
+        """A process for people: its kind, and its process id."""
         return f"{self.process(worker)} {self._snapshot.pid(worker) or worker}{self._snapshot.place(worker)}"
 
     def is_idle(self, worker: str) -> bool:
@@ -107,7 +107,7 @@ class Objects:
             yield _hold("LINEAGE", detail["lineage"])
 
     def _hint(self, rows: list[Row]) -> str | None:
-        """What is certainly worth knowing about an object that may be a leak."""
+        """A hint on an object that may be a leak, if it is certain."""
         reasons = {hold["reason"] for row in rows for hold in row["holds"]}
         if "PINNED" in reasons:
             return "pickled outside of sooner: it stays for the rest of the session"

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def text_of(snapshot: Snapshot) -> str:
-    """All metrics of a snapshot that asked for them."""
+    """All metrics of a snapshot that was taken with `METRICS`."""
     lines: list[str] = []
     described: set[str] = set()
     for series in [*_engine(snapshot), *snapshot.node["metrics"]]:
@@ -62,7 +62,7 @@ def _engine(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
     yield _gauge("sooner_store_capacity_bytes", "Shared memory for objects", node["store_capacity"])
     yield _gauge("sooner_store_blocks", "Blocks of shared memory that are held", node["blocks"])
     yield _gauge("sooner_leases", "Leases of workers", node["leases"])
-    # Of its own processes: what waits elsewhere is told by its nodes.
+    # Only demands of the node's own processes: other nodes report those of theirs.
     own = (one for one in node["demands"] if node["cluster"] is None or one["client"][:10] == node["node"][:10])
     waiting = sum(demand["count"] for demand in own)
     yield _gauge("sooner_leases_wanted", "Leases that are waited for", waiting)

@@ -1,4 +1,4 @@
-"""Rows of one kind that somebody looks for: asks a session for no more than they need, and filters."""
+"""Queries for rows of one kind: asks a session for no more than the rows need, and filters them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _objects(snapshot: Snapshot) -> Iterator[Row]:
     yield from Objects(snapshot).rows()
 
 
-# What the node that is asked knows of the whole cluster.
+# Kinds of rows that the node that is asked knows for the whole cluster.
 _KNOWN_EVERYWHERE = ("nodes", "placement-groups")
 
 KINDS: dict[str, tuple[int, Callable[[Snapshot], Iterator[Row]]]] = {
@@ -66,7 +66,7 @@ def rows_of(
     about, make = KINDS[kind]
     filters = list(filters)
     ends = {one[2] for one in filters if tuple(one[:2]) == ("state", "=")}
-    # What has ended is only fetched as far as it can be among the rows.
+    # Events of ended executions are fetched only as far as they can be among the rows.
     events = 0 if ends and ends <= set(UNFINISHED) else EVENTS_MAX if filters else limit
     rows = ROWS_MAX if filters or kind != "tasks" else limit
     snapshot = Snapshot(directory, about, rows, events, timeout, everywhere=kind not in _KNOWN_EVERYWHERE)

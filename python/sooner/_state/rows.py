@@ -1,4 +1,4 @@
-"""Rows of actors, workers, nodes, placement groups and programs, as a snapshot has them: plain dictionaries.
+"""Rows of actors, workers, nodes, placement groups and programs of a snapshot: plain dictionaries.
 
 `sooner.state` makes typed records of them, the `sooner` command prints them. Times are milliseconds since
 1970.
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from sooner import _sooner
 from sooner._state.snapshot import Row, Snapshot
 
-# Ray's words for how far an actor is.
+# Ray's names for the phases of an actor.
 _ACTOR_STATES = {
     "reserved": "DEPENDENCIES_UNREADY",
     "pending": "PENDING_CREATION",
@@ -35,14 +35,14 @@ def actors(snapshot: Snapshot) -> Iterator[Row]:
     for owner, report in snapshot.reports.items():
         for task in report["tasks"]:
             if _sooner.TASK_KINDS[task["label"]["kind"]] == "ACTOR_CREATION_TASK" and task["task"] not in rows:
-                # Its arguments are not there yet, so no node has heard of it.
+                # The constructor's arguments are not there yet, so no node knows the actor.
                 yield _actor(snapshot, _unborn_actor(owner, task), 0, 0)
     for row in rows.values():
         yield _actor(snapshot, row, calls.get(row["actor"], 0), kept.get(row["actor"], 0))
 
 
 def actor_rows(snapshot: Snapshot) -> dict[str, Row]:
-    """What the directory of the cluster knows of each actor, and the node that the actor is on."""
+    """Rows of actors by id, from the cluster's directory and from the nodes that the actors are on."""
     rows = {row["actor"]: row for row in snapshot.node["actors"]}
     for told in (told for told in snapshot.told.values() if told is not snapshot.node):
         for row in told["actors"]:
@@ -148,7 +148,7 @@ def nodes(snapshot: Snapshot) -> Iterator[Row]:
 
 
 def gone_nodes(snapshot: Snapshot) -> Iterator[Row]:
-    """The latest nodes that are gone, as the node that was asked knew them: with a `reason`."""
+    """The latest nodes that died or left, as the node that was asked knew them: with a `reason`."""
     cluster = snapshot.node["cluster"]
     for gone in (cluster["gone"] if cluster else None) or ():
         about = gone["row"]["about"]
@@ -163,7 +163,7 @@ def gone_nodes(snapshot: Snapshot) -> Iterator[Row]:
 
 def _other(snapshot: Snapshot, row: Row, free: dict[str, Row]) -> Row:
     about = row["about"]
-    # What it has said itself, if it was asked.
+    # The other node's own report, if it was asked.
     told = snapshot.told.get(row["node"])
     total, now = about["resources"], told["free"] if told else free.get(row["node"])
     capacity = int(total.get("object_store_memory", 0))
@@ -175,7 +175,7 @@ def _other(snapshot: Snapshot, row: Row, free: dict[str, Row]) -> Row:
         "state": "DRAINING" if row["state"] else "SLOW" if row["is_slow"] else "ALIVE",
         "is_head_node": address == snapshot.node["cluster"]["head"],
         "resources_total": total,
-        # Of large clusters, nobody knows what everybody has.
+        # In a large cluster no node knows the free resources of all nodes.
         "resources_available": None if now is None else {name: now.get(name, 0.0) for name in total},
         "object_store_used_bytes": told["store_used"] if told else None,
         "object_store_capacity_bytes": told["store_capacity"] if told else capacity,

@@ -1,8 +1,7 @@
-"""What a running session tells about itself: one moment's answers of its node, its processes, and other
-    nodes.
+"""A snapshot of a running session: the answers of its node, its processes and other nodes at one moment.
 
-`rows.py` and `task_rows.py` make rows of them, `query.py` finds those that somebody looks for. Times are
-monotonic nanoseconds of the node that is asked, which is on this machine.
+`rows.py` and `task_rows.py` make rows of the answers, `query.py` filters rows. Times are monotonic
+nanoseconds of the node that is asked, which is on this machine.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ EVENTS_MAX = 1 << 31
 
 Row = dict[str, Any]
 
-# One execution of a task, as the engine tells it.
+# The engine's record of one execution of a task.
 _RECORD = struct.Struct("<" + "".join(letter for _, letter in _sooner.RECORD))
 
 
@@ -50,17 +49,16 @@ class Execution(NamedTuple):
 
 
 class Snapshot:
-    """Answers of one moment. Processes are asked at the same time, not stopped: rows of two may be a little
-        apart.
+    """Answers of one moment. Processes are not stopped: rows of two processes may be a little apart.
 
     Args:
-        directory: That of the session whose node is asked.
-        about: What is asked, as a sum of `TASKS` and the like.
+        directory: The directory of the session whose node is asked.
+        about: What is asked for, as a sum of `TASKS` and the like.
         rows: Rows per process and table at most.
         events: Events per process at most: the latest.
         timeout: How long the node may take (seconds).
-        everywhere: Whether the other nodes of its cluster are asked, too. All times are those of its own
-            clock.
+        everywhere: Whether the other nodes of its cluster are asked, too. All times are by the clock of the
+            node that is asked.
         parts: Which parts of files are wanted: node, file and offset (bytes). Without any, `FILES` lists the
             logs.
 
@@ -85,7 +83,7 @@ class Snapshot:
         self.directory = directory
         self.node, reports, self.silent, others, self.silent_nodes = answer
         self.reports: dict[str, Row] = dict(reports)
-        # Reports by node: the one that was asked is the first.
+        # Reports of nodes by node id. The first is that of the node that was asked.
         self.told: dict[str, Row] = {self.node["node"]: self.node}
         members = self.node["cluster"]["nodes"] if self.node["cluster"] else ()
         self._names: dict[str, str] = {row["node"]: row["about"]["name"] for row in members}
@@ -99,25 +97,25 @@ class Snapshot:
         self._epoch_ns = time.time_ns() - self.now_ns
         self._pids: dict[str, int] = {}
         self._jobs: dict[str, str] = {}
-        # Those of a node that is a thread of a program: its only one.
+        # Jobs by id. A node that is a thread of a program has only one.
         self.drivers: dict[str, Row] = {}
         for node, told in self.told.items():
             self._pids |= {row["worker"]: row["pid"] for row in (*told["ended"], *told["workers"])}
             self._jobs |= {row["worker"]: row["job"] for row in told["workers"]}
-            # A node that works for a program of another one has that job, too.
+            # A node that works for a program of another node lists that job, too.
             own = len(self.told) == 1
             self.drivers |= {row["job"]: row for row in told["jobs"] if own or self.node_of(row["job"]) == node}
         self._pids |= {job: row["pid"] for job, row in self.drivers.items()}
-        # The most memory a worker was seen to hold, by the function it ran.
+        # The most memory that a worker was seen to hold (bytes), by the function that it ran.
         self._peaks: dict[int, int] = {}
         for told in self.told.values():
             for row in told["peaks"] or ():
                 self._peaks[row["function"]] = max(row["bytes"], self._peaks.get(row["function"], 0))
-        # What `sooner start` called the node; None for a thread of a program.
+        # The name that `sooner start` gave the node; None for a thread of a program.
         self.name: str | None = self.node["name"]
 
     def _turn_clocks(self) -> None:
-        """Makes times of other nodes such of the node that was asked."""
+        """Converts times of other nodes to the clock of the node that was asked."""
         for node, ahead in self._ahead.items():
             told = self.told[node]
             for row, name in [(told, "started"), *((row, "started") for row in told["jobs"])]:
@@ -139,7 +137,7 @@ class Snapshot:
         return node if node in self.told or node in self._names else str(self.node["node"])
 
     def name_of(self, node: str) -> str:
-        """What a node is called; its id if that is not known."""
+        """The name of a node; its id if the name is not known."""
         return self._names.get(node, node)
 
     def is_here(self, process: str) -> bool:
@@ -147,13 +145,11 @@ class Snapshot:
         return bool(self.node_of(process) == self.node["node"])
 
     def place(self, process: str) -> str:
-        """Where a process is, to be put behind its id; nothing if that is the node that was asked."""
+        """The node of a process, as text to put behind its id; empty for the node that was asked."""
         return "" if self.is_here(process) else f" on {self.name_of(self.node_of(process))}"
 
     def job(self, worker: str) -> str:
-        """The job of a process: the id of its driver. A process that is gone may have any, if there are
-        several.
-        """
+        """The job of a process: the id of its driver. For a process that has ended it may be a wrong one."""
         if worker in self.drivers:
             return worker
         return self._jobs.get(worker) or next(iter(self.drivers), worker)
@@ -173,9 +169,7 @@ class Snapshot:
         }
 
     def peak(self, label: Row) -> int | None:
-        """The most memory that a worker was seen to hold while it ran such a task (bytes); None if nobody
-        looked.
-        """
+        """The most memory that a worker was seen to hold in such a task (bytes); None if not measured."""
         return self._peaks.get(label["code"]) if label["code"] is not None else None
 
     def executions(self) -> Iterator[tuple[str, Row, Execution]]:
@@ -189,7 +183,7 @@ class Snapshot:
             for fields in reversed(list(_RECORD.iter_unpack(events["records"]))):
                 execution = Execution._make(fields)
                 if self._ahead:
-                    # When it began is by the clock of its worker.
+                    # The start of an execution is by the clock of its worker's node.
                     there = self._ahead.get(self.node_of(f"{execution.worker:016x}"), 0)
                     began, submitted = execution.started, execution.submitted
                     execution = execution._replace(started=_earlier(began, there), submitted=_earlier(submitted, ahead))
@@ -200,7 +194,7 @@ class Snapshot:
         return sum(report["events"]["lost"] for report in self.reports.values() if report["events"])
 
     def missing(self) -> list[str]:
-        """Who did not answer, for people: processes and nodes. Empty if the answer is complete."""
+        """The processes and nodes that did not answer, for people. Empty if the answer is complete."""
         missing = []
         if self.silent:
             missing.append("processes " + ", ".join(str(self.pid(worker) or worker) for worker in self.silent))
@@ -210,5 +204,5 @@ class Snapshot:
 
 
 def _earlier(nanos: int, ahead: int) -> int:
-    """A time of a clock that is so far ahead; zero stays what it is: none."""
+    """Converts a time of a clock that is `ahead`. Zero, which means no time, stays zero."""
     return max(1, nanos - ahead) if nanos else 0

@@ -25,26 +25,26 @@ SIGNAL = signal.SIGRTMIN + 10
 _HANDLER_SECONDS = 1.0
 
 _SILENT = "(the process did not come to show its stacks)\n"
-# Between two looks at files of other nodes (seconds).
+# The pause between two looks at files of other nodes (seconds).
 _LOOK_SECONDS = 0.01
 
 _file: IO[bytes] | None = None
 
 
 def prepare(directory: str) -> None:
-    """Makes this process ready to be asked."""
+    """Makes this process ready to be asked for its stacks."""
     global _file
     if signal.getsignal(SIGNAL) is not signal.SIG_DFL:
-        # The program uses this very signal: it stays its own.
+        # The program uses this very signal itself and keeps it.
         return
     place = os.path.join(directory, "stacks")
     try:
-        # Not what it is in: a session whose directory was removed does not come back, open to others.
+        # Does not make the session's directory: if that was removed, it must not come back, open to others.
         with contextlib.suppress(FileExistsError):
             os.mkdir(place, 0o700)
         path = os.path.join(place, str(os.getpid()))
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        # Open for as long as the handler may write.
+        # The file stays open for as long as the handler may write.
         _file = open(descriptor, "ab", buffering=0)  # noqa: SIM115
         faulthandler.register(SIGNAL, file=_file, all_threads=True, chain=False)
         _sooner.set_stack_file(path, SIGNAL)
@@ -54,7 +54,7 @@ def prepare(directory: str) -> None:
 
 
 def end() -> None:
-    """The session is over."""
+    """Stops showing stacks, since the session is over."""
     global _file
     if _file is not None:
         faulthandler.unregister(SIGNAL)
@@ -63,7 +63,7 @@ def end() -> None:
 
 
 def read(snapshot: Snapshot) -> list[tuple[str, int, str]]:
-    """Worker id, process id and stacks of every process that answered a question about them.
+    """Worker id, process id and stacks of every process that answered a snapshot with `STACKS`.
 
     A process that cannot be stopped (in the kernel) has a text that says so.
     """
@@ -91,9 +91,7 @@ def read(snapshot: Snapshot) -> list[tuple[str, int, str]]:
 
 
 def _read_away(snapshot: Snapshot, deadline: float) -> dict[str, str]:
-    """Stacks of processes of other nodes, by worker: their nodes read the files. What did not come is
-    empty.
-    """
+    """Stacks of processes of other nodes, by worker: their nodes read the files. A missing one is empty."""
     from sooner._state.snapshot import FILES, Snapshot  # start-up: 4.0 ms
 
     parts: dict[tuple[str, str], tuple[str, int]] = {}

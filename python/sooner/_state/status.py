@@ -1,4 +1,4 @@
-"""What a program or a cluster has and does, as one row."""
+"""The resources and the work of a program or a cluster, as one row."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Rows of tasks as a snapshot has them, and their counts: plain dictionaries. Times are milliseconds since
-1970.
-"""
+"""Rows of tasks of a snapshot, and their counts: plain dictionaries. Times are milliseconds since 1970."""
 
 from __future__ import annotations
 
@@ -26,12 +24,12 @@ def tasks(snapshot: Snapshot) -> Iterator[Row]:
 
 
 def kind_of(label: Row) -> str:
-    """Ray's word for what is called."""
+    """Ray's word for the kind of a task."""
     return _sooner.TASK_KINDS[label["kind"]]
 
 
 def _function(label: Row, actors: dict[str, Row]) -> str:
-    """What is called: "function", "Class.method" or "Class.__init__"."""
+    """The function of a task: "function", "Class.method" or "Class.__init__"."""
     name: str = label["function"]
     kind = kind_of(label)
     if kind == "ACTOR_CREATION_TASK":
@@ -45,7 +43,7 @@ def _task(snapshot: Snapshot, task: str, owner: str, label: Row, actors: dict[st
     function = _function(label, actors)
     return {
         "task_id": task,
-        # Unless it was given one.
+        # The function's, unless the task was given a name.
         "name": function if label["name"] == label["function"] else label["name"],
         "state": "",
         "type": kind_of(label),
@@ -78,7 +76,7 @@ def _pending(
         state = "RUNNING"
         worker, since = running[row["task"]]
     if task["type"] == "ACTOR_CREATION_TASK" and state != "PENDING_ARGS_AVAIL":
-        # Its owner hears where the actor is, its node whether the constructor has returned.
+        # The owner learns where the actor is, and the actor's node whether the constructor has returned.
         actor = actors.get(row["task"], {})
         worker = actor.get("worker_id")
         if actor.get("state") == "ALIVE":
@@ -123,14 +121,12 @@ def error_type(outcome: int) -> str | None:
     """Ray's word for how an execution failed; None if it finished."""
     if outcome == 0:
         return None
-    # A later version of a node may have codes that are not known here.
+    # A node of a later version may have codes that this version does not know.
     return _sooner.FAILURES[outcome - 1] if outcome <= len(_sooner.FAILURES) else "SYSTEM_ERROR"
 
 
 def phases(execution: Execution) -> Iterator[tuple[str, float]]:
-    """The phases of an execution and how long they took (nanoseconds); those that did not happen are left
-    out.
-    """
+    """The phases of an execution and their durations (nanoseconds), without phases that did not happen."""
     yield "queued", execution.ready
     if not execution.worker:
         return

@@ -9,7 +9,7 @@ from typing import Any
 
 Row = dict[str, Any]
 
-# What a table of a kind shows, from left to right. Everything is in `sooner get` and in --json.
+# The columns of a table of a kind, from left to right. All fields are in `sooner get` and in --json.
 COLUMNS: dict[str, tuple[str, ...]] = {
     "tasks": ("task_id", "name", "state", "type", "worker_pid", "error_type", "duration"),
     "actors": ("actor_id", "class_name", "state", "name", "pid", "pending_calls", "death_cause"),
@@ -19,7 +19,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "jobs": ("job_id", "status", "driver_pid", "entrypoint"),
     "placement-groups": ("placement_group_id", "name", "state", "strategy", "bundles", "reason"),
 }
-# Where a column with the node is put in between, if there are several.
+# The position at which a column with the node is inserted, if there are several nodes.
 NODE_AT = {"tasks": 3, "actors": 3, "objects": 5, "workers": 3, "jobs": 2, "placement-groups": 2}
 MEMORY_COLUMNS = ("object_id", "size", "location", "owner", "created_by", "call_site", "kept_by")
 _WIDTH_MIN = 6
@@ -52,7 +52,7 @@ def width() -> int | None:
 
 
 def table(rows: Sequence[Row], columns: Sequence[str], most: int | None) -> str:
-    """Rows as a table of at most so many columns."""
+    """Rows as a table that is at most `most` characters wide."""
     cells = [[column.upper() for column in columns]]
     cells += [[cell(row.get(column)) for column in columns] for row in rows]
     widths = [max(len(line[at]) for line in cells) for at in range(len(columns))]
@@ -105,12 +105,12 @@ def size(count: float) -> str:
 
 
 def shown_resources(total: dict[str, float]) -> dict[str, float]:
-    """Those that people ask for: not the names of nodes, nor the store, which is told of on its own."""
+    """The resources that people ask for: no names of nodes, and not the store, which is shown on its own."""
     return {name: count for name, count in total.items() if name != "object_store_memory" and ":" not in name}
 
 
 def amounts(name: str, used: float | None, total: float) -> str:
-    """How much of a resource is in use; None stands for what is not known."""
+    """How much of a resource is in use; None: unknown."""
     shown = size if name in ("memory", "store") else "{:g}".format
     return f"{'?' if used is None else shown(used)} of {shown(total)}"
 
@@ -161,9 +161,7 @@ def store_row(row: Row) -> Row:
 
 
 def memory_row(rows: Sequence[Row], place: Callable[[str], str]) -> Row:
-    """One object in a table: what all processes say of it, its owner first. `place` is put behind ids of
-    processes.
-    """
+    """One object in a table, from all processes' rows, its owner's first. `place` follows process ids."""
     first = rows[0]
     kept = [_kept(first)] if first["holds"] else []
     kept += [f"{row['process']} {row['pid']}{place(row['worker_id'])}: {_kept(row)}" for row in rows[1:]]
@@ -179,7 +177,7 @@ def memory_row(rows: Sequence[Row], place: Callable[[str], str]) -> Row:
 
 
 def _kept(row: Row) -> str:
-    """The holds of one process, counted by reason; its borrowers speak for themselves."""
+    """The holds of one process, counted by reason. Borrowers have rows of their own."""
     counts: dict[str, int] = {}
     for hold in row["holds"]:
         word = _WORDS.get(hold["reason"])

@@ -1,7 +1,7 @@
 """The timeline: a trace of every task in the format of Chrome's and Perfetto's viewers.
 
-One track per worker (more where calls overlap) has what ran there: the whole task, and within it loading,
-the call and storing. What a task waited for before is on the track of the process that submitted it.
+One track per worker (more where calls overlap) shows the tasks that ran there: the whole task, and within it
+loading, the call and storing. A task's waits before that are on the track of the process that submitted it.
 """
 
 from __future__ import annotations
@@ -50,14 +50,12 @@ class _Tracks:
         self._snapshot = snapshot
         self._ends: dict[str, list[tuple[int, float]]] = {}
         self._count = 0
-        # Each node is a process of the trace: the one that was asked is the first, and all that submit are
-        # one.
+        # Each node is a process of the trace, and the node that was asked is the first. All processes that
+        # submit tasks are together one process of the trace.
         self._places = {node: _WORKERS if at == 0 else _OWNERS + at for at, node in enumerate(snapshot.told)}
 
     def place(self, node: str) -> int:
-        """The process of the trace that stands for a node; for one that was not asked, or is gone, the
-        first.
-        """
+        """The process of the trace for a node: the first one for a node that was not asked, or has ended."""
         return self._places.get(node, _WORKERS)
 
     def process(self, worker: str) -> int:
@@ -65,7 +63,7 @@ class _Tracks:
         return self.place(self._snapshot.node_of(worker))
 
     def meta(self, worker: str, track: int) -> Row:
-        """Says what a new track is called."""
+        """The event that names a new track."""
         return _meta(self.process(worker), track, "thread_name", self.title(worker, track))
 
     def take(self, worker: str, start: float, end: float) -> tuple[int, bool]:

@@ -1,4 +1,4 @@
-"""Why a task has not run, and why an object is still there: explanations from a snapshot."""
+"""Explains from a snapshot why a task has not run, and why an object is still there."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ class Why:
         self._actors = {row["actor_id"]: row for row in rows.actors(self.snapshot)}
         self._tasks: dict[str, Row] = {}
         for row in task_rows.tasks(self.snapshot):
-            # What has not ended comes first, then the latest execution.
+            # An execution that has not ended comes first, then the latest one.
             self._tasks.setdefault(row["task_id"], row)
         self._kept = WhyObject(self.snapshot, self._tasks)
 
     def find(self, reference: str) -> list[str]:
-        """The ids of objects, tasks and actors that are meant: by the whole id, its beginning or its end."""
+        """The ids of objects, tasks and actors that match: by the whole id, its beginning or its end."""
         wanted = reference.lower().removeprefix("objectref(").rstrip(")")
         known = [*self._tasks, *self._kept.objects.by_id]
         if wanted in known:
             return [wanted]
         if len(wanted) == 40 and wanted[:32] in self._tasks:
-            # The object is gone, or is too small for the table; its task is known.
+            # The object was freed, or is too small for the table, but its task is known.
             return [wanted[:32]]
         return [one for one in known if one.startswith(wanted) or one.endswith(wanted)]
 
     def objects(self, identity: str) -> list[Row]:
-        """What every process that knows an object says of it."""
+        """The rows of all processes that know an object."""
         return self._kept.objects.by_id.get(identity, [])
 
     def explain(self, identity: str) -> list[str]:
@@ -104,7 +104,8 @@ class Why:
         if not could:
             yield f"{indent}{_never(nodes, wanted)}"
             return
-        # Of several nodes that could, one that can now; else the one that was asked, or the first.
+        # Of several nodes with enough resources, one where they are free now; else the first, which may be
+        # the node that was asked.
         chosen = next((node for node in could if _covers(node["resources_available"] or {}, wanted)), could[0])
         total, free = chosen["resources_total"], chosen["resources_available"] or {}
         place = self.snapshot.place(chosen["node_id"])
@@ -162,7 +163,7 @@ def _covers(total: Row, wanted: dict[str, float]) -> bool:
 
 
 def _never(nodes: list[Row], wanted: dict[str, float]) -> str:
-    """Why none of these nodes can ever give that."""
+    """Why none of these nodes can ever give the wanted resources."""
     most = {name: max(node["resources_total"].get(name, 0) for node in nodes) for name in wanted}
     short = {name: amount for name, amount in wanted.items() if amount > most[name]}
     if len(nodes) == 1:

@@ -1,4 +1,4 @@
-"""Why an object is still there: the tree of those who keep it, across processes and objects."""
+"""Why an object is still there: the tree of its holders, across processes and objects."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class WhyObject:
         self._explained: set[str] = set()
 
     def explain(self, identity: str, depth: int = 0) -> Iterator[str]:
-        """Lines about an object, indented by what they belong to."""
+        """Lines about an object, each indented below the line that it belongs to."""
         indent = "  " * depth
         rows = self.objects.by_id.get(identity)
         if not rows:
@@ -126,7 +126,7 @@ class WhyObject:
         return f"{use}, {words[state]}" if state in words else use
 
     def _at_worker(self, rows: list[Row], task: str, depth: int, seen: set[str]) -> Iterator[str]:
-        """What the process where a task runs does with the object beside that."""
+        """Other holds on the object in the process where a task runs."""
         worker = self._tasks.get(task, {}).get("worker_id")
         there = [row for row in rows if row["worker_id"] == worker and worker not in seen and not row["is_owner"]]
         for row in there:
