@@ -41,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"sooner: {error}", file=sys.stderr)
         return NOT_RUNNING
     except BrokenPipeError:
-        # The reader has seen enough; what is left to write goes nowhere.
+        # The reader has closed the pipe: the rest of the output is dropped.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except ValueError as error:
@@ -190,7 +190,7 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _node_name(snapshot: Snapshot, row: Row) -> str | None:
-    """The node that a row is about: where it runs, or the process that tells of it."""
+    """The name of the node that a row is about, or of the node of the process that reported the row."""
     node = row["node_id"] if "node_id" in row else snapshot.node_of(row.get("worker_id") or row["job_id"])
     return snapshot.name_of(node) if node else None
 
@@ -198,7 +198,7 @@ def _node_name(snapshot: Snapshot, row: Row) -> str | None:
 def _get(options: argparse.Namespace) -> int:
     singular = options.kind if options.kind in _ID_FIELDS else options.kind.removesuffix("s")
     field = _ID_FIELDS[singular]
-    # Everything, because only here the end of an id will do.
+    # Asks for all rows: `get` accepts the end of an id, which a filter does not.
     rows, snapshot = query.rows_of(
         _session(options), f"{singular}s", [(field, "!=", "")], _snapshot.EVENTS_MAX, options.timeout
     )
@@ -255,7 +255,7 @@ def _memory(options: argparse.Namespace) -> int:
     snapshot = Snapshot(_session(options), about, timeout=options.timeout, everywhere=True)
     _warn_silent(snapshot)
     known = _objects.Objects(snapshot)
-    # An object counts once: as its owner tells, or whoever knows it if the owner is silent.
+    # An object counts once: by its owner's report, or another process's if the owner did not answer.
     objects = sorted((rows[0] for rows in known.by_id.values()), key=lambda row: -row["object_size"])
     groups = {by: _objects.totals(objects, by) for by in _objects.GROUPS}
     keys = ("store_used", "store_capacity", "blocks")
@@ -291,8 +291,8 @@ def _memory(options: argparse.Namespace) -> int:
 
 
 def _store(told: Row) -> Row:
-    """What a node's object store is used for (bytes), and how many values of it are on disk."""
-    # Nodes of the version before do not say it.
+    """The use of a node's object store (bytes), and how many of its values are on disk."""
+    # Nodes of the previous version do not report it.
     row: Row = told["memory"] or {}
     keys = ("pinned", "cached", "incoming", "outgoing", "spilled", "spill_files", "spilled_values", "fallback")
     first: Row = {"node": told["name"] or told["node"], "capacity": told["store_capacity"], "used": told["store_used"]}
@@ -386,7 +386,7 @@ def _why(options: argparse.Namespace) -> int:
     if not found:
         print(f"sooner: nothing with the id {options.ref} is known (any more)", file=sys.stderr)
         return NOT_FOUND
-    # An object and its task are one answer.
+    # The ids of an object and of its task count as one.
     if len({one[:32] for one in found}) > 1:
         raise ValueError(f"{len(found)} ids match {options.ref}; give more of it")
     identity = max(found, key=len)

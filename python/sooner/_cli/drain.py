@@ -14,9 +14,9 @@ from sooner._state.snapshot import Row, Snapshot
 
 NOT_FOUND = 1
 _DEADLINE_SECONDS = 60.0
-# As much as the head takes (seconds).
+# The longest deadline that the head accepts (seconds).
 _DEADLINE_SECONDS_MAX = 3600.0
-# The head ends a node that does not leave in time; its word may take so much longer (seconds).
+# The head ends a node that does not leave in time. How long its message may take after that (seconds).
 _GRACE_SECONDS = 10.0
 _LOOK_SECONDS = 0.05
 
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def drain_node(options: argparse.Namespace) -> int:
-    """Has a node leave, and answers when it has left."""
+    """Makes a node leave, and returns when it has left."""
     if options.timeout <= 0:
         raise ValueError("--timeout must be a positive number of seconds")
     if not 0 < options.deadline <= _DEADLINE_SECONDS_MAX:

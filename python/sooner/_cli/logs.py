@@ -1,6 +1,6 @@
-"""`sooner logs`: what workers printed, on the node that is asked and on the others of its cluster.
+"""`sooner logs`: the output of workers, on the node that is asked and on the others of its cluster.
 
-Files of the node that is asked are read where they lie; those of others come through it, piece by piece.
+The log files of the node that is asked are read directly; those of other nodes come through it, in pieces.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NOT_FOUND = 1
 
 
 class _Log(NamedTuple):
-    """A file: `node` is empty for the node that is asked."""
+    """A log file. `node` is empty for the node that is asked."""
 
     node: str
     node_name: str
@@ -96,7 +96,7 @@ def _others(snapshot: Snapshot) -> list[_Log]:
 
 
 class _Reader:
-    """Reads files on from where it has come to."""
+    """Reads log files, each time from where it stopped."""
 
     def __init__(self, session: str, chosen: list[_Log], timeout: float) -> None:
         self._session = session
@@ -107,8 +107,9 @@ class _Reader:
         self._decoders: dict[_Log, Any] = {log: decoder("replace") for log in chosen}
 
     def rest(self) -> Iterator[tuple[_Log, str]]:
-        """What there was when the files were looked for, and perhaps more: it ends although more is
-        printed.
+        """Text up to the sizes that the files had when they were listed, and perhaps more.
+
+        It ends even if more is printed all the time.
         """
         while True:
             behind = [log for log, offset in self._offsets.items() if offset < log.size]
@@ -118,7 +119,7 @@ class _Reader:
                 return
 
     def more(self) -> dict[_Log, str]:
-        """What has come since the last time: of other nodes' files a piece each.
+        """New text since the last time: one piece of each file of other nodes.
 
         Raises:
             FileNotFoundError: The session is over.
@@ -150,7 +151,7 @@ class _Reader:
 def _read(path: str, offset: int) -> tuple[bytes, int]:
     with open(path, "rb") as file:
         if os.fstat(file.fileno()).st_size < offset:
-            # A new file under the old name.
+            # The file was replaced by a new one.
             offset = 0
         file.seek(offset)
         data = file.read()

@@ -17,9 +17,9 @@ from sooner.exceptions import UntrustedPathError
 # Exit status of `sooner health-check` for a node that does not answer.
 UNHEALTHY = 1
 _LOOK_SECONDS = 0.005
-# After this long, processes of a node that was killed are killed themselves (seconds).
+# How long processes of a node that has ended may live before they are killed (seconds).
 _FORCE_SECONDS = 1.0
-# Where `_stat` has when a process began.
+# The index of a process's start time in the result of `_stat`.
 _BEGAN = 19
 
 
@@ -32,7 +32,7 @@ def add_stop_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def stop(options: argparse.Namespace) -> int:
-    """Ends nodes and answers when nothing is left of them."""
+    """Ends nodes, and returns when nothing is left of them."""
     if options.timeout <= 0:
         raise ValueError("--timeout must be a positive number of seconds")
     nodes = sessions.running_nodes()
@@ -42,7 +42,7 @@ def stop(options: argparse.Namespace) -> int:
             raise ValueError(f"--address {options.address}: that node is a thread of a program; end the program")
         nodes = [chosen]
     deadline = time.monotonic() + options.timeout
-    # All at once: each may wait for its tasks.
+    # All nodes are ended at the same time, since each may wait for its tasks.
     processes = [NodeProcess(directory) for directory in nodes]
     for process in processes:
         process.end(options.force)
@@ -73,10 +73,10 @@ def stop(options: argparse.Namespace) -> int:
 
 
 class NodeProcess:
-    """The process of a node, and what it has started.
+    """The process of a node, and the processes that it has started.
 
-    A name is no proof: nothing gets a signal that is not the process which wrote the lock of a directory of
-    this user, and, as far as it can be asked, listens there.
+    The process id in a directory's name is no proof. A process gets a signal only if it wrote the lock of a
+    directory of this user and, if that can be checked, listens there.
 
     Attributes:
         fault: Why the process that the directory names is not taken for the node; None if it is.
@@ -88,17 +88,17 @@ class NodeProcess:
         self.pid = int(directory.rpartition("/")[2].split("-")[1])
         self.fault: str | None = None
         self._handle: int | None = None
-        # When it began, in ticks of the kernel. The id of a process that has ended may be another's.
+        # When the process began (ticks of the kernel). After its end another process may get its id.
         self._began: int | None = None
         with contextlib.suppress(ProcessLookupError):
             self._handle = os.pidfd_open(self.pid)
             self.fault = self._doubt()
         if self.fault is not None or directory not in sessions.running_nodes(os.path.dirname(directory)):
-            # Or it ended meanwhile.
+            # The process is not the node, or the node has ended meanwhile.
             self.close()
 
     def _doubt(self) -> str | None:
-        """Why the process that is held is not the node, if so."""
+        """The reason why the process of `_handle` is not the node; None if it is."""
         about = _stat(self.pid)
         try:
             opened = trust.open_directory(self.directory)
@@ -108,7 +108,7 @@ class NodeProcess:
             finally:
                 os.close(opened)
         except FileNotFoundError:
-            # It is just being removed.
+            # The directory is being removed.
             raise ProcessLookupError from None
         if not about or written != [str(self.pid), about[_BEGAN]]:
             return "it did not make this directory"
@@ -121,7 +121,7 @@ class NodeProcess:
         except UntrustedPathError:
             raise
         except OSError:
-            # It is starting, ending, or stopped with many who wait for it.
+            # The node is starting, ending, or stopped while many connections wait.
             return None
         return None if listener == self.pid else f"process {listener} listens there"
 
@@ -135,11 +135,11 @@ class NodeProcess:
         if self._handle is not None:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._handle, signal.SIGKILL if force else signal.SIGTERM)
-                # One that is stopped would hear nothing.
+                # A stopped process would not act on SIGTERM.
                 signal.pidfd_send_signal(self._handle, signal.SIGCONT)
 
     def wait(self, deadline: float) -> bool:
-        """Waits until the node, its workers and its directory are gone."""
+        """Waits until the node and its workers have ended and its directory is removed."""
         force_at = None
         if self.fault is not None:
             return False
@@ -148,7 +148,7 @@ class NodeProcess:
                 members = [] if self._began is None else _members(self.pid, self._began)
                 if not members and _remove(self.directory):
                     return True
-                # Its templates and workers see its end by themselves; those that cannot are helped.
+                # Its templates and workers notice its end by themselves. Those that cannot are killed.
                 force_at = force_at or time.monotonic() + _FORCE_SECONDS
                 if time.monotonic() > force_at:
                     _kill(members)
@@ -156,7 +156,7 @@ class NodeProcess:
         return False
 
     def close(self) -> None:
-        """Lets go of the process: for programs that go on."""
+        """Closes the handle of the process, for programs that go on."""
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
@@ -164,14 +164,14 @@ class NodeProcess:
     def _has_ended(self) -> bool:
         if self._handle is None:
             return True
-        # Its first thread may have ended before others, which have its files open.
+        # Not by the first thread, which may end before other threads that have files open.
         poll = select.poll()
         poll.register(self._handle, select.POLLIN)
         return bool(poll.poll(0))
 
 
 def _remove(directory: str) -> bool:
-    """Removes what a node left that was killed before it had a template. Says whether nothing is there."""
+    """Removes the directory of a node that was killed before it had a template. Returns whether it worked."""
     if os.path.exists(directory) and directory not in sessions.running_nodes(os.path.dirname(directory)):
         from sooner import _sooner
 
@@ -184,7 +184,7 @@ def _kill(members: list[tuple[int, int]]) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             handle = os.pidfd_open(pid)
             try:
-                # What is held now is what was found if it began then.
+                # `handle` is that of the process that was found only if the start times agree.
                 about = _stat(pid)
                 if about and int(about[_BEGAN]) == began:
                     signal.pidfd_send_signal(handle, signal.SIGKILL)
@@ -193,7 +193,7 @@ def _kill(members: list[tuple[int, int]]) -> None:
 
 
 def _members(session: int, since: int) -> list[tuple[int, int]]:
-    """Living processes of the session that a node leads: its templates, its workers and what those started.
+    """Living processes of the session that a node leads: its templates, workers, and their children.
 
     Args:
         session: The node's process id.
@@ -204,7 +204,7 @@ def _members(session: int, since: int) -> list[tuple[int, int]]:
     """
     leader = _stat(session)
     if leader and int(leader[_BEGAN]) != since:
-        # The number is another's, which it could not be as long as anything of the session lived.
+        # Another process has the id, which is impossible while a process of the session lives.
         return []
     found = []
     for name in os.listdir("/proc"):
@@ -216,7 +216,7 @@ def _members(session: int, since: int) -> list[tuple[int, int]]:
 
 
 def _stat(pid: int) -> list[str]:
-    """State, parent, group, session and so on of a process; nothing if there is none."""
+    """State, parent, group, session and so on of a process; empty if there is no such process."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rpartition(")")[2].split()
@@ -253,7 +253,7 @@ def health_check(options: argparse.Namespace) -> int:
         known = f"; its cluster has {count} nodes" if count else ""
         print(f"healthy: answered in {1000 * seconds:.1f} ms{known}")
     if lost is not None:
-        # The node works on, and is not better for being restarted.
+        # The node works on, and a restart would not help: it counts as healthy.
         print(f"sooner health-check: no connection to the head: {lost}", file=sys.stderr)
     if error is not None:
         print(f"sooner health-check: the node in {directory} does not answer: {error}", file=sys.stderr)

@@ -1,7 +1,7 @@
-"""`sooner start`: checks what was asked for, and starts a node as a process of its own.
+"""`sooner start`: checks the options, and starts a node as a process of its own.
 
-Exit status 1 with one sentence: the node did not start. 2: wrong usage, as everywhere. 3 to 8: it could
-not join its cluster; the engine says which (`docs/cluster.md`).
+Exit status 1 with one sentence: the node did not start. 2: wrong usage, as everywhere. 3 to 8: the node could
+not join its cluster; the engine sets the status (`docs/cluster.md`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sooner._session.membership import cluster_directory, disk_directory, member
 
 FAILED = 1
 
-# Silence after which a node is gone (seconds), and what may be asked for.
+# Silence after which a node is dead (seconds): the default, and the limits of the option.
 HEALTH_TIMEOUT = 5.0
 _HEALTH_TIMEOUTS = (1.0, 60.0)
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
@@ -77,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--block", action="store_true", help="stay in the foreground until the node ends")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    # Set by programs that start nodes: below which directory.
+    # Set by programs that start nodes: the directory below which the node has its own.
     parser.set_defaults(base=None)
 
 
@@ -91,7 +91,7 @@ def start(options: argparse.Namespace) -> int:
             os.dup2(token, TOKEN)
         if config["offer"] is not None:
             os.dup2(config["offer"], OFFER)
-        # Whoever supervises this process sees the node itself.
+        # Replaces this process, so that its supervisor sees the node itself.
         os.execve(program[0], program, environment)  # noqa: S606  the interpreter that runs this
     started = begin(program, config["offer"])
     try:
@@ -118,15 +118,15 @@ class Started(NamedTuple):
     """The process of a node that is starting."""
 
     pid: int
-    # Where it says that it is ready.
+    # The pipe on which it reports that it is ready.
     reader: int
 
 
 def wait(started: Started) -> str:
-    """The directory of a node, when it is ready.
+    """Waits until a node is ready. Returns its directory.
 
     Raises:
-        StartError: It is not, and never will be.
+        StartError: The node did not start.
     """
     line = _wait_for(started.reader)
     if line.startswith("ready "):
@@ -137,11 +137,11 @@ def wait(started: Started) -> str:
 
 
 def configuration(options: argparse.Namespace) -> dict[str, Any]:
-    """What the node is started with.
+    """The node's configuration.
 
     Returns:
         Arguments of the engine, and "offer": the descriptor by which the node's process keeps its entry in
-        the table of what nodes offer, which `begin` takes over.
+        the table of offered memory (`offers.py`), which `begin` takes over.
 
     Raises:
         ValueError: An option has a wrong value.
@@ -186,7 +186,7 @@ def configuration(options: argparse.Namespace) -> dict[str, Any]:
     memory, custom = _bytes("--memory", options.memory), _custom(options.resources)
     totals = resources.totals(options.num_cpus, options.num_gpus, custom, memory)
     store = resources.store_bytes(asked)
-    # Others that start now see what this one offers, before it runs.
+    # Other nodes that start now see what this node offers, before it runs.
     with offers.table(base) as table:
         if memory is None:
             totals["memory"] = resources.default_memory(table.offered)
@@ -307,7 +307,7 @@ def _bytes(option: str, text: str | None) -> int | None:
 
 
 def begin(program: list[str], offer: int | None) -> Started:
-    """Starts a process of its own session, which takes over what it offers."""
+    """Starts the node's process in a session of its own. The process takes over the descriptor `offer`."""
     reader, writer = os.pipe()
     environment, token = _token_aside()
     null = os.open(os.devnull, os.O_RDWR)
@@ -328,14 +328,14 @@ def begin(program: list[str], offer: int | None) -> Started:
 
 
 def _above(descriptor: int) -> int:
-    """The same, with a number that the node's process has no use for."""
+    """Moves a descriptor to a number above those that have a meaning for the node's process."""
     moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, OFFER + 1)
     os.close(descriptor)
     return moved
 
 
 def _token_aside() -> tuple[dict[str, str], int | None]:
-    """The environment without SOONER_TOKEN, and where the token can be read, if it was there.
+    """The environment without SOONER_TOKEN, and a descriptor to read the token from, if it was there.
 
     A process can remove it from its environment, but not from `/proc/<pid>/environ`.
     """
@@ -344,14 +344,14 @@ def _token_aside() -> tuple[dict[str, str], int | None]:
     if token is None:
         return environment, None
     reader, writer = os.pipe()
-    # A pipe takes that much at once; more is no token, and refused as such.
+    # A pipe takes that many bytes at once. A longer text is no token, and the node refuses it.
     os.write(writer, os.fsencode(token)[:TOKEN_BYTES_MAX])
     os.close(writer)
     return environment, _above(reader)
 
 
 def _wait_for(reader: int) -> str:
-    """The node's word; empty if it ended without one."""
+    """The node's message; empty if the node ended without one."""
     with open(reader) as pipe:
         return pipe.readline().strip()
 

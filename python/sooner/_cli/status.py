@@ -1,4 +1,4 @@
-"""`sooner status`: what a program or a cluster has and does, on one page."""
+"""`sooner status`: the resources and the work of a program or a cluster, on one page."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from sooner._state import snapshot as _snapshot
 from sooner._state import text
 from sooner._state.snapshot import Row, Snapshot
 
-# How long a node may take that is asked instead of one that is stopped (seconds): it waits 0.75 s for that
-# one itself.
+# How long a node may take that is asked instead of a stopped one (seconds). It waits 0.75 s for the stopped
+# node itself.
 _STANDS_IN_S = 2.0
 
 
@@ -32,7 +32,7 @@ class Stopped(NamedTuple):
 
     @property
     def problem(self) -> str:
-        """What to say of it."""
+        """The problem in words, with its solution."""
         name = "the head of the cluster" if self.is_head else "the node"
         return (
             f"{name} does not answer: its process {self.pid} is stopped (SIGSTOP, or a debugger). Continue it with: "
@@ -41,15 +41,14 @@ class Stopped(NamedTuple):
 
 
 def ask(directory: str, timeout: float) -> tuple[Snapshot | None, Stopped | None]:
-    """What is known of a session: from its node, or if that is stopped from another one of its cluster on
-        this machine.
+    """Asks a session's node; if that is stopped, another node of its cluster on this machine.
 
     Args:
-        directory: That of the session.
-        timeout: How long its node may take (seconds). One that is stopped is not waited for.
+        directory: The session's directory.
+        timeout: How long its node may take (seconds). A stopped node is not waited for.
 
     Returns:
-        The answers, None if there are none; and the node if it is stopped.
+        The answers, None if there are none; and the session's node if it is stopped.
 
     Raises:
         OSError: No node is there, or it runs and does not answer in time.
@@ -73,7 +72,7 @@ def ask(directory: str, timeout: float) -> tuple[Snapshot | None, Stopped | None
 
 
 def _stopped(directory: str) -> Stopped | None:
-    # A socket is there, and says whose it is, as long as the process exists.
+    # The node's socket exists and tells its process id as long as the process exists.
     with trust.connect(directory, "node.sock", timeout=_STANDS_IN_S) as socket:
         pid, _ = trust.peer_of(socket)
     return Stopped(directory, pid, membership(directory)) if _is_stopped(pid) else None
@@ -82,14 +81,14 @@ def _stopped(directory: str) -> Stopped | None:
 def _is_stopped(pid: int) -> bool:
     try:
         with open(f"/proc/{pid}/stat") as file:
-            # The name in brackets may contain anything.
+            # The process's name in brackets may contain any text.
             return file.read().rpartition(") ")[2][:1] in ("T", "t")
     except OSError:
         return False
 
 
 def known_of(stopped: Stopped) -> Row:
-    """What can be said of a stopped node when nobody else answers."""
+    """What is known of a stopped node when no other node answers."""
     known: Row = {"session": stopped.directory, "node": f"process {stopped.pid}, stopped"}
     if stopped.told:
         known["cluster"] = f"{stopped.told['fingerprint']}, head at {stopped.told['head']}"
@@ -97,7 +96,7 @@ def known_of(stopped: Stopped) -> Row:
 
 
 def lines(status: Row) -> Iterator[str]:
-    """What `status_of` gives, for people."""
+    """The lines of a row of `status_of`, for people."""
     yield f"session    {status['session_dir']}"
     up = f"up {status['uptime_s']:.0f} s"
     others = status["other_nodes"]
@@ -112,7 +111,7 @@ def lines(status: Row) -> Iterator[str]:
             yield f"program    {entrypoint} (process {job['driver_pid']})"
     else:
         yield f"program    {status['entrypoint']} (process {status['driver_pid']}, {up})"
-    # What follows is of all nodes.
+    # The lines from here on are about all nodes.
     yield from _amounts([status, *others])
     for name in ("workers", "actors", "tasks"):
         yield f"{name.ljust(10)} {text.cell(status[name]) if status[name] else 'none'}"
@@ -145,7 +144,7 @@ def _amounts(nodes: list[Row]) -> Iterator[str]:
             for name, total in text.shown_resources(node["resources_total"]).items():
                 totals[name] = totals.get(name, 0) + total
                 used[name] = used.get(name, 0) + total - node["resources_available"][name]
-    # A head may have no CPUs: they come first all the same.
+    # CPUs and GPUs come first, even if the first node, a head for instance, has none.
     for name, total in sorted(totals.items(), key=lambda one: one[0] not in ("CPU", "GPU")):
         yield f"{name.ljust(10)} {text.amounts(name, used[name], total)} in use"
     stores = [node for node in nodes if node["object_store_used_bytes"] is not None]

@@ -1,7 +1,7 @@
 """`sooner token`: the secret of the cluster on this machine, and how it is changed while the cluster runs.
 
-`docs/adr/0062-changing-the-token.md` says why there are three steps. Each is done on every machine before
-the next one.
+`docs/adr/0062-changing-the-token.md` says why there are three steps. Each step is done on every machine
+before the next step.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sooner._session import sessions, trust
 from sooner._session.membership import base_directory, cluster_directory, membership
 
 FAILED = 1
-# How long nodes may take to read their token again (seconds).
+# How long a node may take to read its token again (seconds).
 _RENEW_SECONDS = 10.0
 _LOOK_SECONDS = 0.01
 _NEXT = {
@@ -57,17 +57,17 @@ def token(options: argparse.Namespace) -> int:
 
 
 def _path(options: argparse.Namespace) -> str:
-    """Where the token is.
+    """The path of the token's file.
 
     Raises:
-        UntrustedPathError: It would be in a directory that is not this user's alone.
+        UntrustedPathError: The file would be in a directory that is not this user's alone.
     """
     if options.token_file is not None:
         return os.path.abspath(str(options.token_file))
     directory = cluster_directory(options.cluster_dir)
     base = base_directory()
     if directory.startswith(f"{base}/"):
-        # Where no cluster is, that is said by who looks for its token.
+        # If there is no cluster, reading the token reports that.
         with contextlib.suppress(FileNotFoundError):
             os.close(trust.open_directory(base))
     return os.path.join(directory, "token")
@@ -101,7 +101,7 @@ def _change(path: str, options: argparse.Namespace) -> int:
     try:
         _renew(nodes, " ".join(believed))
     finally:
-        # Until then nobody else does a step.
+        # The open descriptors keep other processes from doing a step until here.
         for descriptor in held:
             os.close(descriptor)
     if options.json:
@@ -115,14 +115,14 @@ def _change(path: str, options: argparse.Namespace) -> int:
 
 
 def _renew(nodes: list[str], expected: str) -> None:
-    """Has nodes read their token again, and waits until they have.
+    """Makes nodes read their token again, and waits until they have.
 
     Args:
         nodes: Their directories.
         expected: The fingerprints of the tokens that they are to believe.
 
     Raises:
-        OSError: One of them refuses, or does not answer.
+        OSError: A node refuses, or does not answer.
     """
     before = {node: _written(node) for node in nodes}
     for node in nodes:
@@ -149,7 +149,7 @@ def _renew(nodes: list[str], expected: str) -> None:
 
 
 def _written(node: str) -> int:
-    """Which file a node has written about its cluster: it makes another one each time. 0 if it is gone."""
+    """The inode of a node's file about its cluster, a new one each time the node writes it. 0: no file."""
     try:
         return os.stat(os.path.join(node, "cluster")).st_ino
     except FileNotFoundError:

@@ -1,1 +1,1 @@
-"""What a person sees while a program runs: progress bars, and objects in a notebook."""
+"""The display while a program runs: progress bars, and objects in a notebook."""

@@ -1,4 +1,4 @@
-"""One progress bar: how far it is, as text, and as the message in which a worker tells its driver."""
+"""One progress bar: its state, as text, and as the message that a worker sends to its driver."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class Bar:
     """The state of one bar.
 
     Attributes:
-        key: Tells it from all others of the session.
+        key: Identifies the bar among all bars of the session.
         title: What is done.
-        done: How much of it.
-        total: Of how much; None when nobody knows.
+        done: How many units are done.
+        total: How many units there are; None if unknown.
         unit: What is counted.
-        note: More to be shown behind it.
-        initial: What was done before it began; not counted for the rate.
-        elapsed: Seconds since it began.
-        is_kept: Whether its last state stays.
+        note: More text, shown behind the bar.
+        initial: How many units were done before the bar began; not counted for the rate.
+        elapsed: Seconds since the bar began.
+        is_kept: Whether the bar's last state stays.
         pid: The worker's process; 0 for a bar of the driver.
         frame: The line of a program that draws its own bar with carriage returns; then the rest is empty.
     """
@@ -47,11 +47,11 @@ class Bar:
 
     @property
     def percent(self) -> float:
-        """How far it is; 0 when the total is not known."""
+        """How many percent are done; 0 when the total is not known."""
         return 100 * self.done / self.total if self.total else 0.0
 
     def message(self, *, closed: bool = False) -> dict[str, Any]:
-        """What a worker tells the driver."""
+        """The message that a worker sends to the driver."""
         message = dataclasses.asdict(self)
         for name in ("title", "unit", "note", "frame"):
             if message[name]:

@@ -1,10 +1,10 @@
 """The driver's progress bars: its own and those of its workers, in a terminal, a notebook or a plain stream.
 
-The bars of workers come with their standard error as marked lines (`sooner._engine.output`), because that way
-is there, keeps the order of bars and lines, and bounds itself. What the bars look like is decided here, so
-that a worker need not know where the driver runs.
+The bars of workers come with their standard error as marked lines (`sooner._engine.output`): that channel
+exists, keeps the order of bars and lines, and is bounded. This module decides how the bars look, so that a
+worker need not know where the driver runs.
 
-Invariant: whatever is printed while bars are shown goes through `Board.write`, which takes the bars away
+Invariant: all text that is printed while bars are shown goes through `Board.write`, which takes the bars away
     first.
 """
 
@@ -24,13 +24,14 @@ from sooner._engine import notebook
 from sooner._engine.output import split_marks
 from sooner._progress.bar import Bar, text_of
 
-# Seconds between two looks of bars at least: a terminal shows no more, a notebook takes a message each.
+# The least time between two drawings of bars (seconds): a terminal shows no more, and each costs a notebook a
+# message.
 _TERMINAL_SECONDS = 0.05
 _NOTEBOOK_SECONDS = 0.2
-# A plain stream gets a line of a bar after so many seconds and so many percent at least.
+# A plain stream gets a bar's next line after this many seconds and this many percent at least.
 _PLAIN_SECONDS = 1.0
 _PLAIN_PERCENT = 10
-# Bars of workers that died are looked for this often (seconds).
+# The least time between two searches for bars of dead workers (seconds).
 _DEAD_SECONDS = 1.0
 
 _CLEAR_BELOW = "\x1b[J"
@@ -38,13 +39,13 @@ _CLEAR_BELOW = "\x1b[J"
 
 class _View(Protocol):
     def show(self, bars: list[Bar], *, is_urgent: bool) -> None:
-        """Shows how the bars stand."""
+        """Shows the present state of the bars."""
 
     def finish(self, bar: Bar) -> None:
         """Shows the last state of a bar that is kept."""
 
     def end(self) -> None:
-        """There are no more bars."""
+        """Ends the view: there are no more bars."""
 
 
 class Board:
@@ -57,7 +58,7 @@ class Board:
         self._looked_for_dead = 0.0
 
     def update(self, bar: Bar, *, is_urgent: bool = False) -> None:
-        """A bar has changed, or is new."""
+        """Shows a bar that has changed, or is new."""
         with self._lock:
             is_new = bar.key not in self._bars
             self._bars[bar.key] = bar
@@ -67,7 +68,7 @@ class Board:
             self._show(is_urgent=is_new or is_urgent)
 
     def close(self, bar: Bar) -> None:
-        """A bar is over; one that is kept stays where it is, above the others."""
+        """Ends a bar. A bar that is kept stays where it is, above the others."""
         with self._lock:
             if self._bars.pop(bar.key, None) is None or self._view is None:
                 return
@@ -76,7 +77,7 @@ class Board:
             self._show(is_urgent=True)
 
     def take(self, text: str) -> str:
-        """Takes the bars of workers out of what they printed, and gives the rest."""
+        """Takes the bars of workers out of their output, and returns the rest."""
         rest, marks = split_marks(text)
         for prefix, message in marks:
             bar = Bar.from_message(prefix, message)
@@ -89,7 +90,7 @@ class Board:
         return rest
 
     def end_session(self) -> None:
-        """The workers are gone, and with them their bars."""
+        """Forgets the bars of workers, which have ended with the session."""
         with self._lock:
             if self._forget(lambda bar: bar.pid != 0):
                 self._show(is_urgent=True)
@@ -111,9 +112,7 @@ class Board:
             self._view = None
 
     def _forget_dead(self) -> bool:
-        """Forgets the bars of workers that died without closing them. Only how the screen looks depends on
-        this.
-        """
+        """Forgets the bars of workers that died without closing them. Only the display depends on this."""
         now = time.monotonic()
         if now - self._looked_for_dead < _DEAD_SECONDS:
             return False
@@ -142,7 +141,7 @@ class _Terminal:
         self._stream = stream
         self._drawn = 0
         self._last = 0.0
-        # Somebody printed a line without an end: the bars come back when it is complete.
+        # Whether the last printed line has no end yet: the bars come back when it is complete.
         self._is_line_open = False
         self._open_text = ""
         self._open_by = 0
@@ -176,7 +175,7 @@ class _Terminal:
             return 0
         is_whole = text.endswith("\n")
         if self._is_line_open and is_whole and threading.get_ident() != self._open_by:
-            # A line of somebody else, such as a worker's: it goes above the one that is not complete.
+            # A line of another thread, such as a worker's line: it goes above the line that is not complete.
             self._print(f"\r{_CLEAR_BELOW}")
             count = stream.write(text)
             stream.flush()
@@ -193,7 +192,7 @@ class _Terminal:
         return count
 
     def _erased(self) -> str:
-        """Takes the bars away; the cursor is where they began."""
+        """The sequence that erases the bars and puts the cursor where they began."""
         if not self._drawn:
             return ""
         up = f"\x1b[{self._drawn - 1}A" if self._drawn > 1 else ""
@@ -202,7 +201,7 @@ class _Terminal:
 
     def _drawing(self, bars: list[Bar]) -> str:
         size = self._size()
-        # A line that wraps, or scrolls away, could not be taken back.
+        # A line that wraps, or scrolls away, could not be erased.
         lines = [text_of(bar, size.columns - 1) for bar in bars[: max(1, size.lines - 2)]]
         if len(lines) < len(bars):
             lines.append(f"... and {len(bars) - len(lines)} more"[: size.columns - 1])
@@ -271,7 +270,7 @@ class _Plain:
         now = time.monotonic()
         for bar in bars:
             if bar.frame is not None:
-                # Its last state comes as a line of its own.
+                # The last state of such a bar comes as a line of its own.
                 continue
             last, percent = self._printed.setdefault(bar.key, (now, 0.0))
             step = _PLAIN_PERCENT if bar.total else 0
@@ -348,7 +347,7 @@ board = Board()
 
 
 def _after_fork() -> None:
-    # Another thread may have held the lock, and the terminal is the parent's.
+    # Another thread may have held the lock at the fork, and the terminal is the parent's.
     global board
     board = Board()
 

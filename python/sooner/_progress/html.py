@@ -1,4 +1,4 @@
-"""How sooner's objects look in a notebook: small tables. Everything that comes from users is escaped."""
+"""How sooner's objects look in a notebook: small tables. All text from users is escaped."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _METHODS_MAX = 30
 
 
 def context_html(context: SoonerContext) -> str:
-    """A session: where it is and what it has."""
+    """A session: its address, its resources and its state."""
     rows = [("address", context.get("address", "")), ("node", context.get("node_id", ""))]
     if _runs(context.get("node_id")):
         free = _sooner.resources(True)

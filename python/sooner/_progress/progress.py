@@ -15,10 +15,11 @@ from sooner._progress.bar import Bar
 
 T = TypeVar("T")
 
-# Seconds between two reports of a bar at least. A worker's go through a pipe, and into its log file.
+# The least time between two reports of a bar (seconds). A worker's reports go through a pipe, and into its
+# log file.
 _DRIVER_SECONDS = 0.05
 _WORKER_SECONDS = 0.1
-# A bar of `progress` is shown anew after so long (seconds) without a result: its times go on.
+# After this long without a result (seconds), a bar of `progress` is shown anew, since its times go on.
 _STILL_SECONDS = 1.0
 
 _numbers = itertools.count()
@@ -223,7 +224,7 @@ def progress(
         return _iterate_stream(refs, bar, yield_obj_refs)
     pending = list(refs)
     if pending:
-        # What is wrong with the references is said at the call, not at the first `next`.
+        # Errors in the references are raised at the call, not at the first `next`.
         _sooner.wait(pending, num_returns=1, timeout=0)
     return _iterate(pending, description, total, unit, leave, disable, yield_obj_refs)
 
@@ -241,12 +242,12 @@ def _iterate(
         desc=description, total=len(pending) if total is None else total, unit=unit, leave=leave, disable=disable
     ) as bar:
         while pending:
-            # By its public name: what is interrupted here may be cancelled (sooner._engine.interrupt).
+            # By its public name: an interrupt here may cancel the tasks (sooner._engine.interrupt).
             if not sooner.wait(pending, num_returns=1, timeout=_STILL_SECONDS)[0]:
                 bar.refresh()
                 continue
             ready, pending = sooner.wait(pending, num_returns=len(pending), timeout=0)
-            # Dropped one by one: a value that was yielded may be freed while the others are still wanted.
+            # References are dropped one by one: a yielded value may be freed while others are still needed.
             ready.reverse()
             while ready:
                 ref = ready.pop()
