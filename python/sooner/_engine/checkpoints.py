@@ -102,8 +102,8 @@ def check_call(class_name: str, method: str, streams: bool, retries_exceptions: 
 def restore(cls: type, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, state: Any) -> Any:
     """Make the actor's instance from a checkpoint.
 
-    A hook that is a class method or static method makes the instance from the state alone. For a hook that is
-    a method of the instance, the constructor runs first, with its original arguments.
+    A hook that is a class method or static method makes the instance from the state alone. A hook that is a
+    method of the instance gets the state after the constructor has run, with its original arguments.
     """
     hook = inspect.getattr_static(cls, "__sooner_restore__")
     if not isinstance(hook, classmethod | staticmethod):

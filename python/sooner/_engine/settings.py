@@ -22,7 +22,7 @@ class Setting(NamedTuple):
     """One setting that functions of a module change.
 
     Attributes:
-        module: The module.
+        module: The module of the functions.
         names: The functions.
         key: From the arguments of a call, which of several values it sets: of which resource, of which timer.
         read: Returns the present value; takes the key.

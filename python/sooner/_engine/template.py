@@ -30,7 +30,7 @@ def main(
     named: str = "",
     script: tuple[str | None, bool] = (None, False),
 ) -> None:
-    """Forks workers until the node is gone.
+    """Forks workers until the node dismisses the template, or is dead.
 
     Args:
         preload: Modules that are imported first.

@@ -1,7 +1,8 @@
 """Sets back a task's changes to its process: signal handlers, environment, working directory, `settings.py`.
 
-The former value is recorded by the function that changes it, so a task without changes pays nothing. Changes
-that a module makes while it is imported stay, as the module does. Changes by an actor are never set back.
+The next task does not find them. The former value is recorded by the function that changes it, so a task
+without changes pays nothing. Changes that a module makes while it is imported stay, as the module does.
+Changes by an actor are never set back.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ def _prepare(stdout: int, stderr: int) -> None:
 
 
 def _measure() -> None:
-    """Starts coverage, as its file for `site` does in processes whose environment asks for it."""
+    """Starts coverage, as a file of `site` does where the environment asks for it: workers have no `site`."""
     try:
         coverage = importlib.import_module("coverage")
     except ImportError:

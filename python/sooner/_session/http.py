@@ -161,7 +161,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             with self.server.asking(self.connection):
                 body = answer(self.server)
-        except Exception as error:  # whatever it is, who asks hears it
+        except Exception as error:  # the client gets any error
             return self._answer(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}\n")
         if isinstance(body, str):
             return self._answer(HTTPStatus.OK, body)
