@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from support import WAIT, children_of, poll, run_driver
+from support import WAIT, children_of, memfds_of, poll, run_driver
 
 import sooner
 from sooner.exceptions import ActorDiedError, GetTimeoutError, TaskCancelledError, TaskError
@@ -640,6 +640,28 @@ def test_helpers_work():
         assert list(executor.map(pow, range(4), [2] * 4)) == [0, 1, 4, 9]
     pool = sooner.util.ActorPool([Counter.remote(), Counter.remote()])
     assert len(list(pool.map_unordered(lambda actor, n: actor.add.remote(n), [10, 20, 30]))) == 3
+
+
+def test_nothing_of_a_session_stays_in_memory():
+    """Functions that were executed here have references in their closures, and objects their classes."""
+
+    def use():
+        ref = sooner.put(bytes(1 << 20))
+
+        @sooner.remote
+        class Holder:
+            given = ref
+
+            def size(self):
+                return len(sooner.get(self.given))
+
+        assert sooner.get(sooner.remote(lambda: len(sooner.get(ref))).remote()) == 1 << 20
+        assert sooner.get(Holder.remote().size.remote()) == 1 << 20
+
+    use()
+    sooner.shutdown()
+    gc.collect()
+    assert not memfds_of(os.getpid())
 
 
 def test_several_sessions_after_each_other():

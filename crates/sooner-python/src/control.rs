@@ -249,6 +249,7 @@ pub fn stop(py: Python<'_>) {
         }
     });
     crate::hooks::end_watchers(py);
+    crate::execute::forget_functions();
 }
 
 /// Whether this process takes part in a session.

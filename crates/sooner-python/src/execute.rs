@@ -135,6 +135,13 @@ pub fn load(py: Python<'_>, client: &Arc<Client>, function: FunctionId, follows:
     Ok(loaded)
 }
 
+/// The session has ended: functions and classes that were loaded on this thread go, and with them the
+/// references in their closures, which would keep the memory of the session.
+pub fn forget_functions() {
+    // Their end may run code that looks here.
+    drop((FUNCTIONS.take(), METHODS.take()));
+}
+
 /// The code that was loaded on this thread under an id.
 pub fn loaded(py: Python<'_>, function: FunctionId) -> Option<Py<PyAny>> {
     FUNCTIONS.with_borrow(|functions| functions.get(&function).map(|known| known.target.clone_ref(py)))
