@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Fuzzes every target of fuzz/ for FUZZ_SECONDS each, FUZZ_JOBS at a time; FUZZ_TARGETS names some of them. With FUZZ_SECONDS=0
-# they are only built. The folder is laid out for cargo-fuzz, which is not needed here: building it takes half as long as to fuzz.
-# The compiler is the pinned one. Nearly all that the targets run is safe Rust, so they are not slowed down by a sanitizer unless
-# one is asked for: FUZZ_SANITIZER=address.
+# Fuzzes every target of fuzz/ for FUZZ_SECONDS each, FUZZ_JOBS at a time; FUZZ_TARGETS names some of them. The folder is laid
+# out for cargo-fuzz, which is not needed here: building it takes half as long as to fuzz. The compiler is the pinned one. Nearly
+# all that the targets run is safe Rust, so they are not slowed down by a sanitizer unless one is asked for:
+# FUZZ_SANITIZER=address.
 set -eu -o pipefail
 cd "$(dirname "$0")/.."
 cargo=${CARGO:-cargo}
@@ -20,7 +20,7 @@ missing() { # what, how to get it
 }
 
 expected() { echo "$1" >&2; exit 1; }
-[[ $seconds =~ ^[0-9]+$ ]] || expected "FUZZ_SECONDS=$seconds: expected a whole number of seconds; 0 builds the targets"
+[[ $seconds =~ ^[1-9][0-9]*$ ]] || expected "FUZZ_SECONDS=$seconds: expected a whole number of seconds, 1 at least"
 [[ $jobs =~ ^[1-9][0-9]*$ ]] || expected "FUZZ_JOBS=$jobs: expected a whole number, 1 at least"
 [[ $sanitizer =~ ^(none|address)$ ]] || expected "FUZZ_SANITIZER=$sanitizer: expected none or address"
 host=$(rustc -vV | sed -n 's/^host: //p')
@@ -45,7 +45,6 @@ start=$SECONDS
 RUSTFLAGS="$flags" "$cargo" build --locked --release --bins --manifest-path fuzz/Cargo.toml --target "$host" 2>"$out/build.log" ||
   { tail -60 "$out/build.log" >&2; exit 1; }
 echo "built in $((SECONDS - start)) s"
-[ "$seconds" -gt 0 ] || exit 0
 
 # What the fuzzer begins with: the messages whose bytes the tests of sooner-wire hold.
 rm -rf "$out/seeds"
