@@ -86,13 +86,8 @@ fn engine_series(counts: Counts, told: Counts) -> Vec<Series> {
         ),
     ];
     let is_new = |(_, _, now, before): &(&str, &str, u64, u64)| now != before;
-    let series = |(name, description, now, before): (&str, &str, u64, u64)| Series {
-        name: name.to_owned(),
-        kind: MetricKind::Counter,
-        description: description.to_owned(),
-        tags: Vec::new(),
-        boundaries: Vec::new(),
-        values: vec![(now - before) as f64],
+    let series = |(name, description, now, before): (&str, &str, u64, u64)| {
+        Series::of_engine(MetricKind::Counter, name, description, now - before)
     };
     rows.into_iter().filter(is_new).map(series).collect()
 }

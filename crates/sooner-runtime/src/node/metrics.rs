@@ -50,14 +50,10 @@ impl Metrics {
             }
             series
         };
-        let refused = (self.refused > 0).then(|| Series {
-            name: "sooner_metrics_refused_total".to_owned(),
-            kind: MetricKind::Counter,
-            description: "Reports of series beyond the number that a node keeps".to_owned(),
-            tags: Vec::new(),
-            boundaries: Vec::new(),
-            values: vec![self.refused as f64],
-        });
+        let (name, help) =
+            ("sooner_metrics_refused_total", "Reports of series beyond the number that a node keeps");
+        let refused =
+            (self.refused > 0).then(|| Series::of_engine(MetricKind::Counter, name, help, self.refused));
         self.series.iter().map(named).chain(refused).collect()
     }
 }

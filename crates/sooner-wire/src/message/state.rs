@@ -778,6 +778,21 @@ pub struct Series {
     pub values: Vec<f64>,
 }
 
+impl Series {
+    /// A counter or gauge of the engine, which has no tags.
+    #[must_use]
+    pub fn of_engine(kind: MetricKind, name: &str, description: &str, value: u64) -> Self {
+        Self {
+            name: name.to_owned(),
+            kind,
+            description: description.to_owned(),
+            tags: Vec::new(),
+            boundaries: Vec::new(),
+            values: vec![value as f64],
+        }
+    }
+}
+
 /// Process to node: values measured since the last message.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]

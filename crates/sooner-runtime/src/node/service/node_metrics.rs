@@ -50,14 +50,7 @@ const METRICS: [Metric; 13] = {
 impl Metric {
     fn series(&self, figures: &Figures) -> Option<Series> {
         let value = (self.read)(figures)?;
-        Some(Series {
-            name: self.name.to_owned(),
-            kind: self.kind,
-            description: self.help.to_owned(),
-            tags: Vec::new(),
-            boundaries: Vec::new(),
-            values: vec![value as f64],
-        })
+        Some(Series::of_engine(self.kind, self.name, self.help, value))
     }
 }
 
