@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import signal
 import socket
 import subprocess
 import sys
@@ -14,7 +13,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-from support import WAIT, poll
+from support import WAIT, poll, stopped
 
 SECRET = "a-secret-of-the-tests"
 _PIECE_BYTES = 256 << 10
@@ -62,11 +61,8 @@ class Server:
     @contextlib.contextmanager
     def hanging(self) -> Iterator[None]:
         """It takes connections meanwhile, and answers nobody."""
-        self.process.send_signal(signal.SIGSTOP)
-        try:
+        with stopped(self.process.pid):
             yield
-        finally:
-            self.process.send_signal(signal.SIGCONT)
 
     def make_bucket(self, name: str) -> None:
         """Makes a bucket."""

@@ -9,6 +9,7 @@ import gc
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
 import textwrap
@@ -101,12 +102,31 @@ def is_alive(pid: int) -> bool:
     return _state(pid) not in (None, "Z", "X")
 
 
-def _state(pid: int) -> str | None:
+def _state(pid: int, thread: int | None = None) -> str | None:
     try:
-        text = Path(f"/proc/{pid}/stat").read_text()
+        text = Path(f"/proc/{pid}/task/{thread or pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return None
     return text.rpartition(")")[2].split()[0]
+
+
+def stop(pid: int) -> None:
+    """Stops a process (SIGSTOP) and waits until it executes nothing: on a busy machine its threads go on for
+    some milliseconds after the signal was sent, and may answer a question.
+    """
+    os.kill(pid, signal.SIGSTOP)
+    threads = [int(name) for name in os.listdir(f"/proc/{pid}/task")]
+    poll("none of its threads runs", lambda: all(_state(pid, one) in (None, "T", "Z", "X") for one in threads))
+
+
+@contextlib.contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """Stops a process for as long as this is entered."""
+    stop(pid)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 def templates_of(pid: int) -> set[int]:

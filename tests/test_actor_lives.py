@@ -6,7 +6,7 @@ import os
 import signal
 
 import pytest
-from support import WAIT, poll
+from support import WAIT, poll, stop
 
 import sooner
 from sooner.exceptions import ActorDiedError, ActorUnavailableError
@@ -33,7 +33,7 @@ def test_a_worker_that_ends_before_it_is_an_actor_costs_the_actor_nothing(restar
     with sooner.init(num_cpus=1):
         worker = sooner.get(sooner.remote(os.getpid).remote())
         # It is given the actor, and never reads so.
-        os.kill(worker, signal.SIGSTOP)
+        stop(worker)
         actor = Counter.options(max_restarts=restarts).remote()
         calls = [actor.count.remote() for _ in range(3)]
         poll("it has that worker", lambda: [row.pid for row in state.list_actors()] == [worker])

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support import WAIT, Node, cpu_seconds_of, is_alive, no_descriptors, poll, processes_of, run_command
+from support import WAIT, Node, cpu_seconds_of, is_alive, no_descriptors, poll, processes_of, run_command, stop
 
 import sooner
 from sooner.cluster_utils import Cluster
@@ -79,7 +79,7 @@ def test_gets_on_a_node_that_stands_still_end_and_it_ends_itself(cluster, tmp_pa
     value = large.options(max_retries=3).remote()
     sooner.wait([value], fetch_local=False)
     poll("both run", lambda: len(list(tmp_path.iterdir())) == 2)
-    os.kill(node.pid, signal.SIGSTOP)
+    stop(node.pid)
     # Nobody has ended it: what waits there is given up by those who wait.
     with pytest.raises(WorkerCrashedError):
         sooner.get(refs[1], timeout=WAIT)

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support import WAIT, is_alive, network_sockets_of, poll, run_command, run_driver
+from support import WAIT, is_alive, network_sockets_of, poll, run_command, run_driver, stop
 
 import sooner
 from sooner.cluster_utils import Cluster
@@ -418,7 +418,7 @@ def test_a_node_that_is_stopped_says_that_it_leaves(cluster):
 def test_a_node_that_stands_still_is_gone_and_ends_when_it_wakes():
     with Cluster(initialize_head=True, head_node_args={"health_timeout": 1}) as cluster:
         node = cluster.add_node(node_name="b")
-        os.kill(node.pid, signal.SIGSTOP)
+        stop(node.pid)
         poll("it is gone", lambda: listed(cluster) == ["head"])
         assert re.search(rf"node {node.node_id} is gone: no heartbeat for 1\.\d s", log_of(cluster.head_node))
         os.kill(node.pid, signal.SIGCONT)
@@ -450,7 +450,7 @@ def test_a_head_that_is_killed_and_started_again_finds_its_nodes():
 def test_a_head_that_was_stopped_declares_nobody_gone():
     with Cluster(initialize_head=True, head_node_args={"health_timeout": 1}) as cluster:
         cluster.add_node(node_name="b")
-        os.kill(cluster.head_node.pid, signal.SIGSTOP)
+        stop(cluster.head_node.pid)
         time.sleep(2)
         os.kill(cluster.head_node.pid, signal.SIGCONT)
         poll("it has noticed", lambda: "the head stood still" in log_of(cluster.head_node))

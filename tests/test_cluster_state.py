@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 
 import pytest
 from clusters import cluster_of
-from support import WAIT, poll
+from support import WAIT, poll, stopped
 
 import sooner
 from sooner import state
@@ -170,11 +169,8 @@ def test_timeline_has_the_tasks_of_other_nodes(cluster, busy):
 
 def test_a_node_that_does_not_answer_is_named(cluster, busy):
     (other,) = cluster.worker_nodes
-    os.kill(other.pid, signal.SIGSTOP)
-    try:
+    with stopped(other.pid):
         snapshot = _snapshot.Snapshot(cluster.head_node.session_dir, 0, everywhere=True)
-    finally:
-        os.kill(other.pid, signal.SIGCONT)
     assert snapshot.silent_nodes == [other.node_id]
     assert snapshot.missing() == ["nodes other"]
     poll(

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from clusters import cluster_of
-from support import is_alive, poll, run_command
+from support import is_alive, poll, run_command, stopped
 
 import sooner
 from sooner._session import resources
@@ -69,27 +69,21 @@ def test_the_status_is_told_while_the_head_hangs():
     with cluster_of(1, {"num_cpus": 1}) as made:
         (other,) = made.worker_nodes
         status_of(made, other)
-        os.kill(made.head_node.pid, signal.SIGSTOP)
-        try:
+        with stopped(made.head_node.pid):
             status, errors = status_of(made, other)
             assert status["node_id"] == other.node_id
             assert f"nodes {made.head_node.node_name}" in errors
-        finally:
-            os.kill(made.head_node.pid, signal.SIGCONT)
 
 
 @pytest.mark.parametrize("others", [1, 0])
 def test_the_status_is_told_when_the_head_that_is_asked_hangs(others):
     with cluster_of(1, *[{"num_cpus": 1, "resources": {"a": 1}}] * others) as made:
         head = made.head_node
-        os.kill(head.pid, signal.SIGSTOP)
-        try:
+        with stopped(head.pid):
             began = time.monotonic()
             arguments = ["status", "--json", "--address", head.session_dir]
             done = run_command(*arguments, base=Path(made.base_directory), check=None)
             took = time.monotonic() - began
-        finally:
-            os.kill(head.pid, signal.SIGCONT)
         said = f"the head of the cluster does not answer: its process {head.pid} is stopped"
         assert said in done.stderr
         assert done.returncode == (0 if others else 1)
@@ -104,7 +98,13 @@ def test_the_status_is_told_when_the_head_that_is_asked_hangs(others):
         assert took < 15
 
 
-def test_nodes_of_one_machine_share_its_memory():
+@pytest.fixture
+def alone(monkeypatch, short_dir):
+    """Nodes of other tests that run now share no memory with those of this one."""
+    monkeypatch.setenv("SOONER_TMPDIR", str(short_dir))
+
+
+def test_nodes_of_one_machine_share_its_memory(alone):
     with cluster_of(1, {"num_cpus": 1}, {"num_cpus": 1, "memory": 123 << 20}, connects=True) as made:
         here = {node["NodeID"]: node["Resources"] for node in sooner.nodes()}
         first, second, stated = (here[node.node_id] for node in [made.head_node, *made.worker_nodes])
@@ -122,7 +122,7 @@ def test_nodes_of_one_machine_share_its_memory():
         assert rows[again.node_id]["memory"] == pytest.approx(0.7 * rest, rel=0.01)
 
 
-def test_nodes_that_start_at_the_same_moment_share_the_machines_memory():
+def test_nodes_that_start_at_the_same_moment_share_the_machines_memory(alone):
     def offered(nodes):
         rows = {node["NodeID"]: node["Resources"] for node in sooner.nodes() if node["Alive"]}
         return [rows[node.node_id]["memory"] + rows[node.node_id]["object_store_memory"] for node in nodes]

@@ -7,14 +7,13 @@ import http.client
 import json
 import os
 import random
-import signal
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from support import WAIT, Node, poll, run_command
+from support import WAIT, Node, poll, run_command, stopped
 
 
 def port_of_this_process() -> int:
@@ -191,11 +190,7 @@ def test_a_port_that_is_taken_is_named(tmp_path):
 
 def test_many_can_wait_to_be_taken(served):
     node, port = served
-    os.kill(node.pid, signal.SIGSTOP)
-    try:
-        with contextlib.ExitStack() as waiting:
-            for _ in range(100):
-                waiting.enter_context(socket.create_connection(("127.0.0.1", port), timeout=WAIT))
-    finally:
-        os.kill(node.pid, signal.SIGCONT)
+    with stopped(node.pid), contextlib.ExitStack() as waiting:
+        for _ in range(100):
+            waiting.enter_context(socket.create_connection(("127.0.0.1", port), timeout=WAIT))
     poll("it answers", lambda: ask(port, "/healthz")[0] == 200)

@@ -91,6 +91,46 @@ def test_nothing_of_a_session_that_is_over_begins_another_one():
         assert not sooner.is_initialized(), what
 
 
+@pytest.mark.parametrize("_", range(15))
+def test_a_call_during_the_end_of_the_session_begins_no_other_one(_):
+    """Calls come at every moment of the end. What they are given belongs to the session that ends. (Before
+    they used that session, one of six ends began another one.)
+    """
+    sooner.init(num_cpus=1)
+    never = sooner.remote(num_returns="streaming", num_cpus=64)(lambda: iter(())).remote
+    refs, generator = [identity.options(num_cpus=64).remote(n) for n in range(2)], never()
+    ways = {
+        "get": lambda: sooner.get(refs, timeout=0),
+        "get one": lambda: sooner.get(refs[0], timeout=0),
+        "wait": lambda: sooner.wait(refs, timeout=0),
+        "wait for both": lambda: sooner.wait([generator, *refs], timeout=0),
+        "aio.get": lambda: asyncio.run(sooner.aio.get(refs, timeout=0)),
+        "aio.wait": lambda: asyncio.run(sooner.aio.wait(refs, timeout=0)),
+    }
+    begun = threading.Barrier(len(ways) + 1)
+
+    def again_and_again(how):
+        begun.wait(WAIT)
+        while True:
+            try:
+                how()
+            except GetTimeoutError:
+                pass
+            except (ValueError, SoonerError) as error:
+                return str(error)
+            assert not (is_over.is_set() and sooner.is_initialized()), "another session has begun"
+
+    is_over = threading.Event()
+    with ThreadPoolExecutor(len(ways)) as pool:
+        calls = {what: pool.submit(again_and_again, how) for what, how in ways.items()}
+        begun.wait(WAIT)
+        sooner.shutdown()
+        is_over.set()
+        for what, call in calls.items():
+            assert "session" in call.result(WAIT), what
+    assert not sooner.is_initialized()
+
+
 def test_a_wait_that_the_end_of_the_session_ends_begins_no_other_one():
     sooner.init(num_cpus=1)
     refs = [identity.options(num_cpus=64).remote(n) for n in range(2)]

@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from support import WAIT, children_of, is_alive, poll
+from support import WAIT, children_of, is_alive, poll, stopped
 
 import sooner
 
@@ -453,10 +453,7 @@ def test_a_signal_ends_a_question_to_a_node_that_does_not_answer(node):
         """
     with node.running_driver(code) as program:
         assert program.stdout.readline() == "ready\n"
-        os.kill(node.pid, signal.SIGSTOP)
-        try:
+        with stopped(node.pid):
             program.stdin.write("\n")
             program.stdin.flush()
             assert [program.stdout.readline() for _ in range(4)] == ["rung\n"] * 4
-        finally:
-            os.kill(node.pid, signal.SIGCONT)

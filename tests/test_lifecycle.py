@@ -19,6 +19,7 @@ from support import (
     poll,
     run_driver,
     running_driver,
+    stop,
     templates_of,
     threads_of,
 )
@@ -137,7 +138,7 @@ def test_a_stale_directory_is_removed_by_the_next_start(short_dir):
         directory = Path(driver.stdout.readline().strip())
         pids = children_of(driver.pid)
         for pid in (driver.pid, *pids):
-            os.kill(pid, signal.SIGSTOP)
+            stop(pid)
         for pid in (*pids, driver.pid):
             os.kill(pid, signal.SIGKILL)
         driver.wait()

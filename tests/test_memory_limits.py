@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 from control_groups import MOUNT, groups_of_nodes
-from support import children_of, is_alive, poll, run_driver, running_driver
+from support import children_of, is_alive, poll, run_driver, running_driver, stop
 
 import sooner
 from sooner import exceptions, state
@@ -353,9 +353,9 @@ def test_what_is_left_when_all_are_killed_goes_with_the_next_start(limits, base)
         directory, _ = driver.stdout.readline().split()
         name = "sooner-" + directory.rpartition("-")[2]
         processes = children_of(driver.pid)
-        driver.send_signal(signal.SIGSTOP)
+        stop(driver.pid)
         for pid in processes:
-            os.kill(pid, signal.SIGSTOP)
+            stop(pid)
         for pid in (*processes, driver.pid):
             os.kill(pid, signal.SIGKILL)
         driver.wait()

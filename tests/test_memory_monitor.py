@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from control_groups import control_group, kernel_kills
-from support import children_of, is_alive, poll, run_driver, running_driver
+from support import children_of, is_alive, poll, run_driver, running_driver, stop
 
 import sooner
 from sooner import exceptions, state
@@ -354,7 +354,7 @@ def _filled_before_the_node_looks(group: Path, directory: Path, rest: str) -> st
     with running_driver(code, group, 0.95, 0, directory) as driver:
         poll("a worker is about to fill the memory", (directory / "begun").exists)
         processes = children_of(driver.pid)
-        driver.send_signal(signal.SIGSTOP)
+        stop(driver.pid)
         (directory / "go").touch()
         poll("the kernel ended it", lambda: kernel_kills(group) == 1)
         poll("its memory is free", lambda: not all(is_alive(pid) for pid in processes))

@@ -16,7 +16,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from support import Node, is_alive, poll, run_command, run_driver, running_driver
+from support import Node, is_alive, poll, run_command, run_driver, running_driver, stop
 
 import sooner
 
@@ -373,7 +373,7 @@ except sooner.exceptions.SoonerError as error:
 def test_a_program_that_stood_still_for_too_long_is_told(head, away):
     with running_driver(WAITS, env=away, stderr=subprocess.PIPE) as driver:
         assert driver.stdout.readline() == "ready\n"
-        driver.send_signal(signal.SIGSTOP)
+        stop(driver.pid)
         poll("it is gone", lambda: not programs(head))
         driver.send_signal(signal.SIGCONT)
         out, errors = driver.communicate(timeout=60)

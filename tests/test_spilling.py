@@ -14,7 +14,7 @@ import threading
 
 import numpy as np
 import pytest
-from support import WAIT, is_alive, poll, poll_store_has_room
+from support import WAIT, is_alive, poll, poll_store_has_room, stopped
 
 import sooner
 from sooner._state.snapshot import METRICS, Snapshot
@@ -344,15 +344,12 @@ def test_who_waits_for_room_and_dies_keeps_none(session):
     pid, victim = sooner.get([holder.pid.remote(), waiter.pid.remote()])
     assert sooner.get(holder.hold.remote(40)) == 1
     # Room has to come from a process that does not answer.
-    os.kill(pid, signal.SIGSTOP)
-    try:
+    with stopped(pid):
         waiting = waiter.hold.remote(40)
         assert sooner.wait([waiting], timeout=0.5)[0] == []
         os.kill(victim, signal.SIGKILL)
         with pytest.raises(ActorDiedError):
             sooner.get(waiting, timeout=WAIT)
-    finally:
-        os.kill(pid, signal.SIGCONT)
     assert sooner.get(holder.hold.remote(40), timeout=WAIT) == 2
     sooner.kill(holder)
     poll_store_has_room((STORE_MIB - VALUE_MIB) * MIB)

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support import WAIT, Node, is_alive, network_sockets_of, poll, run_command
+from support import WAIT, Node, is_alive, network_sockets_of, poll, run_command, stop, stopped
 
 import sooner
 
@@ -173,12 +173,9 @@ def test_a_node_that_cannot_start_says_why(short_dir):
 
 def test_health(node, short_dir):
     assert node.run("health-check").startswith("healthy: answered in ")
-    os.kill(node.pid, signal.SIGSTOP)
-    try:
+    with stopped(node.pid):
         done = run_command("health-check", "--timeout", "0.2", base=node.base, check=1)
         assert "does not answer" in done.stderr
-    finally:
-        os.kill(node.pid, signal.SIGCONT)
     poll("it answers again", lambda: run_command("health-check", base=node.base, check=None).returncode == 0)
     node.run("stop")
     done = run_command("health-check", base=node.base, check=3)
@@ -305,7 +302,7 @@ def test_force(node):
 
 
 def test_a_stopped_node_can_be_ended(node):
-    os.kill(node.pid, signal.SIGSTOP)
+    stop(node.pid)
     node.run("stop", "--force")
     assert node.is_gone()
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
-from pathlib import Path
 
 import pytest
-from support import poll, run_driver
+from support import poll, run_driver, stopped
 
 import sooner
 from sooner.util import state
@@ -79,15 +77,10 @@ def test_a_process_that_stands_still_is_named_and_the_others_answer(nothing_left
     nothing_left.append(context["session_dir"])
     running = waits_for_file.remote(str(gate))
     pid = poll("it runs", lambda: state.get_task(running.task_id()).worker_pid)
-    os.kill(pid, signal.SIGSTOP)
-    threads = [Path(f"/proc/{pid}/task/{thread}/stat") for thread in os.listdir(f"/proc/{pid}/task")]
-    poll("all of it stands", lambda: all(") T " in thread.read_text() for thread in threads))
-    try:
+    with stopped(pid):
         with pytest.warns(UserWarning, match=f"did not answer: processes {pid}"):
             tasks = state.list_tasks()
         assert [task.task_id for task in tasks] == [running.task_id()]
-    finally:
-        os.kill(pid, signal.SIGCONT)
     gate.touch()
     sooner.get(running)
     sooner.shutdown()

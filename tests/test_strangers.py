@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import WAIT, Node, is_alive, poll, run_command, run_driver
+from support import WAIT, Node, is_alive, poll, run_command, run_driver, stop
 
 import sooner
 from sooner._cli import nodes as _cli_nodes
@@ -376,7 +376,7 @@ def test_a_frozen_node_can_be_ended_when_nobody_more_can_connect(short_dir):
     node = Node(short_dir)
     waiting = []
     try:
-        os.kill(node.pid, signal.SIGSTOP)
+        stop(node.pid)
         with contextlib.suppress(BlockingIOError):
             for _ in range(5000):
                 one = socket.socket(socket.AF_UNIX)

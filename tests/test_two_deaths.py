@@ -12,7 +12,7 @@ import threading
 import time
 
 import pytest
-from support import WAIT, is_alive, poll
+from support import WAIT, is_alive, poll, stop, stopped
 
 import sooner
 from sooner.cluster_utils import Cluster
@@ -200,8 +200,7 @@ def test_workers_of_a_daemon_that_stands_still_have_no_effects_beside_their_succ
         sooner.get(ticker.begin.remote(str(of_actor)), timeout=WAIT)
         ticking = tick.options(**there).remote(str(of_task), str(end))
         poll("both have effects", lambda: of_actor.exists() and of_task.exists())
-        os.kill(first.pid, signal.SIGSTOP)
-        try:
+        with stopped(first.pid):
             poll("the task runs elsewhere", lambda: len(effects(of_task)) == 2)
             poll("the actor does, too", lambda: sooner.get(ticker.pid.remote(), timeout=WAIT) != old)
             sooner.get(ticker.begin.remote(str(of_actor)), timeout=WAIT)
@@ -209,8 +208,6 @@ def test_workers_of_a_daemon_that_stands_still_have_no_effects_beside_their_succ
             before = [min(effects(path).values())[1] for path in (of_actor, of_task)]
             time.sleep(1)
             assert [min(effects(path).values())[1] for path in (of_actor, of_task)] == before, "they are stopped"
-        finally:
-            os.kill(first.pid, signal.SIGCONT)
         poll("the node hears that it is gone", lambda: not is_alive(first.pid) and not is_alive(old))
         assert [min(effects(path).values())[1] for path in (of_actor, of_task)] == before, "nor then"
         end.touch()
@@ -225,7 +222,7 @@ def test_workers_of_a_daemon_that_stands_still_for_a_moment_go_on(cluster, tmp_p
         ticker = Ticker.options(**there).remote()
         old = sooner.get(ticker.pid.remote(), timeout=WAIT)
         sooner.get(ticker.begin.remote(str(tmp_path / "actor")), timeout=WAIT)
-        os.kill(first.pid, signal.SIGSTOP)
+        stop(first.pid)
         time.sleep(2)
         os.kill(first.pid, signal.SIGCONT)
         assert sooner.get(ticker.pid.remote(), timeout=WAIT) == old
@@ -235,11 +232,8 @@ def test_workers_of_a_daemon_that_stands_still_for_a_moment_go_on(cluster, tmp_p
 
 @contextlib.contextmanager
 def standing_still(node):
-    os.kill(node.pid, signal.SIGSTOP)
-    try:
+    with stopped(node.pid):
         yield
-    finally:
-        os.kill(node.pid, signal.SIGCONT)
 
 
 def outcome_of(question):

@@ -72,6 +72,11 @@ impl ObjectRefGenerator {
         self.head_reference().check_session()
     }
 
+    /// Refuses generators of any session but this client's.
+    pub fn check_in(&self, client: &Arc<Client>) -> PyResult<()> {
+        self.head_reference().check_in(client)
+    }
+
     fn head_reference(&self) -> ObjectRef {
         let (index, slot) = self.head.lock().clone();
         ObjectRef::new(self.task.object(index), slot, self.client.clone())

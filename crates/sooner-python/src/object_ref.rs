@@ -88,15 +88,27 @@ impl ObjectRef {
         Failure::new(FailureCode::ObjectFreed, text)
     }
 
+    /// The error of a reference of an earlier session.
+    fn has_ended(&self) -> PyErr {
+        PyValueError::new_err(format!(
+            "{} belongs to a session that has ended (sooner.shutdown(), a lost node, or the parent's before a fork): create the object again in this session",
+            self.__repr__()
+        ))
+    }
+
+    /// Like [`Self::check_session`], and refuses references of any session but this client's: when there are
+    /// two, one is ending while another thread has begun the next.
+    pub fn check_in(&self, client: &Arc<Client>) -> PyResult<()> {
+        self.check_session()?;
+        if Arc::ptr_eq(&self.client, client) { Ok(()) } else { Err(self.has_ended()) }
+    }
+
     /// Refuses references of an earlier session, and those whose value was taken.
     pub fn check_session(&self) -> PyResult<()> {
         if self.client.is_closed() {
             // If there is no other session, the error that this one was lost says more.
             Python::attach(session::check_not_lost)?;
-            return Err(PyValueError::new_err(format!(
-                "{} belongs to a session that has ended (sooner.shutdown(), a lost node, or the parent's before a fork): create the object again in this session",
-                self.__repr__()
-            )));
+            return Err(self.has_ended());
         }
         if self.slot.is_freed() {
             return Err(Python::attach(|py| crate::verbs::failure_error(py, &self.freed())));

@@ -174,11 +174,14 @@ pub fn get<'py>(
         return Ok(refs.clone());
     }
     let list = references(refs, "get")?;
-    // First: a reference of a session that is over must not begin a new one.
+    // The references' own session, even if it is over or ends just now: they must not begin a new one.
+    let client = match list.first() {
+        Some(first) => first.get().client.clone(),
+        None => session::client(py)?,
+    };
     for reference in &list {
-        reference.get().check_session()?;
+        reference.get().check_in(&client)?;
     }
-    let client = session::client(py)?;
     wait_all(py, &client, &list, timeout)?;
     let values = list.iter().map(|r| value_of(py, r.get(), access)).collect::<PyResult<Vec<_>>>()?;
     Ok(PyList::new(py, values)?.into_any())
@@ -428,7 +431,7 @@ fn pass_over(
             )));
         }
         if !Arc::ptr_eq(&this.client, client) {
-            this.check_session()?;
+            this.check_in(client)?;
         }
         if !near.is_ready(&this.slot) {
             has_foreign |= this.id.owner() != me || this.slot.place() != Place::Nowhere;
@@ -470,15 +473,16 @@ fn wait_mixed<'py>(
 ) -> PyResult<(Bound<'py, PyList>, Bound<'py, PyList>)> {
     let mut open = Vec::with_capacity(list.len());
     let mut seen = HashSet::new();
+    let mut common: Option<Arc<Client>> = None;
     for item in list {
         let (id, one) = if let Ok(reader) = item.cast_exact::<ObjectRefGenerator>() {
-            reader.get().check_session()?;
+            reader.get().check_in(common.get_or_insert_with(|| reader.get().client().clone()))?;
             // The item is enough; its value is not brought.
             let id = reader.get().task().reader();
             (id, Wanted { object: id, slot: reader.get().head_slot(), near: Near::Anywhere })
         } else {
             let reference = checked(&item)?;
-            reference.get().check_session()?;
+            reference.get().check_in(common.get_or_insert_with(|| reference.get().client.clone()))?;
             (reference.get().id, Wanted { near, ..Wanted::here(reference.get()) })
         };
         if !seen.insert(id) {
@@ -489,8 +493,9 @@ fn wait_mixed<'py>(
         }
         open.push(one);
     }
-    let client = session::client(py)?;
-    if open.iter().filter(|one| one.is_ready()).take(wanted).count() < wanted {
+    if let Some(client) = common
+        && open.iter().filter(|one| one.is_ready()).take(wanted).count() < wanted
+    {
         wait_for_some(py, &client, &open, wanted, deadline(timeout)?, true)?;
     }
     let (ready, rest) = (PyList::empty(py), PyList::empty(py));
@@ -548,7 +553,7 @@ pub fn lose_objects(py: Python<'_>, refs: Vec<Bound<'_, ObjectRef>>) -> PyResult
         }
     }
     let count = offsets.len();
-    let client = session::client(py)?;
+    let Some(client) = refs.first().map(|first| first.get().client.clone()) else { return Ok(0) };
     client.step(|_, out| {
         let message = sooner_runtime::wire::message::LoseBlocks { offsets };
         sooner_runtime::protocol::worker::action::send(
