@@ -23,4 +23,4 @@ pub mod workers;
 pub(crate) use actors::local_actors::{ended_unbegun, given_back};
 pub use core::{NodeAction, NodeActions, NodeCore};
 pub use values::directions::ServedCopy;
-pub use values::spilling::ServedSpill;
+pub use values::spilling::{Room, ServedSpill};

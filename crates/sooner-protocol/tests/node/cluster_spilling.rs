@@ -2,7 +2,7 @@
 //! it has written.
 
 use sooner_protocol::node::objects::Serves;
-use sooner_protocol::node::{NodeAction, NodeActions, NodeCore, ServedSpill};
+use sooner_protocol::node::{NodeAction, NodeActions, NodeCore, Room, ServedSpill};
 use sooner_wire::message::{
     AboutNode, FreeBlocks, GiveBlock, HandOver, HeldFrom, Location, Message, NodeRow, Place, Priority, Pull,
     Relinquish, Relinquished, Relinquishing, Remote, SpillId, kind, node_state,
@@ -53,7 +53,7 @@ fn give(node: &mut NodeCore, giver: WorkerId, block: u64, number: u64) {
 
 fn relieve(node: &mut NodeCore, bytes: u64) -> (bool, NodeActions) {
     let mut out = NodeActions::new();
-    let moves = node.relieve(bytes, |_| 100, &mut out);
+    let moves = node.relieve(Room::of(bytes), |_| 100, &mut out);
     (moves, out)
 }
 

@@ -1,7 +1,7 @@
 //! A node that leaves: what it gives back, what it hands over, and what the directory makes of its actors.
 
 use sooner_protocol::control::{Directory, DirectoryAction, DirectoryActions};
-use sooner_protocol::node::{NodeAction, NodeActions, NodeCore};
+use sooner_protocol::node::{NodeAction, NodeActions, NodeCore, Room};
 use sooner_protocol::scheduling::policy::NodeRow;
 use sooner_protocol::uplink::{End, PlaceActor, ToControl, ToNode};
 use sooner_wire::message::{
@@ -79,7 +79,7 @@ fn routed(node: &mut NodeCore, message: impl Into<Message>) {
 
 fn relieve(node: &mut NodeCore, bytes: u64) -> (bool, Vec<(WorkerId, Message)>) {
     let mut out = NodeActions::new();
-    let moves = node.relieve(bytes, |_| 100, &mut out);
+    let moves = node.relieve(Room::of(bytes), |_| 100, &mut out);
     (moves, handed_over(&out))
 }
 

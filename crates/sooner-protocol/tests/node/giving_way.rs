@@ -1,5 +1,6 @@
 //! Tasks that wait for arguments give way to older ones, as the node sees it.
 
+use sooner_protocol::node::Room;
 use sooner_wire::limits::SPILL_RETRY_NANOS;
 use sooner_wire::message::{
     FreeBlocks, Location, Priority, Pull, Relinquish, Relinquished, Relinquishing, Remote, SpillId,
@@ -20,7 +21,7 @@ fn object(number: u64) -> ObjectId {
 fn ask_for(node: &mut Solo, block: u64) -> SpillId {
     node.on_allocated(BlockId(block), DRIVER);
     let mut out = NodeActions::new();
-    assert!(node.relieve(LENGTH, |_| LENGTH, &mut out));
+    assert!(node.relieve(Room::of(LENGTH), |_| LENGTH, &mut out));
     let [NodeAction::Send(DRIVER, message)] = &out[..] else { panic!("{out:?}") };
     let Message::Relinquish(Relinquish { blocks, gives_way: None, .. }) = &**message else {
         panic!("{out:?}")
@@ -123,7 +124,7 @@ fn what_could_not_be_written_is_written_later() {
     let relieve = |node: &mut Solo, now: Instant| {
         settle(node, now);
         let mut out = NodeActions::new();
-        let is_hopeful = node.relieve(LENGTH, |_| LENGTH, &mut out);
+        let is_hopeful = node.relieve(Room::of(LENGTH), |_| LENGTH, &mut out);
         (is_hopeful, out)
     };
     let due = NOW.plus(SPILL_RETRY_NANOS);
@@ -140,7 +141,7 @@ fn ahead_of_need_what_is_in_use_is_asked_for_once() {
     node.on_allocated(BlockId(64), DRIVER);
     let ahead = |node: &mut Solo| {
         let mut out = NodeActions::new();
-        node.spill_ahead(LENGTH, |_| LENGTH, &mut out);
+        node.spill_ahead(Room::of(LENGTH), |_| LENGTH, &mut out);
         out
     };
     assert_eq!(ahead(&mut node).len(), 1);
@@ -152,7 +153,10 @@ fn ahead_of_need_what_is_in_use_is_asked_for_once() {
     let [NodeAction::Send(DRIVER, message)] = &out[..] else { panic!("{out:?}") };
     let Message::Relinquish(Relinquish { blocks, .. }) = &**message else { panic!("{out:?}") };
     assert_eq!(blocks.iter().map(|block| block.offset).collect::<Vec<_>>(), [128]);
-    assert!(node.relieve(2 * LENGTH, |_| LENGTH, &mut NodeActions::new()), "when there is need, it is");
+    assert!(
+        node.relieve(Room::of(2 * LENGTH), |_| LENGTH, &mut NodeActions::new()),
+        "when there is need, it is"
+    );
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! (`docs/adr/0052-copies-become-values.md`).
 
 use sooner_protocol::node::objects::Serves;
-use sooner_protocol::node::{NodeAction, NodeActions, NodeCore, ServedCopy};
+use sooner_protocol::node::{NodeAction, NodeActions, NodeCore, Room, ServedCopy};
 use sooner_protocol::uplink::ToNode;
 use sooner_wire::message::{
     CopyGone, DropCopy, FreeBlocks, Located, Location, LostAt, Message, NodeGone, Place, Priority, Promote,
@@ -138,7 +138,7 @@ fn a_copy_that_nobody_needed_becomes_the_value() {
 fn a_copy_that_is_about_to_leave_becomes_the_value() {
     let (mut node, process) = with_copy();
     say(&mut node, process, free(BLOCK));
-    let leaving = on(&mut node, |node, out| assert!(node.relieve(1, |_| LENGTH, out)));
+    let leaving = on(&mut node, |node, out| assert!(node.relieve(Room::of(1), |_| LENGTH, out)));
     assert_eq!(leaving, [to_owner(CopyGone { object: object(), node: HERE })]);
     assert_eq!(hear(&mut node, promote()), [yes()]);
     assert_eq!(node.holders().of(Place::of(BLOCK)), [FAR]);
@@ -193,7 +193,10 @@ fn what_has_become_the_value_goes_to_disk_like_any_other() {
     let number = SpillId(1);
     let blocks = vec![Relinquishing { offset: BLOCK, spilled: Some(number) }];
     let question = Relinquish { blocks: blocks.clone(), gives_way: None, node: Some(HERE), recomputes: None };
-    assert_eq!(on(&mut node, |node, out| assert!(node.relieve(1, |_| LENGTH, out))), [to_owner(question)]);
+    assert_eq!(
+        on(&mut node, |node, out| assert!(node.relieve(Room::of(1), |_| LENGTH, out))),
+        [to_owner(question)]
+    );
     let answer = Relinquished { moved: blocks, others: Vec::new(), node: Some(HERE) };
     assert_eq!(hear(&mut node, answer), [NodeAction::Spill { spilled: number, block: BlockId(BLOCK) }]);
     let written = on(&mut node, |node, out| node.on_spilled(number, true, out));

@@ -1,6 +1,6 @@
 //! Which blocks a node asks for when it has no room.
 
-use sooner_protocol::node::{NodeAction, NodeActions, NodeCore};
+use sooner_protocol::node::{NodeAction, NodeActions, NodeCore, Room};
 use sooner_wire::BlockId;
 use sooner_wire::message::Message;
 
@@ -18,7 +18,7 @@ fn what_is_not_in_memory_is_not_asked_for() {
     // The oldest lies in the file behind the memory.
     let length_of = |block| if block == BlockId(64) { 0 } else { 100 };
     let mut out = NodeActions::new();
-    assert!(node.relieve(100, length_of, &mut out));
+    assert!(node.relieve(Room::of(100), length_of, &mut out));
     let asked: Vec<u64> = out
         .iter()
         .filter_map(|action| match action {

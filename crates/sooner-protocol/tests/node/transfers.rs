@@ -1,7 +1,7 @@
 //! Values of other nodes: pulled into a node, and served from it.
 
 use sooner_protocol::node::objects::{Serves, StreamEnd};
-use sooner_protocol::node::{NodeAction, NodeActions, NodeCore, ServedCopy};
+use sooner_protocol::node::{NodeAction, NodeActions, NodeCore, Room, ServedCopy};
 use sooner_protocol::uplink::ToNode;
 use sooner_wire::limits::{PULL_AGAIN_NANOS, PULL_ROOM_NANOS};
 use sooner_wire::message::{
@@ -418,7 +418,8 @@ fn a_copy_is_made_as_its_owner_says_and_goes_when_the_owner_lets_it() {
     on(&mut node, |node, out| node.end_serving(BlockId(64), out));
     on(&mut node, |node, out| node.end_serving(BlockId(64), out));
     assert_eq!(say(&mut node, first, free(64)), [], "there is room for it");
-    let moves = |node: &mut NodeCore, out: &mut NodeActions| assert!(node.relieve(1, |_| LENGTH, out));
+    let moves =
+        |node: &mut NodeCore, out: &mut NodeActions| assert!(node.relieve(Room::of(1), |_| LENGTH, out));
     assert_eq!(on(&mut node, moves), [to_owner(CopyGone { object, node: HERE })]);
     assert_eq!(on(&mut node, moves), [], "it is about to go");
     assert_eq!(
@@ -513,13 +514,41 @@ fn a_copy_that_nobody_needs_goes_when_its_owner_is_gone_or_may_have_said_so() {
 fn a_copy_that_is_lost_while_it_is_to_go_is_kept_for_nobody() {
     let (mut node, _, second) = with_copy();
     let object = object();
-    let asked = on(&mut node, |node, out| assert!(node.relieve(1, |_| LENGTH, out)));
+    let asked = on(&mut node, |node, out| assert!(node.relieve(Room::of(1), |_| LENGTH, out)));
     assert_eq!(asked, [to_owner(CopyGone { object, node: HERE })]);
     assert_eq!(say(&mut node, second, pull()), [found(second)]);
     on(&mut node, |node, out| node.lose_blocks(&[64], out));
     assert_eq!(routed(&mut node, FAR, DropCopy { object, node: HERE }), []);
     say(&mut node, second, free(64));
     assert!(node.holders().is_empty());
+}
+
+#[test]
+fn no_value_is_written_when_copies_that_nobody_needs_are_enough() {
+    let held = BlockId(4096);
+    let with_value = || {
+        let (mut node, first, _) = with_copy();
+        node.set_spills();
+        node.on_allocated(held, first);
+        (node, first)
+    };
+    let copy_leaves = to_owner(CopyGone { object: object(), node: HERE });
+    let room = Room { least: LENGTH, most: 2 * LENGTH };
+
+    let (mut node, _) = with_value();
+    let ahead = on(&mut node, |node, out| node.spill_ahead(room, |_| LENGTH, out));
+    assert_eq!(ahead, [copy_leaves.clone()]);
+    let again = on(&mut node, |node, out| node.spill_ahead(room, |_| LENGTH, out));
+    assert_eq!(again, [], "the copy is leaving");
+
+    let (mut node, first) = with_value();
+    let asked = on(&mut node, |node, out| assert!(node.relieve(room, |_| LENGTH, out)));
+    assert_eq!(asked, [copy_leaves.clone()]);
+    let more = Room { least: LENGTH + 1, ..room };
+    let asked = on(&mut node, |node, out| assert!(node.relieve(more, |_| LENGTH, out)));
+    let [NodeAction::Send(holder, message)] = &asked[..] else { panic!("{asked:?}") };
+    let Message::Relinquish(question) = &**message else { panic!("{message:?}") };
+    assert_eq!((*holder, question.blocks[0].offset), (first, held.offset()), "now the copy is too small");
 }
 
 #[test]

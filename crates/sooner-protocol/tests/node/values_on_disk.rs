@@ -1,7 +1,7 @@
 //! Values on disk, and a disk that is gone.
 
 use sooner_protocol::engine::Solo;
-use sooner_protocol::node::{NodeAction, NodeActions};
+use sooner_protocol::node::{NodeAction, NodeActions, Room};
 use sooner_protocol::time::Instant;
 use sooner_wire::message::state::MemoryRow;
 use sooner_wire::message::{
@@ -17,7 +17,7 @@ const BYTES: u64 = 10;
 /// The driver gives up each of these blocks. Gives the numbers of their values.
 fn give_up(node: &mut Solo, blocks: &[u64]) -> Vec<SpillId> {
     let mut out = NodeActions::new();
-    assert!(node.relieve(BYTES * blocks.len() as u64, |_| BYTES, &mut out));
+    assert!(node.relieve(Room::of(BYTES * blocks.len() as u64), |_| BYTES, &mut out));
     let [NodeAction::Send(DRIVER, message)] = &out[..] else { panic!("{out:?}") };
     let Message::Relinquish(Relinquish { blocks: asked, .. }) = &**message else { panic!("{message:?}") };
     assert_eq!(asked.iter().map(|one| one.offset).collect::<Vec<_>>(), blocks);
@@ -44,7 +44,7 @@ fn when_spilling_ends_what_is_on_disk_is_lost_and_what_is_in_memory_stays() {
     assert_eq!(out, [NodeAction::FreeBlock(BlockId(64))]);
     // The last block is asked for, and not answered.
     out.clear();
-    assert!(node.relieve(3 * BYTES, |_| BYTES, &mut out));
+    assert!(node.relieve(Room::of(3 * BYTES), |_| BYTES, &mut out));
     let [NodeAction::Send(DRIVER, message)] = &out[..] else { panic!("{out:?}") };
     let Message::Relinquish(Relinquish { blocks: late, .. }) = &**message else { panic!("{message:?}") };
     let late: Vec<Relinquishing> = late.clone();
@@ -52,7 +52,7 @@ fn when_spilling_ends_what_is_on_disk_is_lost_and_what_is_in_memory_stays() {
     out.clear();
     node.on_spilling_ended(&mut out);
     assert_eq!(out, []);
-    assert!(!node.relieve(BYTES, |_| BYTES, &mut out), "there is nowhere to put values");
+    assert!(!node.relieve(Room::of(BYTES), |_| BYTES, &mut out), "there is nowhere to put values");
     assert_eq!(out, []);
 
     let pull = |number: u64, spilled: SpillId| {
@@ -87,7 +87,7 @@ fn what_was_lost_before_its_process_gave_it_up_is_not_on_disk() {
     node.set_spills();
     node.on_allocated(BlockId(64), DRIVER);
     let mut out = NodeActions::new();
-    assert!(node.relieve(BYTES, |_| BYTES, &mut out));
+    assert!(node.relieve(Room::of(BYTES), |_| BYTES, &mut out));
     let [NodeAction::Send(DRIVER, message)] = &out[..] else { panic!("{out:?}") };
     let Message::Relinquish(Relinquish { blocks: moved, .. }) = &**message else { panic!("{message:?}") };
     let (moved, spilled) = (moved.clone(), moved[0].spilled.expect("no copy"));
@@ -176,7 +176,7 @@ fn a_copy_from_disk_is_found_again_and_goes_first_and_with_its_value() {
     // A value that would have to be written stays.
     node.on_allocated(BlockId(192), DRIVER);
     let mut out = NodeActions::new();
-    assert!(node.relieve(BYTES, |_| BYTES, &mut out));
+    assert!(node.relieve(Room::of(BYTES), |_| BYTES, &mut out));
     assert_eq!(out, [NodeAction::FreeBlock(BlockId(128))]);
 
     bring(&mut node, BlockId(256));
@@ -226,7 +226,7 @@ fn what_could_not_be_written_and_is_read_in_its_block_goes_to_disk_later() {
     let relieve = |node: &mut Solo, seconds: u64| {
         let mut out = NodeActions::new();
         node.settle(Instant(seconds * 1_000_000_000), &mut out);
-        node.relieve(BYTES, |_| BYTES, &mut out);
+        node.relieve(Room::of(BYTES), |_| BYTES, &mut out);
         out
     };
     assert_eq!(relieve(&mut node, 0), [], "not yet");

@@ -4,7 +4,7 @@
 //! noticed.
 
 use sooner_protocol::node::objects::{Fetching, Serves, StreamEnd};
-use sooner_protocol::node::{ServedCopy, ServedSpill};
+use sooner_protocol::node::{Room, ServedCopy, ServedSpill};
 use sooner_wire::message::{Location, Outcome, Place, SpillId};
 use sooner_wire::{BlockId, FetchAttempt, ObjectId, WorkerId};
 
@@ -71,7 +71,7 @@ impl Cluster {
     /// There is no room for one more value: values go to disk.
     pub fn relieve(&mut self, at: usize) {
         self.tell(End::Node(at), "needs room for one value");
-        self.with_node(at, |node, out| node.relieve(LENGTH, |_| LENGTH, out));
+        self.with_node(at, |node, out| node.relieve(Room::of(LENGTH), |_| LENGTH, out));
     }
 
     pub fn lose(&mut self, at: usize, object: ObjectId) {

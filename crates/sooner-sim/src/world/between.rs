@@ -1,7 +1,7 @@
 //! Traffic between nodes: messages that they route for processes, dialled lines, and fetched bytes.
 
 use sooner_protocol::node::objects::{Fetching, Serves, StreamEnd};
-use sooner_protocol::node::{ServedCopy, ServedSpill};
+use sooner_protocol::node::{Room, ServedCopy, ServedSpill};
 use sooner_protocol::probes::hit;
 use sooner_wire::message::{Message, PeerConnected, Place, Routed, SpillId};
 use sooner_wire::{BlockId, FetchAttempt, ObjectId, WorkerId};
@@ -89,7 +89,7 @@ impl World {
         let SimNode { core, blocks, has_file, stuck, out, .. } = &mut self.nodes[at];
         if is_full {
             hit("there was no room for a value that was to be brought");
-            let moves = core.relieve(1, Blocks::length_in_memory, out)
+            let moves = core.relieve(Room::of(1), Blocks::length_in_memory, out)
                 || core.give_way(Some(object), Blocks::length_in_memory, out);
             if stuck.on_no_room(moves, now) && *has_file {
                 hit("a value was brought to the file behind the memory");

@@ -1,5 +1,6 @@
 //! Processes start, stop, continue and end.
 
+use sooner_protocol::node::Room;
 use sooner_protocol::probes::hit;
 use sooner_protocol::worker::WorkerCore;
 use sooner_wire::limits::{LEASE_ARGUMENT_SHARE, START_PATIENCE_NANOS};
@@ -237,7 +238,7 @@ impl World {
         if unpins(&self.plan) {
             for at in 0..self.nodes.len() {
                 let SimNode { core, out, .. } = &mut self.nodes[at];
-                core.spill_ahead(u64::MAX, Blocks::length_in_memory, out);
+                core.spill_ahead(Room::of(u64::MAX), Blocks::length_in_memory, out);
                 self.list_node_at(at);
             }
         }

@@ -3,7 +3,7 @@
 use sooner_protocol::engine::{Engine, Part};
 use sooner_protocol::node::objects::Stuck;
 use sooner_protocol::node::uplink::reporter::Reporter;
-use sooner_protocol::node::{NodeAction, NodeActions};
+use sooner_protocol::node::{NodeAction, NodeActions, Room};
 use sooner_protocol::time::Instant;
 use sooner_protocol::uplink::ToControl;
 use sooner_wire::message::{Message, PeerConnected};
@@ -225,7 +225,7 @@ impl World {
     pub fn relieve(&mut self, at: usize, blocks: u64) {
         self.events += 1;
         let SimNode { core, out, .. } = &mut self.nodes[at];
-        core.relieve(blocks, Blocks::length_in_memory, out);
+        core.relieve(Room::of(blocks), Blocks::length_in_memory, out);
         self.list_node_at(at);
     }
 

@@ -13,16 +13,17 @@ use sooner_wire::message::Place;
 use sooner_wire::{BlockId, WorkerId};
 
 use crate::node::draining::ask_to_bring;
-use crate::node::{NodeActions, NodeCore};
+use crate::node::{NodeActions, NodeCore, Room};
 use crate::probes::mark;
 use crate::table::Map;
 
 impl NodeCore {
-    /// There is no room for `bytes` bytes. `length_of` gives the bytes of a block in memory. True if values
-    /// are on their way elsewhere, or to disk.
-    pub fn relieve(&mut self, bytes: u64, length_of: impl Fn(BlockId) -> u64, out: &mut NodeActions) -> bool {
-        let free = self.evict_copies(bytes, out);
-        self.relieve_more(bytes.saturating_sub(free), &length_of, out) || free > 0
+    /// There is no room. `length_of` gives the bytes of a block in memory. True if there will be some: copies
+    /// have gone or go, or values are on their way elsewhere, or to disk.
+    pub fn relieve(&mut self, room: Room, length_of: impl Fn(BlockId) -> u64, out: &mut NodeActions) -> bool {
+        let free = self.evict_copies(room.most, out);
+        let bytes = self.beside_copies(room, free);
+        self.relieve_more(bytes, &length_of, out) || free > 0
     }
 
     fn relieve_more(

@@ -39,6 +39,23 @@ pub enum ServedSpill {
     No,
 }
 
+/// How much room is to be made in memory (bytes).
+#[derive(Debug, Clone, Copy)]
+pub struct Room {
+    /// So much is missing. If copies that no process needs have as much, no value is written.
+    pub least: u64,
+    /// So much is made at once when values have to be written, since large pieces are written faster.
+    pub most: u64,
+}
+
+impl Room {
+    /// So much room, and no more.
+    #[must_use]
+    pub fn of(bytes: u64) -> Self {
+        Self { least: bytes, most: bytes }
+    }
+}
+
 /// How values that are not in use may leave the memory of this node.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::node) struct Leaving {
@@ -81,15 +98,25 @@ impl NodeCore {
         self.leaving.recomputes = true;
     }
 
-    /// There may soon be no room: asks for blocks of `bytes` bytes. This is not urgent: blocks that were in
-    /// use are not asked for again, and values that could not be written are not tried again.
-    pub fn spill_ahead(&mut self, bytes: u64, length_of: impl Fn(BlockId) -> u64, out: &mut NodeActions) {
-        let bytes = bytes.saturating_sub(self.evict_copies(bytes, out));
+    /// There may soon be no room: asks for blocks. This is not urgent: blocks that were in use are not asked
+    /// for again, and values that could not be written are not tried again.
+    pub fn spill_ahead(&mut self, room: Room, length_of: impl Fn(BlockId) -> u64, out: &mut NodeActions) {
+        let free = self.evict_copies(room.most, out);
+        let bytes = self.beside_copies(room, free);
         // Values are brought to other nodes only when that has to be.
         if self.leaving.is_possible() {
             let to_come = self.residency.bytes_to_come() + self.pulls.leaving_bytes();
             self.ask_for_blocks(bytes.saturating_sub(to_come), true, &length_of, out);
         }
+    }
+
+    /// How many bytes of values have to leave memory when copies have made `free` bytes free and others are
+    /// leaving: none if the copies are enough.
+    pub(in crate::node) fn beside_copies(&self, room: Room, free: u64) -> u64 {
+        if room.least <= free.saturating_add(self.pulls.leaving_bytes()) {
+            return 0;
+        }
+        room.most.saturating_sub(free)
     }
 
     /// There is no room for `bytes` bytes: copies that no process needs go. Gives how many bytes are free at

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use sooner_protocol::node::objects::{Fetching, Serves, Stuck};
-use sooner_protocol::node::{NodeActions, ServedSpill};
+use sooner_protocol::node::{NodeActions, Room, ServedSpill};
 use sooner_protocol::time::Instant;
 use sooner_store::spill::SpillFull;
 use sooner_store::{FallbackFile, Mapping};
@@ -140,9 +140,9 @@ pub(super) fn open_memory(
     }
 }
 
-/// How many bytes to free when `bytes` are missing in a store of this size.
-pub(super) fn batch(bytes: u64, capacity: u64) -> u64 {
-    bytes.max(BATCH_BYTES.min(capacity / BATCH_PART))
+/// How much room to make when `bytes` are missing in a store of this size.
+pub(super) fn batch(bytes: u64, capacity: u64) -> Room {
+    Room { least: bytes, most: bytes.max(BATCH_BYTES.min(capacity / BATCH_PART)) }
 }
 
 fn part(capacity: u64, percent: u64) -> u64 {
@@ -151,15 +151,15 @@ fn part(capacity: u64, percent: u64) -> u64 {
 
 impl Service {
     /// A value was made: if the store is nearly full, and was full not long ago, others go to disk before
-    /// there is no room for the next. As long as all values fit, nothing is written.
+    /// there is no room for the next. As long as all values fit, nothing is written: copies go first.
     pub(super) fn spill_ahead(&mut self, out: &mut NodeActions) {
         let (used, capacity) = (self.arena.used(), self.arena.capacity());
         if used <= part(capacity, HIGH_PERCENT) || !self.spilling.is_pressed(now()) {
             return;
         }
         let arena = &self.arena;
-        let bytes = used - part(capacity, LOW_PERCENT);
-        self.core.spill_ahead(bytes, |block| arena.length_in_memory(block.offset()), out);
+        let [least, most] = [HIGH_PERCENT, LOW_PERCENT].map(|percent| used - part(capacity, percent));
+        self.core.spill_ahead(Room { least, most }, |block| arena.length_in_memory(block.offset()), out);
     }
 
     pub(super) fn spill(&mut self, spilled: SpillId, block: u64, out: &mut NodeActions) {
