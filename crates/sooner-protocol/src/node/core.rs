@@ -26,13 +26,13 @@ use crate::probes::bug;
 use sooner_wire::message::{DropCopy, FindNodes, JobConfig, Located, Message, SpillId, WorkerGone};
 use sooner_wire::strategy::Labels;
 use sooner_wire::{
-    ActorId, BlockId, FetchAttempt, LeaseId, NodeId, ObjectId, ResourceSet, ShapeId, Started, WorkerId,
+    ActorId, BlockId, FetchAttempt, NodeId, ObjectId, ResourceSet, ShapeId, Started, WorkerId,
 };
 
 use super::objects::{Fetching, Holders, Lost, Pulls, Residency};
 use super::peers::departed::Departed;
+use super::workers::pool::{WorkerPool, WorkerState};
 use super::workers::requesters::{OpenJobs, Requester, Requesters};
-use crate::pace::Pace;
 use crate::scheduling::policy::NodeRow;
 use crate::scheduling::view::View;
 use crate::scheduling::{Grant, Pools};
@@ -122,42 +122,6 @@ pub(super) fn send(to: WorkerId, message: impl Into<Message>) -> NodeAction {
     NodeAction::Send(to, Box::new(message.into()))
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum WorkerState {
-    Starting,
-    Idle {
-        since: Instant,
-    },
-    Leased(LeaseId),
-    Actor(ActorId),
-    /// The worker takes no more tasks, and ends when no process needs what it owns.
-    Retired,
-}
-
-#[derive(Debug)]
-pub(super) struct Worker {
-    pub(super) state: WorkerState,
-    pub(super) blocked: bool,
-    /// The worker owns values that others refer to, or has submitted work that has not ended: it does not end
-    /// because it is idle.
-    pub(super) is_needed: bool,
-    /// Whether its tasks have GPUs, as soon as it got one.
-    pub(super) had_gpus: Option<bool>,
-    /// The worker takes no more tasks: it ends with its lease, or later if it is needed.
-    pub(super) retires: bool,
-    /// Its process id; zero until it is connected.
-    pub(super) pid: u32,
-    /// The driver that the worker was forked for, for life.
-    pub(super) job: WorkerId,
-}
-
-impl Worker {
-    /// The worker runs a task that does not wait for others.
-    pub(super) fn is_running(&self) -> bool {
-        !self.blocked && matches!(self.state, WorkerState::Leased(lease) if lease != LeaseId(0))
-    }
-}
-
 /// A process that is connected to this node.
 #[derive(Debug, Default)]
 pub(super) struct Client {
@@ -178,9 +142,7 @@ pub(super) enum Placement {
 /// See the module.
 #[derive(Debug)]
 pub struct NodeCore {
-    pub(super) first_worker: u64,
-    workers_made: u64,
-    pub(super) pool_size: usize,
+    pub(super) pool: WorkerPool,
     pub(super) resources: Pools,
     pub(super) labels: Labels,
     /// Some client has said that some of its tasks are more urgent than others.
@@ -194,13 +156,10 @@ pub struct NodeCore {
     pub(super) unable: super::workers::unable::Unable,
     pub(super) starving: super::workers::starving::Starving,
     pub(super) open_jobs: OpenJobs,
-    pub(super) workers: Map<WorkerId, Worker>,
     pub(super) leases: super::workers::leases::Leases,
     pub(super) local_actors: super::actors::local_actors::LocalActors,
     pub(super) places: super::actors::places::Places,
     pub(super) placements: VecDeque<Placement>,
-    /// Per job: how soon the next worker may be started after one that ended before it was ready.
-    pub(super) paces: Map<WorkerId, Pace>,
     pub(super) departed: Departed,
     pub(super) memory: super::workers::memory::Watch,
     pub(super) settling: super::peers::deaths::Settling,
@@ -228,9 +187,7 @@ impl NodeCore {
     #[must_use]
     pub fn new(total: ResourceSet, first_worker: u64, pool_size: usize) -> Self {
         Self {
-            first_worker,
-            workers_made: 0,
-            pool_size,
+            pool: WorkerPool::new(first_worker, pool_size),
             resources: Pools::new(total),
             labels: Labels::new(),
             has_priorities: false,
@@ -242,12 +199,10 @@ impl NodeCore {
             unable: super::workers::unable::Unable::default(),
             starving: super::workers::starving::Starving::default(),
             open_jobs: OpenJobs::default(),
-            workers: Map::default(),
             leases: super::workers::leases::Leases::default(),
             local_actors: super::actors::local_actors::LocalActors::default(),
             places: super::actors::places::Places::default(),
             placements: VecDeque::new(),
-            paces: Map::default(),
             departed: Departed::default(),
             memory: super::workers::memory::Watch::default(),
             settling: super::peers::deaths::Settling::default(),
@@ -282,8 +237,7 @@ impl NodeCore {
 
     /// An id for a new process.
     pub fn new_worker_id(&mut self) -> WorkerId {
-        self.workers_made += 1;
-        WorkerId(self.first_worker + self.workers_made)
+        self.pool.new_id()
     }
 
     /// The holders of blocks.
@@ -307,19 +261,12 @@ impl NodeCore {
     pub fn on_connected(&mut self, client: WorkerId, pid: u32, now: Instant) {
         self.clients.insert(client, Client::default());
         self.lost.on_connected(client);
-        let mut job = client;
-        if let Some(worker) = self.workers.get_mut(&client) {
-            job = worker.job;
-            worker.pid = pid;
-            worker.state = WorkerState::Idle { since: now };
-            if let Some(pace) = self.paces.get_mut(&worker.job) {
-                pace.is_well();
-            }
-            self.starving.on_started(job);
-        } else {
-            self.open_jobs.insert(client);
+        let of_worker = self.pool.started(client, pid, now);
+        match of_worker {
+            Some(job) => self.starving.on_started(job),
+            None => _ = self.open_jobs.insert(client),
         }
-        self.askers.insert(client, Requester::new(job));
+        self.askers.insert(client, Requester::new(of_worker.unwrap_or(client)));
     }
 
     /// A client's connection ended. `reason` is for people; `last_started` its last task.
@@ -349,7 +296,7 @@ impl NodeCore {
         let left = self.clients.swap_remove(&client);
         self.askers.swap_remove(&client);
         self.open_jobs.swap_remove(&client);
-        let state = self.workers.swap_remove(&client).map(|worker| (worker.state, worker.blocked));
+        let state = self.pool.remove(client).map(|worker| (worker.state, worker.blocked));
         if left.is_none() && state.is_none() {
             return false;
         }
@@ -359,7 +306,6 @@ impl NodeCore {
                 self.end_lease(lease, blocked);
             }
             Some((WorkerState::Starting, _)) => {
-                self.paces.entry(job).or_default().ended(false);
                 let why = format!("a worker process {reason} before it was ready");
                 self.starving.note(job, &why, self.now);
             }
@@ -574,18 +520,18 @@ impl NodeCore {
     /// When [`Self::settle`] should be called again although nothing happened.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
-        let pace_of = |placement| self.paces.get(&self.job_of_placement(placement));
-        let starts = self.placements.iter().filter_map(|placement| pace_of(placement)?.next()).min();
+        let next_start = |placement| self.pool.next_start(self.job_of_placement(placement));
+        let starts = self.placements.iter().filter_map(next_start).min();
         let pulls = [self.pulls.next_deadline(), self.home_pulls.next_deadline()];
         let rest = [starts, self.resources.next_deadline()].into_iter().chain(pulls);
         let at_once = (self.unable.is_unsettled || self.starving.has_news()).then_some(self.now);
-        rest.chain([self.next_trim(), self.next_move(), at_once]).flatten().min()
+        rest.chain([self.pool.next_trim(), self.next_move(), at_once]).flatten().min()
     }
 
     /// Asserts N1 and N2 as far as they show; for tests and the simulator.
     pub fn check(&self) {
         for (id, lease) in self.leases.iter() {
-            let state = self.workers.get(&lease.worker).map(|w| w.state);
+            let state = self.pool.state(lease.worker);
             assert_eq!(state, Some(WorkerState::Leased(id)), "N1: a lease has its worker");
         }
         for (id, asker) in &self.askers {

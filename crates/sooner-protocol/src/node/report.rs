@@ -6,9 +6,10 @@ use sooner_wire::message::state::{DemandRow, MemoryRow, NodeReport, WorkerRow};
 use sooner_wire::message::{self as wire, Answer, Query, QueryKind, ShapeDemand};
 use sooner_wire::{BlockId, ResourceSet, WorkerId};
 
-use super::core::{Worker, WorkerState, send};
+use super::core::send;
 use super::uplink::reporter::Spare;
 use super::workers::bundles::Place;
+use super::workers::pool::{Worker, WorkerState};
 use super::{NodeActions, NodeCore};
 use crate::table::Set;
 
@@ -20,7 +21,7 @@ impl NodeCore {
             total: self.resources.total().clone(),
             free: self.resources.free().clone(),
             blocks: self.holders.all().filter(|place| !place.is_disk()).count() as u64,
-            workers: self.workers.iter().map(|(id, worker)| self.worker_row(*id, worker)).collect(),
+            workers: self.pool.iter().map(|(id, worker)| self.worker_row(id, worker)).collect(),
             demands: self.demand_rows(),
             leases: self.leases.len() as u64,
             peaks: Some(self.memory.peaks()).filter(|peaks| !peaks.is_empty()),
@@ -113,7 +114,7 @@ impl NodeCore {
     }
 
     fn describe_own(&self, from: WorkerId, reply: &mut Answer) {
-        let state = self.workers.get(&from).map(|worker| worker.state);
+        let state = self.pool.state(from);
         match state {
             Some(WorkerState::Leased(lease)) => {
                 reply.resources = self.leases.get(lease).map(|l| l.grant.resources.clone());
@@ -139,7 +140,7 @@ impl NodeCore {
             QueryKind::Own => self.describe_own(from, &mut reply),
             QueryKind::Labels => reply.names = Some(self.labels.clone()),
             QueryKind::Workers => {
-                reply.numbers = Some(self.workers.values().map(|w| u64::from(w.pid)).collect());
+                reply.numbers = Some(self.pool.iter().map(|(_, worker)| u64::from(worker.pid)).collect());
             }
         }
         out.push(send(from, reply));

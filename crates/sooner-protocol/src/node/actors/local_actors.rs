@@ -17,7 +17,8 @@ use sooner_wire::{ActorId, ResourceSet, Takeover, WorkerId};
 use super::snapshot::ActorSnapshot;
 use super::suspending::Suspended;
 use crate::failures::title;
-use crate::node::core::{Placement, WorkerState, send};
+use crate::node::core::{Placement, send};
+use crate::node::workers::pool::WorkerState;
 use crate::node::workers::unable::refused_place;
 use crate::node::{NodeAction, NodeActions, NodeCore};
 use crate::probes::mark;
@@ -257,7 +258,7 @@ impl NodeCore {
             create.constructor.gpus = grant.gpu_indices();
         }
         local.process = Some((worker, grant));
-        self.workers[&worker].state = WorkerState::Actor(id);
+        self.pool.give(worker, WorkerState::Actor(id));
         if !local.restores && !ends {
             local.begin(out);
         }
@@ -416,7 +417,7 @@ impl NodeCore {
         if let Some(resources) = wanted.or_else(|| self.held_by(row.actor)) {
             row.resources = resources;
         }
-        if let Some(worker) = row.worker.and_then(|id| self.workers.get(&id)) {
+        if let Some(worker) = row.worker.and_then(|id| self.pool.get(id)) {
             row.pid = worker.pid;
         }
     }

@@ -18,7 +18,8 @@ use sooner_wire::WorkerId;
 use sooner_wire::limits::REMOTE_LINES_MAX;
 use sooner_wire::message::{LinkRole, PeerConnected, Sever};
 
-use crate::node::core::{WorkerState, send};
+use crate::node::core::send;
+use crate::node::workers::pool::WorkerState;
 use crate::node::{NodeAction, NodeActions, NodeCore};
 use crate::probes::mark;
 
@@ -117,7 +118,7 @@ impl NodeCore {
     }
 
     fn class_of(&self, process: WorkerId) -> u8 {
-        match self.workers.get(&process).map(|worker| worker.state) {
+        match self.pool.state(process) {
             None => DRIVER,
             Some(WorkerState::Actor(_)) => ACTOR,
             Some(_) => WORKER,

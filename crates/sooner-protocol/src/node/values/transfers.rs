@@ -22,7 +22,7 @@ impl NodeCore {
     /// This node.
     #[must_use]
     pub fn id(&self) -> NodeId {
-        WorkerId(self.first_worker).node()
+        self.pool.node()
     }
 
     /// Bytes of the store: they bound the bytes on their way into it at a time.

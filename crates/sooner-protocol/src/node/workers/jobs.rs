@@ -8,7 +8,8 @@
 
 use sooner_wire::WorkerId;
 
-use crate::node::core::{Placement, Worker, WorkerState};
+use crate::node::core::Placement;
+use crate::node::workers::pool::{Worker, WorkerState};
 use crate::node::{NodeAction, NodeActions, NodeCore};
 use crate::table::Set;
 use crate::uplink::ToControl;
@@ -18,7 +19,7 @@ impl NodeCore {
     #[must_use]
     pub fn job_of(&self, process: WorkerId) -> WorkerId {
         let asker = self.askers.get(&process).map(|asker| asker.job);
-        asker.or_else(|| Some(self.workers.get(&process)?.job)).unwrap_or(process)
+        asker.or_else(|| Some(self.pool.get(process)?.job)).unwrap_or(process)
     }
 
     pub(in crate::node) fn job_of_placement(&self, placement: &Placement) -> WorkerId {
@@ -33,12 +34,12 @@ impl NodeCore {
     /// actors.
     #[must_use]
     pub fn is_over(&self, job: WorkerId) -> bool {
-        !self.open_jobs.contains(&job) && !self.workers.values().any(|worker| worker.job == job)
+        !self.open_jobs.contains(&job) && self.pool.of_job(job).next().is_none()
     }
 
     /// Nothing of a job is left, and nothing will come.
     pub fn forget_job(&mut self, job: WorkerId) {
-        self.paces.swap_remove(&job);
+        self.pool.forget_job(job);
         self.starving.forget_job(job);
         self.unable.forget_job(job);
     }
@@ -65,9 +66,9 @@ impl NodeCore {
             WorkerState::Starting | WorkerState::Idle { .. } | WorkerState::Retired => false,
         };
         loop {
-            let of_job = self.workers.iter().filter(|(id, worker)| worker.job == job && !found.contains(*id));
+            let of_job = self.pool.of_job(job).filter(|(id, _)| !found.contains(id));
             let more: Vec<WorkerId> =
-                of_job.filter(|(_, worker)| lives_on(worker, &found)).map(|(id, _)| *id).collect();
+                of_job.filter(|(_, worker)| lives_on(worker, &found)).map(|(id, _)| id).collect();
             if more.is_empty() {
                 return found;
             }
@@ -79,13 +80,13 @@ impl NodeCore {
     /// have work for them.
     pub(in crate::node) fn end_idle_of_ended_jobs(&mut self, out: &mut NodeActions) {
         let is_idle = |state| matches!(state, WorkerState::Idle { .. } | WorkerState::Retired);
-        let idle = self.workers.iter().filter(|(_, worker)| is_idle(worker.state));
+        let idle = self.pool.iter().filter(|(_, worker)| is_idle(worker.state));
         let has_actor = |job: WorkerId| {
-            self.workers.values().any(|w| w.job == job && matches!(w.state, WorkerState::Actor(_)))
+            self.pool.of_job(job).any(|(_, worker)| matches!(worker.state, WorkerState::Actor(_)))
         };
         let ended: Vec<WorkerId> = idle
             .filter(|(_, worker)| !self.open_jobs.contains(&worker.job) && !has_actor(worker.job))
-            .map(|(id, _)| *id)
+            .map(|(id, _)| id)
             .collect();
         for worker in ended {
             self.end_idle(worker, "its job has ended", out);

@@ -11,7 +11,8 @@ use super::requesters::{Demand, Requester};
 use sooner_wire::message::{LeaseGranted, RequestLease};
 use sooner_wire::{LeaseId, ShapeId, Strategy, WorkerId};
 
-use crate::node::core::{Placement, WorkerState};
+use crate::node::core::Placement;
+use crate::node::workers::pool::WorkerState;
 use crate::node::{NodeAction, NodeActions, NodeCore};
 use crate::probes::{bug, mark};
 use crate::scheduling::{Grant, Pools};
@@ -126,22 +127,19 @@ impl NodeCore {
         let Some(state) = self.leases.get(lease) else { return };
         let worker = state.worker;
         let uses_gpu = !state.grant.gpu_indices().is_empty();
-        let blocked = self.workers.get(&worker).is_some_and(|w| w.blocked);
+        let blocked = self.pool.get(worker).is_some_and(|worker| worker.blocked);
         self.end_lease(lease, blocked);
         self.lift_memory_limit(worker, out);
-        let retires = self.workers.get(&worker).is_some_and(|worker| worker.retires);
+        let retires = self.pool.get(worker).is_some_and(|worker| worker.retires);
         if uses_gpu || retires {
             // A process keeps what a GPU library set up in it; the next user must not find it.
             return self.retire(worker, out);
         }
-        if let Some(worker) = self.workers.get_mut(&worker) {
-            worker.state = WorkerState::Idle { since: now };
-            worker.blocked = false;
-        }
+        self.pool.take_back(worker, now);
     }
 
     pub(in crate::node) fn on_blocked(&mut self, from: WorkerId, blocked: bool) {
-        let Some(worker) = self.workers.get_mut(&from) else { return };
+        let Some(worker) = self.pool.get(from) else { return };
         if worker.blocked == blocked {
             return;
         }
@@ -151,7 +149,7 @@ impl NodeCore {
             WorkerState::Starting | WorkerState::Idle { .. } | WorkerState::Retired => None,
         };
         let Some(grant) = grant else { return };
-        worker.blocked = blocked;
+        self.pool.set_blocked(from, blocked);
         if blocked {
             self.resources.lend_cpu(grant);
         } else if !bug!(CpuNotReclaimed) {
@@ -251,7 +249,7 @@ impl NodeCore {
         out: &mut NodeActions,
     ) {
         let lease = self.leases.new_id();
-        self.workers[&worker].state = WorkerState::Leased(lease);
+        self.pool.give(worker, WorkerState::Leased(lease));
         self.limit_memory(worker, &grant, out);
         self.demand_is_met(client, shape);
         let gpus = grant.gpu_indices();

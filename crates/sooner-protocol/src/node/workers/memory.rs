@@ -30,7 +30,7 @@ use sooner_wire::message::state::PeakRow;
 use sooner_wire::resources::{UNIT, size};
 use sooner_wire::{FunctionId, TaskId, WorkerId};
 
-use crate::node::core::WorkerState;
+use crate::node::workers::pool::WorkerState;
 use crate::node::{NodeAction, NodeActions, NodeCore};
 use crate::table::Map;
 use crate::time::Instant;
@@ -208,13 +208,13 @@ impl NodeCore {
     #[must_use]
     pub fn is_busy(&self) -> bool {
         let is_busy = |state| matches!(state, WorkerState::Leased(_) | WorkerState::Actor(_));
-        self.workers.values().any(|worker| is_busy(worker.state))
+        self.pool.iter().any(|(_, worker)| is_busy(worker.state))
     }
 
     /// Workers were measured.
     pub fn on_measured(&mut self, measured: &[Measured], now: Instant) {
         for one in measured {
-            if self.workers.contains_key(&one.worker) {
+            if self.pool.get(one.worker).is_some() {
                 self.memory.see(one, now);
             }
         }
@@ -316,7 +316,7 @@ impl NodeCore {
     }
 
     fn candidate(&self, measured: &Measured) -> Option<Candidate> {
-        let worker = self.workers.get(&measured.worker)?;
+        let worker = self.pool.get(measured.worker)?;
         let is_retriable = measured.running.as_ref().is_none_or(|running| running.is_retriable);
         let (class, grant) = match worker.state {
             WorkerState::Starting => return None,
@@ -370,7 +370,7 @@ impl NodeCore {
                 "\n{} {:016x} {:>9} {:>12} {reserved:>12}  {}",
                 if *at == chosen { "*" } else { " " },
                 measured.worker.0,
-                self.workers.get(&measured.worker).map_or(0, |worker| worker.pid),
+                self.pool.get(measured.worker).map_or(0, |worker| worker.pid),
                 size(measured.held),
                 self.what_runs(measured, candidate.class)
             );
@@ -384,7 +384,7 @@ impl NodeCore {
     }
 
     fn what_runs(&self, measured: &Measured, class: Class) -> String {
-        let worker = self.workers.get(&measured.worker);
+        let worker = self.pool.get(measured.worker);
         // A name is whatever its task was called: the table stays a table.
         let plain = |running: &Running| running.name.replace(char::is_control, " ");
         let name = measured.running.as_ref().map(plain);

@@ -6,7 +6,7 @@ pub(super) mod group_places;
 mod jobs;
 pub(super) mod leases;
 pub mod memory;
-mod pool;
+pub(super) mod pool;
 pub(super) mod remote_leases;
 pub(super) mod requesters;
 pub(super) mod spillback;

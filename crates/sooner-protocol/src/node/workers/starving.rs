@@ -17,7 +17,8 @@ use sooner_wire::limits::START_PATIENCE_NANOS;
 use sooner_wire::{LeaseId, NodeId, ShapeId, WorkerId};
 
 use super::remote_leases::refuse_for_now;
-use crate::node::core::{Placement, WorkerState};
+use crate::node::core::Placement;
+use crate::node::workers::pool::WorkerState;
 use crate::node::{NodeAction, NodeActions, NodeCore};
 use crate::probes::mark;
 use crate::table::{Map, Set};
@@ -108,7 +109,7 @@ impl NodeCore {
         }
         let waiting: Set<WorkerId> = self.placements.iter().map(|one| self.job_of_placement(one)).collect();
         let mut due = Vec::new();
-        let workers = &self.workers;
+        let pool = &self.pool;
         self.starving.spells.retain(|job, spell| {
             if spell.is_over(now) {
                 // A start that failed just now begins another spell.
@@ -124,7 +125,7 @@ impl NodeCore {
                 return !spell.is_over(now);
             }
             spell.idle_since = None;
-            let of_job = || workers.values().filter(|worker| worker.job == *job);
+            let of_job = || pool.of_job(*job).map(|(_, worker)| worker);
             let runs = of_job().any(|worker| worker.is_running());
             let is_starting = of_job().any(|worker| worker.state == WorkerState::Starting);
             if spell.is_due(now, has_progressed || runs) && has_news && !is_starting {
@@ -205,14 +206,12 @@ impl NodeCore {
         if !self.starving.spells.keys().any(|job| waiting.contains(job)) {
             return;
         }
-        let is_ending =
-            |worker: &crate::node::core::Worker| matches!(worker.state, WorkerState::Leased(LeaseId(0)));
-        if self.workers.values().any(is_ending) {
+        if self.pool.iter().any(|(_, worker)| worker.state == WorkerState::Leased(LeaseId(0))) {
             return;
         }
         // Work that waits for this very worker was served before. A worker that came just now may be awaited
         // elsewhere.
-        let idle = self.idle().find(|(_, since, is_needed)| !is_needed && *since < now);
+        let idle = self.pool.idle().find(|(_, since, is_needed)| !is_needed && *since < now);
         if let Some((worker, ..)) = idle {
             self.ask_to_end(worker, out);
         }
@@ -231,7 +230,7 @@ impl NodeCore {
         };
         let has_gpus = grant.has_gpus();
         let could_serve = |lease: &super::leases::LeaseState| {
-            let worker = self.workers.get(&lease.worker);
+            let worker = self.pool.get(lease.worker);
             Some((lease.client, lease.shape)) != wanted_by
                 && worker.is_some_and(|worker| worker.job == job && worker.had_gpus == Some(has_gpus))
         };

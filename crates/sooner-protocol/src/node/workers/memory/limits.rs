@@ -13,7 +13,7 @@
 use sooner_wire::resources::UNIT;
 use sooner_wire::{ResourceSet, WorkerId};
 
-use crate::node::core::WorkerState;
+use crate::node::workers::pool::WorkerState;
 use crate::node::{NodeAction, NodeActions, NodeCore};
 use crate::scheduling::Grant;
 use crate::table::Set;
@@ -100,7 +100,7 @@ impl NodeCore {
         if self.memory.limits.limited == Limited::All {
             return total / UNIT;
         }
-        let lease = match self.workers.get(&worker).map(|worker| worker.state) {
+        let lease = match self.pool.state(worker) {
             Some(WorkerState::Leased(lease)) => self.leases.get(lease),
             Some(_) | None => None,
         };

@@ -428,7 +428,7 @@ fn the_death_of_a_client_ends_what_serves_it_on_other_nodes() {
     world.end(client);
     world.run();
     world.assert_quiet();
-    assert!(world.nodes[1].workers.is_empty(), "nobody knows what they were at");
+    assert!(world.nodes[1].pool.iter().next().is_none(), "nobody knows what they were at");
     // News came before what the client's node had asked for it.
     let late = world.client(0);
     world.say(late, request(0, 3));
@@ -445,7 +445,7 @@ fn a_worker_that_is_known_to_be_gone_is_not_granted() {
     let client = world.client(0);
     world.say(client, request(0, 1));
     assert!(world.deliver(0, 1) && world.start(1));
-    let worker = *world.nodes[1].workers.keys().next().expect("it serves");
+    let worker = world.nodes[1].pool.iter().next().expect("it serves").0;
     world.end(worker);
     assert!(world.deliver_news(0));
     assert!(world.deliver(1, 0), "the grant");
@@ -739,7 +739,7 @@ impl World {
             Op::Wait(millis) => self.wait(millis),
             Op::EndWorker(number) => {
                 let workers: Vec<WorkerId> =
-                    self.nodes.iter().flat_map(|node| node.workers.keys().copied()).collect();
+                    self.nodes.iter().flat_map(|node| node.pool.iter().map(|(id, _)| id)).collect();
                 if let Some(worker) = workers.get(number) {
                     self.end(*worker);
                 }

@@ -4,7 +4,7 @@ use sooner_wire::message::{CreateActor, Define, Push, TaskKind, TaskSpec};
 use sooner_wire::{Blob, FunctionId, Name, Takeover};
 
 use super::*;
-use crate::node::core::WorkerState;
+use crate::node::workers::pool::WorkerState;
 use crate::uplink::PlaceActor;
 
 const WHY: &str = "node b: there is no such program";
@@ -14,9 +14,8 @@ impl World {
     fn give_up(&mut self, at: usize, job: WorkerId) {
         self.starting[at].clear();
         self.with(at, |node, out| {
-            let of_job =
-                node.workers.iter().filter(|(_, w)| w.job == job && w.state == WorkerState::Starting);
-            for worker in of_job.map(|(id, _)| *id).collect::<Vec<_>>() {
+            let of_job = node.pool.of_job(job).filter(|(_, worker)| worker.state == WorkerState::Starting);
+            for worker in of_job.map(|(id, _)| id).collect::<Vec<_>>() {
                 node.on_start_failed(worker, "the template process ended", out);
             }
             node.on_job_given_up(job, WHY, out);
