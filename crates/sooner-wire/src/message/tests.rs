@@ -34,6 +34,7 @@ fn samples() -> Vec<Message> {
     let mut all = Vec::new();
     let add = &mut |message| all.push(message);
     mixed(add);
+    specs::samples(add);
     within_node::samples(add);
     between_nodes::samples(add);
     groups::samples(add);
@@ -109,8 +110,6 @@ fn mixed(add: &mut impl FnMut(Message)) {
     add(Checkpoint { actor: task, state: value.clone(), calls: vec![task] }.into());
     add(Restore { actor: task, state: Some(value), callers: vec![WorkerId(7)], takeover: Some(Takeover(1)) }
         .into());
-    let kept = TaskSpec { kept: Some(true), checkpoint_every: Some(500), ..spec() };
-    add(Push { spec: Box::new(kept), dependencies: vec![], gpus: vec![] }.into());
     let threaded = TaskSpec { threads: Some(4), ..spec() };
     add(Push { spec: Box::new(threaded), dependencies: vec![], gpus: vec![] }.into());
     add(ItemsTaken { task, taken: 6, stop: true }.into());
@@ -290,4 +289,5 @@ mod between_nodes;
 mod cluster_messages;
 mod golden;
 mod groups;
+mod specs;
 mod within_node;
