@@ -151,7 +151,7 @@ impl Writer<'_, '_> {
                 lost.register();
                 return self.dependency(Py::new(value.py(), lost)?);
             }
-            given.check_in(&self.client)?;
+            given.check_in(self.client)?;
             given.register();
             return self.dependency(reference.clone().unbind());
         }
