@@ -50,5 +50,5 @@ fuzz_target!(|bytes: &[u8]| {
 fn task(number: u64, shape: ShapeId) -> TaskSpec {
     let id = TaskId { owner: ME, number };
     let spec = TaskSpec::new(id, TaskKind::Task(shape), FUNCTION, Name::from("f"), Blob::default());
-    TaskSpec { retries: 1, concurrency: 1, ..spec }
+    TaskSpec { retries: 1, ..spec }
 }

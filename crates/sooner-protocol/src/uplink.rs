@@ -186,5 +186,5 @@ pub enum End {
 /// Whether this is an actor whose next process begins with the state of the one before.
 pub(crate) fn takes_checkpoints(here: &ActorHere) -> bool {
     here.checkpoint.is_some()
-        || here.create.as_ref().is_some_and(|create| create.constructor.spec.checkpoint_every.is_some())
+        || here.create.as_ref().is_some_and(|create| create.constructor.spec.checkpoint_every().is_some())
 }

@@ -7,7 +7,8 @@ use sooner_protocol::worker::action::Peer;
 use sooner_protocol::worker::execution::{Cancelled, Execution, Incoming, MetDependency, Taken};
 use sooner_protocol::worker::ownership::Slot;
 use sooner_wire::message::{
-    Dependency, Failure, FailureCode, Location, Outcome, Push, Streaming, TaskKind, TaskSpec,
+    ActorCreation, Dependency, Failure, FailureCode, Location, MethodCall, Outcome, Push, Streaming, Target,
+    TaskKind, TaskSpec,
 };
 use sooner_wire::{Blob, FunctionId, Name, ObjectId, ShapeId, TaskId, WorkerId};
 
@@ -38,8 +39,12 @@ fn task(caller: WorkerId, number: u64) -> Incoming {
     incoming(spec(TaskKind::Task(ShapeId(0)), caller, number))
 }
 
+fn call_with(call: MethodCall, number: u64) -> TaskSpec {
+    TaskSpec { target: Target::Method(call), ..spec(TaskKind::Method(ACTOR), CALLER, number) }
+}
+
 fn call(number: u64, group: Option<u32>) -> Incoming {
-    incoming(TaskSpec { group, ..spec(TaskKind::Method(ACTOR), CALLER, number) })
+    incoming(call_with(MethodCall { group, ..MethodCall::new(ACTOR) }, number))
 }
 
 /// Takes an object in shared memory as an argument; its slot has a value or has lost it.
@@ -75,8 +80,8 @@ fn numbers(tasks: &[Incoming]) -> Vec<u64> {
 fn actor(concurrency: u32, groups: &[u32]) -> Execution {
     let mut execution = Execution::default();
     let groups = (!groups.is_empty()).then(|| groups.into());
-    let mut constructor =
-        incoming(TaskSpec { concurrency, groups, ..spec(TaskKind::Creation, CALLER, ACTOR.number) });
+    let target = Target::Class(ActorCreation { concurrency, groups, ..ActorCreation::new(FunctionId(1)) });
+    let mut constructor = incoming(TaskSpec { target, ..spec(TaskKind::Creation, CALLER, ACTOR.number) });
     constructor.references.push(met(900));
     push(&mut execution, [constructor]);
     assert_eq!(take_all(&mut execution), [ACTOR.number]);
@@ -171,7 +176,7 @@ fn a_call_waits_for_a_lost_value_and_those_behind_it_wait_too() {
     let lost = object(900);
     execution.miss(lost);
     assert!(execution.is_missing(lost) && !execution.is_missing(object(901)));
-    let unordered = TaskSpec { unordered: Some(true), ..spec(TaskKind::Method(ACTOR), CALLER, 4) };
+    let unordered = call_with(MethodCall { unordered: true, ..MethodCall::new(ACTOR) }, 4);
     let waits = with_argument(call(2, None), lost, false);
     assert_eq!(waits.missing(), [lost]);
     push(&mut execution, [call(1, None), waits, call(3, None), incoming(unordered)]);

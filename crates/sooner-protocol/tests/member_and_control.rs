@@ -14,9 +14,9 @@ use sooner_protocol::uplink::{ToControl, ToNode};
 use sooner_wire::limits::CONTROL_AWAY_NANOS;
 use sooner_wire::message::state::ActorRow;
 use sooner_wire::message::{
-    ActorOutOfScope, ActorReady, Bundle, Checkpoint, CreateActor, CreateGroup, Define, FindGroup, FindName,
-    GroupStrategy, Job, JobConfig, JobState, KillActor, ListNames, Location, Message, Outcome, Push, Query,
-    QueryKind, RemoveGroup, ReserveName, SubscribeActor, TaskKind, TaskSpec,
+    ActorCreation, ActorOutOfScope, ActorReady, Bundle, Checkpoint, CreateActor, CreateGroup, Define,
+    FindGroup, FindName, GroupStrategy, Job, JobConfig, JobState, KillActor, ListNames, Location, Message,
+    Outcome, Push, Query, QueryKind, RemoveGroup, ReserveName, SubscribeActor, Target, TaskSpec,
 };
 use sooner_wire::{ActorId, Blob, BlockId, FunctionId, GroupId, Name, NodeId, Takeover, TaskId, WorkerId};
 
@@ -566,16 +566,15 @@ fn told(row: &ActorRow) -> Told {
 fn create(actor: ActorId, restarts: i32, detached: bool, checkpoints: bool) -> CreateActor {
     let name = Name::from("Counter");
     let (code, references) = (Blob::default(), Vec::new());
-    let spec = TaskSpec {
-        concurrency: 1,
-        checkpoint_every: checkpoints.then_some(1),
-        ..TaskSpec::new(actor, TaskKind::Creation, FunctionId(1), name.clone(), Blob::default())
-    };
+    let class = FunctionId(1);
+    let checkpoint_every = checkpoints.then_some(1);
+    let creation = ActorCreation { concurrency: 1, checkpoint_every, ..ActorCreation::new(class) };
+    let spec = TaskSpec::of(actor, Target::Class(creation), name.clone(), Blob::default());
     CreateActor {
         actor,
         placement: cpus(1.0),
         lifetime: cpus(0.5),
-        class: Box::new(Define { function: FunctionId(1), name, code, references, place: None }),
+        class: Box::new(Define { function: class, name, code, references, place: None }),
         constructor: Box::new(Push { spec: Box::new(spec), dependencies: Vec::new(), gpus: Vec::new() }),
         restarts: Some(restarts),
         detached: Some(detached),

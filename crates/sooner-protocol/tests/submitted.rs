@@ -12,8 +12,8 @@ use sooner_wire::limits::RETRY_PAUSE_NANOS;
 use sooner_wire::message::state::{Inspect, KnownActorRow, Report, about, hold};
 use sooner_wire::message::{
     ActorDead, ActorRestarting, ActorStarted, AddBorrow, BlocksLost, CancelTask, Define, Failure,
-    FailureCode, Item, ItemsTaken, KillActor, LeaseGranted, Location, Message, Outcome, Reply, Streaming,
-    SubscribeActor, TaskKind, TaskSpec, TasksReturned, WorkerGone,
+    FailureCode, Item, ItemsTaken, KillActor, LeaseGranted, Location, Message, MethodCall, Outcome, Reply,
+    Streaming, SubscribeActor, Target, TaskKind, TaskSpec, TasksReturned, WorkerGone,
 };
 use sooner_wire::{Blob, FunctionId, LeaseId, Name, ObjectId, ResourceSet, ShapeId, TaskId, WorkerId};
 
@@ -565,7 +565,8 @@ fn a_kept_call_is_told_and_keeps_its_arguments() {
     let mut process = Process::new();
     let object = TaskId { owner: THIRD, number: 44 }.object(0);
     process.core.ownership_mut().received(object);
-    process.submit(TaskSpec { kept: Some(true), references: [object].into(), ..call(1) });
+    let kept = Target::Method(MethodCall { kept: Some(true), ..MethodCall::new(ACTOR) });
+    process.submit(TaskSpec { target: kept, references: [object].into(), ..call(1) });
     process.place_actor();
     process.reply(1, value(), false);
     assert_eq!(process.report().actors[0].kept, Some(1));
@@ -585,7 +586,7 @@ fn each_hold_says_who_has_it() {
     slot.acquire();
     process.core.ownership_mut().own(outer, slot);
     process.core.ownership_mut().contain(outer, &[object]);
-    process.submit(TaskSpec { references: [object].into(), title: Some(Name::from("shown")), ..task(1) });
+    process.submit(TaskSpec { references: [object].into(), name: Name::from("shown"), ..task(1) });
     process.submit(streaming(2, false));
     let actor = TaskSpec {
         references: [object].into(),

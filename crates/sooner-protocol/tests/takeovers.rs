@@ -7,8 +7,8 @@ use sooner_protocol::worker::WorkerCore;
 use sooner_protocol::worker::action::{Action, Actions, Peer};
 use sooner_protocol::worker::ownership::Slot;
 use sooner_wire::message::{
-    ActorReady, ActorRestarting, ActorStarted, BlocksLost, Dependency, Failure, FailureCode, Location,
-    Message, Outcome, Push, Replayed, Restore, TaskKind, TaskSpec,
+    ActorCreation, ActorReady, ActorRestarting, ActorStarted, BlocksLost, Dependency, Failure, FailureCode,
+    Location, Message, MethodCall, Outcome, Push, Replayed, Restore, Target, TaskSpec,
 };
 use sooner_wire::{Blob, FunctionId, Name, ObjectId, TaskId, WorkerId};
 
@@ -48,16 +48,19 @@ fn restarting() -> ActorRestarting {
     }
 }
 
+/// A call to the actor that changes its state, or does not.
+fn kept_or_not(task: TaskId, kept: bool) -> TaskSpec {
+    let call = MethodCall { kept: Some(kept), ..MethodCall::new(actor()) };
+    TaskSpec::of(task, Target::Method(call), Name::from("m"), Blob::default())
+}
+
 /// A process that has called the actor once and has the answer.
 fn caller(kept: bool) -> (WorkerCore, Arc<Slot>) {
     let mut core = WorkerCore::new(ME);
     let handle = core.ownership_mut().received(actor().object(0));
     handle.acquire();
     let task = TaskId { owner: ME, number: 2 };
-    let spec = TaskSpec {
-        kept: Some(kept),
-        ..TaskSpec::new(task, TaskKind::Method(actor()), FunctionId(0), Name::from("m"), Blob::default())
-    };
+    let spec = kept_or_not(task, kept);
     core.submit(Arc::new(spec), [Arc::new(Slot::default())], None, &mut Actions::new());
     hear(&mut core, Peer::Node, started(FIRST, None));
     answer(&mut core, FIRST, task, Outcome::Inline(Blob::default()));
@@ -114,11 +117,7 @@ fn the_word_does_not_wait_for_the_argument_of_a_call_without_an_answer() {
     let argument = TaskId { owner: ME, number: 3 }.object(0);
     core.ownership_mut().own(argument, Arc::new(Slot::default()));
     let task = TaskId { owner: ME, number: 4 };
-    let spec = TaskSpec {
-        kept: Some(true),
-        dependencies: [argument].into(),
-        ..TaskSpec::new(task, TaskKind::Method(actor()), FunctionId(0), Name::from("m"), Blob::default())
-    };
+    let spec = TaskSpec { dependencies: [argument].into(), ..kept_or_not(task, true) };
     core.submit(Arc::new(spec), [Arc::new(Slot::default())], None, &mut Actions::new());
     hear(&mut core, Peer::Node, restarting());
     let out = hear(&mut core, Peer::Node, started(SECOND, Some(true)));
@@ -148,9 +147,7 @@ fn a_call_that_reads_and_recovers_a_value_does_not_wait_for_the_one_that_needs_i
         let stored = |offset| Outcome::Stored(Location { offset, length: 8 });
         let call = |number, kept, dependencies: Box<[ObjectId]>| {
             let task = TaskId { owner: ME, number };
-            let method = TaskKind::Method(actor());
-            let spec = TaskSpec::new(task, method, FunctionId(0), Name::from("m"), Blob::default());
-            Arc::new(TaskSpec { kept: Some(kept), retries: 5, dependencies, ..spec })
+            Arc::new(TaskSpec { retries: 5, dependencies, ..kept_or_not(task, kept) })
         };
         let slots: [Arc<Slot>; 2] = std::array::from_fn(|_| Arc::default());
         slots.iter().for_each(|slot| slot.acquire());
@@ -185,20 +182,16 @@ fn call(number: u64, argument_failed: bool) -> Push {
     } else {
         Outcome::Inline(Blob::default())
     };
-    let spec = TaskSpec {
-        kept: Some(true),
-        ..TaskSpec::new(task, TaskKind::Method(actor()), FunctionId(0), Name::from("m"), Blob::default())
-    };
+    let spec = kept_or_not(task, true);
     let argument = TaskId { owner: ME, number: number + 100 }.object(0);
     let dependencies = vec![Dependency { object: argument, outcome, contained: Vec::new() }];
     Push { spec: Box::new(spec), dependencies, gpus: Vec::new() }
 }
 
 fn constructor() -> Push {
-    let creation =
-        TaskSpec::new(actor(), TaskKind::Creation, FunctionId(0), Name::from("C"), Blob::default());
-    let spec = Box::new(TaskSpec { checkpoint_every: Some(5), ..creation });
-    Push { spec, dependencies: Vec::new(), gpus: Vec::new() }
+    let creation = ActorCreation { checkpoint_every: Some(5), ..ActorCreation::new(FunctionId(0)) };
+    let spec = TaskSpec::of(actor(), Target::Class(creation), Name::from("C"), Blob::default());
+    Push { spec: Box::new(spec), dependencies: Vec::new(), gpus: Vec::new() }
 }
 
 fn restore() -> Restore {

@@ -8,11 +8,11 @@ use sooner_protocol::node::{NodeAction, NodeActions};
 use sooner_protocol::time::Instant;
 use sooner_protocol::uplink::{BundleOrder, End, ToControl, ToNode};
 use sooner_wire::message::{
-    ActorDead, ActorHere, ActorOutOfScope, ActorReady, ActorRestarting, ActorStarted, ActorsHere, AlsoHere,
-    Answer, BundleStep, Checkpoint, Commit, CreateActor, Define, Failure, FailureCode, FindName, Job,
-    JobConfig, JobState, KillActor, Location, Message, Outcome, Place, PlaceActor, Prepare, Prepared, Push,
-    Release, Remote, ReserveName, Restore, Return, Round, StillRead, SubscribeActor, TaskKind, TaskSpec,
-    WorkerGone,
+    ActorCreation, ActorDead, ActorHere, ActorOutOfScope, ActorReady, ActorRestarting, ActorStarted,
+    ActorsHere, AlsoHere, Answer, BundleStep, Checkpoint, Commit, CreateActor, Define, Failure, FailureCode,
+    FindName, Job, JobConfig, JobState, KillActor, Location, Message, Outcome, Place, PlaceActor, Prepare,
+    Prepared, Push, Release, Remote, ReserveName, Restore, Return, Round, StillRead, SubscribeActor, Target,
+    TaskSpec, WorkerGone,
 };
 use sooner_wire::{ActorId, Blob, FunctionId, Name, NodeId, PlacementAttempt, Takeover, TaskId, WorkerId};
 
@@ -39,10 +39,8 @@ fn create() -> impl Strategy<Value = Box<CreateActor>> {
     let spec = (actor(), -1..3i32, any::<bool>(), prop::option::of(process()), prop::option::of(1..3u32));
     spec.prop_map(|(actor, restarts, detached, job, every)| {
         let (name, code) = (Name::from("Counter"), Blob::default());
-        let spec = TaskSpec {
-            checkpoint_every: every,
-            ..TaskSpec::new(actor, TaskKind::Creation, FunctionId(1), name.clone(), code.clone())
-        };
+        let creation = ActorCreation { checkpoint_every: every, ..ActorCreation::new(FunctionId(1)) };
+        let spec = TaskSpec::of(actor, Target::Class(creation), name.clone(), code.clone());
         Box::new(CreateActor {
             actor,
             placement: cpus(1.0),

@@ -9,7 +9,7 @@ use pyo3::types::PyType;
 use sooner_runtime::client::Client;
 use sooner_runtime::wire::TaskId;
 use sooner_runtime::wire::limits::CHECKPOINT_FLUSH_NANOS;
-use sooner_runtime::wire::message::{Failure, FailureCode, Outcome, Return, TaskSpec};
+use sooner_runtime::wire::message::{ActorCreation, Failure, FailureCode, Outcome, Return};
 
 use crate::args::Call;
 use crate::execute::Ended;
@@ -24,8 +24,8 @@ use crate::worker::{finish, wait_for_end};
 static IS_KEPT: AtomicBool = AtomicBool::new(false);
 
 /// Records whether the constructed actor takes checkpoints.
-pub fn begin(spec: &TaskSpec) {
-    IS_KEPT.store(spec.checkpoint_every.is_some(), Ordering::Relaxed);
+pub fn begin(creation: &ActorCreation) {
+    IS_KEPT.store(creation.checkpoint_every.is_some(), Ordering::Relaxed);
 }
 
 /// After a call of the actor: takes a checkpoint if one is due. Returns the call unless it was reported.

@@ -14,7 +14,9 @@ use sooner_runtime::client::{Client, time};
 use sooner_runtime::protocol::time::Instant;
 use sooner_runtime::protocol::worker::execution::{Incoming, Met};
 use sooner_runtime::protocol::worker::tasks::RunTime;
-use sooner_runtime::wire::message::{Failure, FailureCode, Outcome, Return, TaskKind, TaskSpec, Timing};
+use sooner_runtime::wire::message::{
+    Failure, FailureCode, Outcome, Return, Target, TaskKind, TaskSpec, Timing,
+};
 use sooner_runtime::wire::{Blob, FunctionId, TaskId};
 
 use crate::args::decode_arguments;
@@ -160,7 +162,7 @@ fn unpickle<'py>(
 /// What is called for a task.
 pub enum Callee<'py> {
     /// The function of the task.
-    Function,
+    Function(FunctionId),
     /// A method of this actor.
     Actor(&'py Bound<'py, PyAny>),
 }
@@ -176,11 +178,11 @@ pub fn run<'py>(py: Python<'py>, client: &Arc<Client>, incoming: Incoming, calle
     }
     session::set_task(Some(Current {
         task: spec.task,
-        name: spec.title.as_ref().unwrap_or(&spec.name).clone(),
+        name: spec.shown_name().clone(),
         called: spec.name.clone(),
-        function: spec.function,
+        function: spec.function(),
         gpus: incoming.push.gpus.clone(),
-        actor: local_actor_of(client, spec.kind),
+        actor: local_actor_of(client, spec.kind()),
     }));
     crate::standing::show(&spec.name);
     let mut retry_on = None;
@@ -191,13 +193,13 @@ pub fn run<'py>(py: Python<'py>, client: &Arc<Client>, incoming: Incoming, calle
     let result = (|| {
         if !client.is_local() {
             crate::worker::set_visible_gpus(py, &incoming.push.gpus)?;
-            if let Callee::Function = callee {
-                crate::worker::set_threads(py, spec.threads)?;
+            if let Target::Function(call) = &spec.target {
+                crate::worker::set_threads(py, call.scheduling.threads)?;
             }
         }
         let (target, access) = match callee {
-            Callee::Function => {
-                let function = load(py, client, spec.function, true)?;
+            Callee::Function(function) => {
+                let function = load(py, client, *function, true)?;
                 retry_on = Some(function.extra.into_bound(py));
                 is_standard = function.access == Access::Private;
                 (function.target.into_bound(py), function.access)
@@ -216,13 +218,13 @@ pub fn run<'py>(py: Python<'py>, client: &Arc<Client>, incoming: Incoming, calle
         if spec.stream.is_some() { drain(py, client, &incoming, &value) } else { Ok(value) }
     })();
     crate::worker::end_if_child(py, result.as_ref().map(|_| ()));
-    let exit = result.as_ref().err().and_then(|error| leaving(py, client, error, spec.kind, is_standard));
+    let exit = result.as_ref().err().and_then(|error| leaving(py, client, error, spec.kind(), is_standard));
     let ran = RunTime { nanos: time().since(start), timing };
     GIVES_AWAY.set(owns_arrays);
     let ended = end(py, client, &incoming, result, retry_on.as_ref(), ran, is_standard);
     GIVES_AWAY.set(false);
     if let Some(why) = exit {
-        crate::worker::leave_actor(py, client, spec.task, spec.kind, &why);
+        crate::worker::leave_actor(py, client, spec.task, spec.kind(), &why);
         if !client.is_local() {
             crate::worker::wait_for_end(py, client);
         }
@@ -246,7 +248,7 @@ pub fn timing_from(client: &Client, start: Instant) -> Option<Timing> {
 fn takes_long(incoming: &Incoming, callee: &Callee<'_>) -> bool {
     let push = &incoming.push;
     let is_new = || match callee {
-        Callee::Function => FUNCTIONS.with_borrow(|known| !known.contains_key(&push.spec.function)),
+        Callee::Function(function) => FUNCTIONS.with_borrow(|known| !known.contains_key(function)),
         Callee::Actor(_) => false,
     };
     push.spec.arguments.len() > SHORT_BYTES || !push.dependencies.is_empty() || is_new()
@@ -275,10 +277,9 @@ pub fn listed_exceptions<'py>(
     client: &Arc<Client>,
     spec: &TaskSpec,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
-    if spec.function == FunctionId(0) {
-        Ok(None)
-    } else {
-        load(py, client, spec.function, false).map(|list| Some(list.extra.into_bound(py)))
+    match spec.method().and_then(|call| call.retry_on) {
+        None => Ok(None),
+        Some(list) => load(py, client, list, false).map(|list| Some(list.extra.into_bound(py))),
     }
 }
 
@@ -431,7 +432,7 @@ fn is_retried(error: &PyErr, retry_on: Option<&Bound<'_, PyAny>>, py: Python<'_>
 
 /// The failure of a task whose code raised.
 pub fn failure(py: Python<'_>, error: &PyErr, name: &str, incoming: &Incoming) -> Failure {
-    let actor = match incoming.push.spec.kind {
+    let actor = match incoming.push.spec.kind() {
         TaskKind::Method(actor) => Some(session::hex(actor)),
         TaskKind::Creation => Some(session::hex(incoming.push.spec.task)),
         TaskKind::Task(_) => None,

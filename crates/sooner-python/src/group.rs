@@ -12,8 +12,8 @@ use pyo3::prelude::*;
 use sooner_runtime::client::{Client, Waited};
 use sooner_runtime::protocol::worker::ownership::Slot;
 use sooner_runtime::wire::message::{
-    Bundle, CreateGroup, FailureCode, FindGroup, GroupState, GroupStrategy, Message, Outcome, TaskKind,
-    TaskSpec,
+    ActorCreation, Bundle, CreateGroup, FailureCode, FindGroup, GroupState, GroupStrategy, Message, Outcome,
+    Target, TaskSpec,
 };
 use sooner_runtime::wire::names::check_labels;
 use sooner_runtime::wire::strategy::{InGroup, LabelTerm, LabelTest, NodeAffinity, NodeLabels, check_terms};
@@ -140,13 +140,13 @@ pub struct Membership(Option<Option<InGroup>>);
 impl Membership {
     /// The work of `spec` begins.
     pub fn begin(spec: &TaskSpec) -> Self {
-        match spec.kind {
-            TaskKind::Task(_) => {
-                let group = spec.strategy.as_deref().and_then(Strategy::group);
+        match &spec.target {
+            Target::Function(call) => {
+                let group = call.scheduling.strategy.as_deref().and_then(Strategy::group);
                 let changes = group.is_some() || IS_IN_GROUP.load(Ordering::Relaxed);
                 Self(changes.then(|| replace(group)))
             }
-            TaskKind::Creation | TaskKind::Method(_) => Self(None),
+            Target::Class(_) | Target::Method(_) => Self(None),
         }
     }
 }
@@ -160,8 +160,8 @@ impl Drop for Membership {
 }
 
 /// Puts the process of an actor in the actor's group.
-pub fn stay(spec: &TaskSpec) {
-    if let Some(group) = spec.strategy.as_deref().and_then(Strategy::group) {
+pub fn stay(creation: &ActorCreation) {
+    if let Some(group) = creation.scheduling.strategy.as_deref().and_then(Strategy::group) {
         replace(Some(group));
     }
 }

@@ -29,7 +29,7 @@ use sooner_runtime::protocol::time::Instant;
 use sooner_runtime::protocol::worker::execution::Incoming;
 use sooner_runtime::protocol::worker::ownership::Slot;
 use sooner_runtime::wire::TaskId;
-use sooner_runtime::wire::message::{Streaming, TaskKind};
+use sooner_runtime::wire::message::{ActorCreation, Streaming, Target, TaskKind};
 
 use crate::args::decode_arguments;
 use crate::execute::{Callee, Ended, actor_access, actor_exit, end, listed_exceptions, load, method, run};
@@ -190,11 +190,16 @@ fn run_next(py: Python<'_>, client: &Arc<Client>, own: Own) -> PyResult<bool> {
 }
 
 fn run_one(py: Python<'_>, client: &Arc<Client>, incoming: Incoming, own: Own) -> PyResult<()> {
-    let spec = &incoming.push.spec;
-    match spec.kind {
-        TaskKind::Creation => construct(py, client, &incoming),
-        TaskKind::Task(_) => run_on(py, client, incoming, &Callee::Function),
-        TaskKind::Method(actor) => run_call(py, client, actor, incoming, own),
+    match &incoming.push.spec.target {
+        Target::Class(creation) => construct(py, client, &incoming, creation),
+        Target::Function(call) => {
+            let callee = Callee::Function(call.function);
+            run_on(py, client, incoming, &callee)
+        }
+        Target::Method(call) => {
+            let actor = call.actor;
+            run_call(py, client, actor, incoming, own)
+        }
     }
 }
 
@@ -271,11 +276,11 @@ fn current_of(incoming: &Incoming) -> Current {
     let spec = &incoming.push.spec;
     Current {
         task: spec.task,
-        name: spec.title.as_ref().unwrap_or(&spec.name).clone(),
+        name: spec.shown_name().clone(),
         called: spec.name.clone(),
-        function: spec.function,
+        function: spec.function(),
         gpus: incoming.push.gpus.clone(),
-        actor: match spec.kind {
+        actor: match spec.kind() {
             TaskKind::Method(actor) => Some(actor),
             TaskKind::Creation => Some(spec.task),
             TaskKind::Task(_) => None,
@@ -283,11 +288,16 @@ fn current_of(incoming: &Incoming) -> Current {
     }
 }
 
-fn construct(py: Python<'_>, client: &Arc<Client>, incoming: &Incoming) -> PyResult<()> {
+fn construct(
+    py: Python<'_>,
+    client: &Arc<Client>,
+    incoming: &Incoming,
+    creation: &ActorCreation,
+) -> PyResult<()> {
     let spec = &incoming.push.spec;
     session::set_task(Some(current_of(incoming)));
     let made = (|| {
-        let class = load(py, client, spec.function, false)?;
+        let class = load(py, client, creation.class, false)?;
         let options = class.extra;
         let class = class.target.into_bound(py);
         let access = actor_access(client, &class);
@@ -322,8 +332,8 @@ fn begin_stream<'py>(
     let mut retry_on = None;
     let items = (|| {
         let target = match callee {
-            Callee::Function => {
-                let function = load(py, client, spec.function, false)?;
+            Callee::Function(function) => {
+                let function = load(py, client, *function, false)?;
                 retry_on = Some(function.extra);
                 function.target.into_bound(py)
             }
@@ -362,7 +372,7 @@ fn end_stream(
 ) -> PyResult<()> {
     let spec = &incoming.push.spec;
     if let Some(why) = result.as_ref().err().and_then(|error| actor_exit(py, error)) {
-        crate::worker::leave_actor(py, client, spec.task, spec.kind, &why);
+        crate::worker::leave_actor(py, client, spec.task, spec.kind(), &why);
     }
     let (retry_on, nanos) = (retry_on.map(|classes| classes.bind(py)), time().since(start).max(1));
     finish(client, end(py, client, incoming, result, retry_on, nanos, false))

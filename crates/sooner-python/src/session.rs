@@ -124,8 +124,8 @@ pub struct Current {
     pub name: Name,
     /// The name of its function or method.
     pub called: Name,
-    /// Its function; zero for calls of an actor.
-    pub function: FunctionId,
+    /// What was loaded for it: its function or class, or the exceptions with which its call is retried.
+    pub function: Option<FunctionId>,
     /// GPUs of its lease.
     pub gpus: Vec<u32>,
     /// The actor, if the task is a call of one; only read in local mode, where one process has many.

@@ -1,6 +1,7 @@
 //! Submitting: the callables behind `.remote(...)` of functions, classes and actor methods.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -11,7 +12,9 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use sooner_runtime::client::Client;
 use sooner_runtime::protocol::worker::ActorDemand;
 use sooner_runtime::protocol::worker::ownership::Slot;
-use sooner_runtime::wire::message::{Define, FailureCode, Streaming, TaskKind, TaskSpec};
+use sooner_runtime::wire::message::{
+    ActorCreation, Define, FailureCode, FunctionCall, MethodCall, Scheduling, Streaming, Target, TaskSpec,
+};
 use sooner_runtime::wire::{Blob, FunctionId, Name, ObjectId, ResourceSet, ShapeId, Strategy, TaskId};
 
 use crate::args::{Arguments, encode_arguments, explain};
@@ -213,7 +216,16 @@ impl TaskSubmitter {
             None => self.shape(&client),
         };
         let arguments = encode_arguments(&client, args, kwargs)?;
-        let kind = TaskKind::Task(shape);
+        let target = Target::Function(FunctionCall {
+            shape,
+            function,
+            max_calls: NonZeroU32::new(self.traits.max_calls),
+            scheduling: Scheduling {
+                strategy: inherited.or_else(|| self.strategy.clone()),
+                priority: self.traits.placed.priority,
+                threads: self.threads,
+            },
+        });
         let Arguments { block, dependencies, references, .. } = &arguments;
         let spec = TaskSpec {
             returns: self.traits.returns,
@@ -221,13 +233,9 @@ impl TaskSubmitter {
             references: references.clone(),
             retries: self.traits.retries,
             retry_exceptions: self.traits.retry_exceptions,
-            concurrency: self.traits.max_calls,
             stream: streaming(self.traits.stream),
             site: call_site(py),
-            strategy: inherited.or_else(|| self.strategy.clone()),
-            priority: self.traits.placed.priority,
-            threads: self.threads,
-            ..TaskSpec::new(client.next_task(), kind, function, self.name.clone(), block.clone())
+            ..TaskSpec::of(client.next_task(), target, self.name.clone(), block.clone())
         };
         submit(py, &client, spec, self.traits.is_recorded)
     }
@@ -411,11 +419,18 @@ impl MethodSubmitter {
         actor.check_session()?;
         let client = &actor.client;
         self.check_room(py, client, actor.id.task)?;
-        let function = match &self.traits.retry_on {
-            Some(exported) => exported.get().define(py, client)?,
-            None => FunctionId(0),
-        };
+        let list = self.traits.retry_on.as_ref();
+        let retry_on = list.map(|exported| exported.get().define(py, client)).transpose()?;
         let arguments = encode_arguments(client, args, kwargs)?;
+        let target = Target::Method(MethodCall {
+            actor: actor.id.task,
+            retry_on,
+            title: self.title.clone(),
+            group: self.traits.group,
+            unordered: self.traits.is_unordered,
+            // In local mode no process fails, so no calls are kept for recovery.
+            kept: self.traits.is_kept.filter(|_| !client.is_local()),
+        });
         let Arguments { block, dependencies, references, .. } = &arguments;
         let spec = TaskSpec {
             returns: self.traits.returns,
@@ -423,20 +438,9 @@ impl MethodSubmitter {
             references: references.clone(),
             retries: self.traits.retries,
             retry_exceptions: self.traits.retry_exceptions,
-            title: self.title.clone(),
             stream: streaming(self.traits.stream),
-            group: self.traits.group,
-            unordered: self.traits.is_unordered.then_some(true),
-            // In local mode no process fails, so no calls are kept for recovery.
-            kept: self.traits.is_kept.filter(|_| !client.is_local()),
             site: call_site(py),
-            ..TaskSpec::new(
-                client.next_task(),
-                TaskKind::Method(actor.id.task),
-                function,
-                self.name.clone(),
-                block.clone(),
-            )
+            ..TaskSpec::of(client.next_task(), target, self.name.clone(), block.clone())
         };
         submit(py, client, spec, self.traits.is_recorded)
     }
@@ -493,7 +497,7 @@ pub fn create_actor(
 ) -> PyResult<ObjectRef> {
     let _inside = session::Inside::enter(py);
     let client = session::client(py)?;
-    let function = exported.get().define(py, &client)?;
+    let class = exported.get().define(py, &client)?;
     let arguments = encode_arguments(&client, args, kwargs)?;
     let task = client.next_task();
     let slot = Arc::new(Slot::default());
@@ -506,17 +510,22 @@ pub fn create_actor(
     let inherited = if traits.placed.inherits { group::inherited().map(Box::new) } else { None };
     let Arguments { block, dependencies, references, .. } = &arguments;
     let lifetime = ResourceSet::from_amounts(traits.lifetime);
-    let spec = TaskSpec {
-        dependencies: dependencies.clone(),
-        references: references.clone(),
-        threads: lifetime.several_cpus(),
+    let target = Target::Class(ActorCreation {
+        class,
         concurrency: traits.concurrency,
         groups: traits.groups.map(Vec::into_boxed_slice),
         checkpoint_every: traits.checkpoint_every,
-        strategy: inherited.or_else(|| traits.placed.strategy()),
-        priority: traits.placed.priority,
+        scheduling: Scheduling {
+            strategy: inherited.or_else(|| traits.placed.strategy()),
+            priority: traits.placed.priority,
+            threads: lifetime.several_cpus(),
+        },
+    });
+    let spec = TaskSpec {
+        dependencies: dependencies.clone(),
+        references: references.clone(),
         site: call_site(py),
-        ..TaskSpec::new(task, TaskKind::Creation, function, Name::from(traits.title.as_str()), block.clone())
+        ..TaskSpec::of(task, target, Name::from(traits.title.as_str()), block.clone())
     };
     let demand = ActorDemand {
         placement: ResourceSet::from_amounts(traits.placement),

@@ -18,7 +18,9 @@ use sooner_runtime::protocol::worker::WorkerCore;
 use sooner_runtime::protocol::worker::action::Peer;
 use sooner_runtime::protocol::worker::execution::Incoming;
 use sooner_runtime::protocol::worker::tasks::RunTime;
-use sooner_runtime::wire::message::{Failure, FailureCode, Streaming, TaskKind, TaskSpec};
+use sooner_runtime::wire::message::{
+    ActorCreation, Failure, FailureCode, FunctionCall, MethodCall, Streaming, Target, TaskKind,
+};
 use sooner_runtime::wire::{FunctionId, TaskId, WorkerId};
 
 use crate::args::decode_arguments;
@@ -195,16 +197,15 @@ pub fn worker_run(py: Python<'_>) -> PyResult<Option<(String, u32)>> {
     let mut executions: FxHashMap<FunctionId, u32> = FxHashMap::default();
     loop {
         let Some(incoming) = next(py, &client, ended.take())? else { return Ok(None) };
-        let TaskSpec { kind, function, concurrency: most, .. } = *incoming.push.spec;
-        match kind {
-            TaskKind::Task(_) => {
-                let caller = incoming.from;
-                let done = run(py, &client, incoming, &Callee::Function);
-                let is_used_up = most > 0 && {
+        match &incoming.push.spec.target {
+            Target::Function(FunctionCall { function, max_calls, .. }) => {
+                let (function, max_calls, caller) = (*function, *max_calls, incoming.from);
+                let done = run(py, &client, incoming, &Callee::Function(function));
+                let is_used_up = max_calls.is_some_and(|most| {
                     let count = executions.entry(function).or_default();
                     *count += 1;
-                    *count >= most
-                };
+                    *count >= most.get()
+                });
                 if is_used_up || IS_BROKEN.load(Ordering::Relaxed) {
                     if !retire(py, &client, done, caller) {
                         return Ok(None);
@@ -213,12 +214,13 @@ pub fn worker_run(py: Python<'_>) -> PyResult<Option<(String, u32)>> {
                 }
                 ended = Some(done);
             }
-            TaskKind::Creation => {
-                if let Some(mode) = construct(py, &client, &incoming)? {
+            Target::Class(creation) => {
+                if let Some(mode) = construct(py, &client, &incoming, creation)? {
                     return Ok(Some(mode));
                 }
             }
-            TaskKind::Method(id) => {
+            Target::Method(MethodCall { actor: id, .. }) => {
+                let id = *id;
                 let actor = ACTOR.lock().as_ref().map(|actor| actor.clone_ref(py));
                 let actor = actor.unwrap_or_else(|| py.None()).into_bound(py);
                 let done = run(py, &client, incoming, &Callee::Actor(&actor));
@@ -309,25 +311,30 @@ pub fn worker_thread(py: Python<'_>, group: Option<usize>) -> PyResult<()> {
 }
 
 /// Constructs the actor of this process. Returns how its calls are run; `None`: by this thread alone.
-fn construct(py: Python<'_>, client: &Arc<Client>, incoming: &Incoming) -> PyResult<Option<(String, u32)>> {
+fn construct(
+    py: Python<'_>,
+    client: &Arc<Client>,
+    incoming: &Incoming,
+    creation: &ActorCreation,
+) -> PyResult<Option<(String, u32)>> {
     let spec = &incoming.push.spec;
     client.mapping().note_task(client.welcome.cell, spec);
     let current = Current {
         task: spec.task,
         name: spec.name.clone(),
         called: spec.name.clone(),
-        function: spec.function,
+        function: Some(creation.class),
         gpus: incoming.push.gpus.clone(),
         actor: None,
     };
     handle_signals(py);
     session::set_task(Some(current));
-    checkpoint::begin(spec);
-    crate::group::stay(spec);
+    checkpoint::begin(creation);
+    crate::group::stay(creation);
     let made = (|| {
         set_visible_gpus(py, &incoming.push.gpus)?;
-        set_threads(py, spec.threads)?;
-        let class = load(py, client, spec.function, true)?;
+        set_threads(py, creation.scheduling.threads)?;
+        let class = load(py, client, creation.class, true)?;
         let (class, options) = (class.target.into_bound(py), class.extra);
         set_actor_takes_copies(&class);
         python_side::ACTOR_BEGINS.call(py, (&class, options, session::hex(spec.task), spec.retries))?;
@@ -344,8 +351,7 @@ fn construct(py: Python<'_>, client: &Arc<Client>, incoming: &Incoming) -> PyRes
         Ok((actor, is_async)) => {
             *ACTOR.lock() = Some(actor.unbind());
             client.step(|core, out| core.on_constructed(task, None, out));
-            let concurrency = spec.concurrency;
-            let mode = match (is_async, concurrency) {
+            let mode = match (is_async, creation.concurrency) {
                 (true, 0) => Some(("loop".to_owned(), 1000)),
                 (true, n) => Some(("loop".to_owned(), n)),
                 (false, 0 | 1) => None,
@@ -491,7 +497,7 @@ pub fn local_calls(py: Python<'_>) -> PyResult<Vec<LoopItem<'_>>> {
     let client = client()?;
     let mut items = Vec::new();
     for incoming in crate::local::take_loop_calls() {
-        let TaskKind::Method(actor) = incoming.push.spec.kind else { continue };
+        let TaskKind::Method(actor) = incoming.push.spec.kind() else { continue };
         let actor = crate::local::instance(py, actor).unwrap_or_else(|| py.None()).into_bound(py);
         items.extend(prepare(py, &client, &actor, incoming));
     }
@@ -507,7 +513,7 @@ fn prepare<'py>(
 ) -> Option<LoopItem<'py>> {
     let spec = &incoming.push.spec;
     client.mapping().note_task(client.welcome.cell, spec);
-    let name = spec.title.as_ref().unwrap_or(&spec.name).as_str().to_owned();
+    let name = spec.shown_name().as_str().to_owned();
     let prepared = method(py, actor, spec.name.as_str())
         .and_then(|method| Ok((method, decode_arguments(py, client, &incoming, Access::Shared)?)));
     match prepared {
@@ -611,8 +617,8 @@ pub fn call_raised(py: Python<'_>, token: u64, error: Bound<'_, PyAny>) -> PyRes
 pub fn call_exits(py: Python<'_>, token: u64, why: &str) -> PyResult<()> {
     end_if_child(py, Ok(()));
     let Some(call) = LOOP_CALLS.with_borrow_mut(|calls| calls.remove(&token)) else { return Ok(()) };
-    let TaskSpec { task, kind, .. } = *call.incoming.push.spec;
-    leave_actor(py, &*client()?, task, kind, why);
+    let spec = &call.incoming.push.spec;
+    leave_actor(py, &*client()?, spec.task, spec.kind(), why);
     Ok(())
 }
 
@@ -721,7 +727,8 @@ pub fn current_name() -> Option<String> {
 #[pyfunction]
 pub fn current_function(py: Python<'_>) -> Option<(Option<Py<PyAny>>, String)> {
     let current = session::task()?;
-    Some((crate::execute::loaded(py, current.function), current.called.as_str().to_owned()))
+    let function = current.function.and_then(|function| crate::execute::loaded(py, function));
+    Some((function, current.called.as_str().to_owned()))
 }
 
 /// Sets what runs on this thread: the event loop begins a call.
@@ -730,13 +737,14 @@ pub fn set_current(token: Option<u64>) {
     let current = token.and_then(|token| {
         LOOP_CALLS.with_borrow(|calls| {
             let spec = &calls.get(&token)?.incoming.push.spec;
-            let name = spec.title.as_ref().unwrap_or(&spec.name).clone();
-            let actor = match spec.kind {
+            let name = spec.shown_name().clone();
+            let actor = match spec.kind() {
                 TaskKind::Method(actor) => Some(actor),
                 TaskKind::Task(_) | TaskKind::Creation => None,
             };
             let called = spec.name.clone();
-            Some(Current { task: spec.task, name, called, function: spec.function, gpus: Vec::new(), actor })
+            let (task, function) = (spec.task, spec.function());
+            Some(Current { task, name, called, function, gpus: Vec::new(), actor })
         })
     });
     session::set_task(current);

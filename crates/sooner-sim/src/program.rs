@@ -182,7 +182,7 @@ impl Frame {
         if matches!(self.wait, Wait::End) {
             return None;
         }
-        self.method.and(self.incoming.as_ref()).map(|incoming| incoming.push.spec.group)
+        self.method.and(self.incoming.as_ref()).map(|incoming| incoming.push.spec.group())
     }
 
     /// The blocks with its arguments.

@@ -285,7 +285,7 @@ pub fn note_lost(item: &Item) {
         Item::Push(..) => hit("a task died on its way to its worker"),
         Item::End => {}
         Item::Message(message) => match &**message {
-            Message::Push(push) if push.spec.kind == TaskKind::Creation => {
+            Message::Push(push) if push.spec.kind() == TaskKind::Creation => {
                 hit("a constructor died on its way")
             }
             Message::Push(_) => hit("a task died on its way to its worker"),

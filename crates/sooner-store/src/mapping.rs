@@ -337,7 +337,7 @@ impl Mapping {
     #[inline]
     pub fn note_task(&self, cell: u32, spec: &TaskSpec) {
         let [_, _, function, about, name @ ..] = self.cell(cell);
-        let title = spec.title.as_ref().unwrap_or(&spec.name).as_str();
+        let title = spec.shown_name().as_str();
         let title = &title.as_bytes()[..title.len().min(CELL_NAME_BYTES)];
         for (word, part) in name.iter().zip(title.chunks(8)) {
             let mut bytes = [0; 8];
@@ -345,9 +345,9 @@ impl Mapping {
             word.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
         }
         let is_retriable = spec.retries != 0 && spec.spared != Some(true);
-        let bits = u64::from(is_retriable) | u64::from(spec.kind.in_actor()) << 1;
+        let bits = u64::from(is_retriable) | u64::from(spec.kind().in_actor()) << 1;
         about.store((title.len() as u64) << ABOUT_BITS | bits, Ordering::Relaxed);
-        function.store(spec.function.0, Ordering::Relaxed);
+        function.store(spec.function().map_or(0, |function| function.0), Ordering::Relaxed);
         self.note_started(cell, spec.task);
     }
 
@@ -421,7 +421,7 @@ impl Mapping {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sooner_wire::message::TaskKind;
+    use sooner_wire::message::{FunctionCall, Target, TaskKind};
     use sooner_wire::{Blob, Name, ShapeId};
 
     #[test]
@@ -457,7 +457,8 @@ mod tests {
         memory.note_task(3, &spec(6, "a_longer_name", -1, None));
         assert_eq!(memory.begun(3), begun(6, "a_longer_name", true));
         assert_eq!(memory.last_started(3), Some(Started { task: task(6), in_actor: true }));
-        memory.note_task(3, &TaskSpec { kind: TaskKind::Task(ShapeId(0)), ..spec(5, "a_task", -1, None) });
+        let target = Target::Function(FunctionCall::new(ShapeId(0), FunctionId(9)));
+        memory.note_task(3, &TaskSpec { target, ..spec(5, "a_task", -1, None) });
         assert_eq!(memory.last_started(3), Some(Started { task: task(5), in_actor: false }));
         memory.note_task(3, &spec(7, "short", 3, Some(true)));
         assert_eq!(memory.begun(3), begun(7, "short", false));

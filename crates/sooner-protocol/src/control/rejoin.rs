@@ -303,7 +303,7 @@ impl Directory {
         (actor.last_node, actor.is_asked) = (Some(node), worker.is_none());
         (actor.job, actor.class, actor.concurrency) = (row.job, row.class, row.concurrency);
         (actor.detached, actor.group, actor.is_ready) = (row.detached, row.group, row.is_ready);
-        let takes = row.create.as_ref().is_some_and(|c| c.constructor.spec.checkpoint_every.is_some());
+        let takes = row.create.as_ref().is_some_and(|c| c.constructor.spec.checkpoint_every().is_some());
         (actor.takeovers, actor.restarts) =
             (row.takeover, if row.create.is_some() { row.restarts } else { 0 });
         actor.keep_creation(row.create);

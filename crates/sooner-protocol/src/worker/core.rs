@@ -16,7 +16,8 @@ use std::sync::Arc;
 
 use sooner_wire::limits::CALL_VALUES_BYTES_MAX;
 use sooner_wire::message::{
-    ActorReady, Define, Dependency, Failure, FailureCode, Outcome, TaskKind, TaskSpec,
+    ActorReady, Define, Dependency, Failure, FailureCode, FunctionCall, MethodCall, Outcome, Target,
+    TaskKind, TaskSpec,
 };
 use sooner_wire::resources::size;
 use sooner_wire::{ActorId, FunctionId, ObjectId, ResourceSet, ShapeId, TaskId, WorkerId};
@@ -181,11 +182,11 @@ impl WorkerCore {
             self.open_stream(spec.task, options);
         }
         let number = spec.task.number;
-        let actor = match spec.kind {
+        let actor = match spec.kind() {
             TaskKind::Method(actor) => Some(actor),
             TaskKind::Task(_) | TaskKind::Creation => None,
         };
-        let (is_unordered, has_group) = (spec.unordered == Some(true), spec.group.is_some());
+        let (is_unordered, has_group) = (spec.is_unordered(), spec.group().is_some());
         self.enter(spec, parent, out);
         if let Some(actor) = actor {
             self.find_actor(actor, out);
@@ -247,38 +248,39 @@ impl WorkerCore {
             if has_arguments { self.look_at_arguments(&spec) } else { (None, false) };
         if let Some(failure) = failure {
             self.remove_from_queue(&spec);
-            if let (TaskKind::Method(actor), Some(_)) = (spec.kind, spec.kept) {
-                self.forget_call(actor, number, out);
+            let call = spec.method();
+            if let Some(MethodCall { actor, kept: Some(_), .. }) = call {
+                self.forget_call(*actor, number, out);
             }
             self.fail(number, &failure, out);
-            if let TaskKind::Method(actor) = spec.kind {
-                self.dispatch_actor(actor, out);
+            if let Some(call) = call {
+                self.dispatch_actor(call.actor, out);
             }
             return;
         }
-        match spec.kind {
-            TaskKind::Task(shape) => {
+        match &spec.target {
+            Target::Function(FunctionCall { shape, scheduling, .. }) => {
                 let moves = is_elsewhere || self.leases.has_lanes();
-                let shape = if moves { self.near_arguments(number, shape) } else { shape };
-                self.leases.enqueue(shape, number, spec.priority);
+                let shape = if moves { self.near_arguments(number, *shape) } else { *shape };
+                self.leases.enqueue(shape, number, scheduling.priority);
                 self.dispatch(shape, out);
             }
-            TaskKind::Method(actor) => {
-                if spec.unordered == Some(true) {
+            Target::Method(MethodCall { actor, unordered, .. }) => {
+                if *unordered {
                     let is_first = self.pendings.get(number).is_some_and(|pending| pending.recovers);
                     let enqueue = if is_first { Callers::enqueue_first } else { Callers::enqueue };
-                    if let Err(failure) = enqueue(&mut self.callers, actor, number) {
+                    if let Err(failure) = enqueue(&mut self.callers, *actor, number) {
                         return self.fail(number, &failure, out);
                     }
                 }
-                self.dispatch_actor(actor, out);
+                self.dispatch_actor(*actor, out);
             }
-            TaskKind::Creation if self.ownership.record(spec.task.object(0)).is_none() => {
+            Target::Class(_) if self.ownership.record(spec.task.object(0)).is_none() => {
                 // Its last handle went while its arguments were awaited; the node knows that it is out of
                 // scope.
                 self.fail(number, &unborn_failure(&spec), out);
             }
-            TaskKind::Creation => self.request_actor(&spec, out),
+            Target::Class(creation) => self.request_actor(&spec, creation.class, out),
         }
     }
 
@@ -323,7 +325,8 @@ impl WorkerCore {
         }
         while let Some(front) = self.leases.front(shape) {
             let spec = &self.pendings.get(front).expect("L1: queued tasks are pending").spec;
-            let (function, bytes) = (spec.function, self.ownership.bytes_in_memory(&spec.dependencies));
+            let function = spec.function().expect("a task in the queue of a shape calls a function");
+            let bytes = self.ownership.bytes_in_memory(&spec.dependencies);
             if !self.may_send(front, bytes) {
                 // No leases are asked for either: other processes could use them.
                 return;
@@ -356,7 +359,9 @@ impl WorkerCore {
         gpus: Vec<u32>,
         out: &mut Actions,
     ) {
-        if let Some(define) = self.functions.first_for(worker, spec.function) {
+        if let Some(function) = spec.function()
+            && let Some(define) = self.functions.first_for(worker, function)
+        {
             send(out, Peer::Worker(worker), define.clone());
         }
         let dependencies = self.dependencies_of(&spec, Some(worker));
@@ -396,7 +401,7 @@ impl WorkerCore {
         });
         let failure = changed.as_ref().unwrap_or(failure);
         self.events.on_failed(&pending, code_of(failure), false, self.now);
-        if pending.spec.kind == TaskKind::Creation {
+        if pending.spec.kind() == TaskKind::Creation {
             // Other processes that have the handle wait for a message of the node.
             let (actor, failure) = (pending.spec.task, failure.clone());
             send(out, Peer::Node, ActorReady { actor, failure: Some(failure.clone()) });
@@ -529,7 +534,7 @@ impl WorkerCore {
     #[must_use]
     pub fn is_actor_call(&self, task: TaskId) -> bool {
         let pending = self.pendings.get(task.number).filter(|_| task.owner == self.me);
-        pending.is_some_and(|p| matches!(p.spec.kind, TaskKind::Method(_)))
+        pending.is_some_and(|p| matches!(p.spec.kind(), TaskKind::Method(_)))
     }
 
     /// Asserts the invariants across machines; for tests and the simulator.
@@ -543,7 +548,7 @@ impl WorkerCore {
 
 /// The objects that a task keeps alive until it ends: its arguments, and the handle of the actor it calls.
 pub(super) fn uses(spec: &TaskSpec) -> impl Iterator<Item = ObjectId> + '_ {
-    let handle = match spec.kind {
+    let handle = match spec.kind() {
         TaskKind::Method(actor) => Some(actor.object(0)),
         TaskKind::Task(_) | TaskKind::Creation => None,
     };
@@ -556,7 +561,7 @@ pub(super) fn hex(task: TaskId) -> String {
 
 /// The failure of a task whose arguments do not fit into one message.
 fn too_large(spec: &TaskSpec, inline: u64) -> Failure {
-    let code = match spec.kind {
+    let code = match spec.kind() {
         TaskKind::Creation => FailureCode::ActorUnschedulable,
         TaskKind::Task(_) | TaskKind::Method(_) => FailureCode::TaskUnschedulable,
     };

@@ -124,7 +124,7 @@ impl WorkerCore {
 
     pub(super) fn after_crash(&mut self, number: u64, maybe_executed: bool, reason: &str, out: &mut Actions) {
         let Some(pending) = self.pendings.get_mut(number) else { return };
-        let TaskKind::Task(shape) = pending.spec.kind else { return };
+        let TaskKind::Task(shape) = pending.spec.kind() else { return };
         let task = pending.spec.task;
         let maybe_executed = maybe_executed || bug!(RetriesForTheUnbegun);
         if !maybe_executed {

@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::probes::{bug, mark};
-use sooner_wire::message::{Dependency, Failure, Location, Outcome, Push, TaskKind};
+use sooner_wire::message::{Dependency, Failure, Location, Outcome, Push, Target, TaskKind};
 use sooner_wire::{ObjectId, TaskId, WorkerId};
 
 use super::action::Peer;
@@ -198,7 +198,7 @@ impl Groups {
     }
 
     fn of(incoming: &Incoming) -> usize {
-        incoming.push.spec.group.map_or(0, |group| group as usize + 1)
+        incoming.push.spec.group().map_or(0, |group| group as usize + 1)
     }
 
     /// The group whose thread or event loop takes a call: the default one if the actor lacks its own.
@@ -230,14 +230,14 @@ impl Execution {
     /// # Errors
     /// The task itself when this worker is blocked.
     pub fn on_push(&mut self, incoming: Incoming) -> Result<(), Box<Incoming>> {
-        if self.blocked && matches!(incoming.push.spec.kind, TaskKind::Task(_)) {
+        if self.blocked && matches!(incoming.push.spec.kind(), TaskKind::Task(_)) {
             return Err(Box::new(incoming));
         }
-        if incoming.push.spec.kind == TaskKind::Creation {
+        if let Target::Class(creation) = &incoming.push.spec.target {
             self.has_constructor = true;
             self.begin_actor();
-            if let Some(groups) = &incoming.push.spec.groups {
-                self.groups = Groups::new(incoming.push.spec.concurrency, groups);
+            if let Some(groups) = &creation.groups {
+                self.groups = Groups::new(creation.concurrency, groups);
             }
             self.queue.push_front(incoming);
         } else if recovers(&incoming) && !matches!(self.takeover, TakingOver::None) {
@@ -294,11 +294,11 @@ impl Execution {
         let at = self.next_at(group)?;
         let incoming = self.queue.remove(at)?;
         let group = Groups::of(&incoming);
-        if incoming.push.spec.kind != TaskKind::Creation {
+        if incoming.push.spec.kind() != TaskKind::Creation {
             self.groups.enter(group);
         }
         let uses = incoming.uses();
-        let kept = incoming.push.spec.kept == Some(true);
+        let kept = incoming.push.spec.kept() == Some(true);
         let recovers = recovers(&incoming);
         self.recovering += u32::from(recovers);
         let running = Running {
@@ -354,13 +354,13 @@ impl Execution {
         if !self.missing.is_empty() {
             return self.next_complete(only);
         }
-        if matches!(front.push.spec.kind, TaskKind::Method(_)) && !self.has_constructor {
+        if matches!(front.push.spec.kind(), TaskKind::Method(_)) && !self.has_constructor {
             mark!("a call came before the constructor of its actor");
             if !bug!(CallBeforeConstructor) {
                 return None;
             }
         }
-        if front.push.spec.kind == TaskKind::Creation {
+        if front.push.spec.kind() == TaskKind::Creation {
             return (!self.is_suspended).then_some(0);
         }
         if self.groups.free.is_empty() {
@@ -377,7 +377,7 @@ impl Execution {
         for (at, incoming) in self.queue.iter().enumerate() {
             let (spec, group) = (&incoming.push.spec, Groups::of(incoming));
             let waits = !incoming.missing().is_empty();
-            match spec.kind {
+            match spec.kind() {
                 TaskKind::Creation => {
                     let may_begin = !waits && !self.is_suspended;
                     return (may_begin && !self.missing.contains(&spec.task.state())).then_some(at);
@@ -386,7 +386,7 @@ impl Execution {
                 TaskKind::Method(_) | TaskKind::Task(_) => {}
             }
             let has_room = self.groups.free.is_empty() || self.groups.has_room(incoming);
-            let is_unordered = spec.unordered == Some(true) || matches!(spec.kind, TaskKind::Task(_));
+            let is_unordered = spec.is_unordered() || matches!(spec.kind(), TaskKind::Task(_));
             let line = (incoming.from, group);
             let is_late = held_up.get(&line).is_some_and(|first| *first < spec.task.number);
             let is_behind = is_late || (stopped.contains(&group) && !incoming.is_early);
@@ -412,7 +412,7 @@ impl Execution {
     #[inline]
     #[must_use]
     pub fn constructor(&self) -> Option<&Incoming> {
-        self.queue.front().filter(|front| front.push.spec.kind == TaskKind::Creation)
+        self.queue.front().filter(|front| front.push.spec.kind() == TaskKind::Creation)
     }
 
     /// The node has the actor's resources back.
@@ -424,7 +424,7 @@ impl Execution {
     pub fn resume(&mut self, gpus: Vec<u32>) {
         self.is_suspended = false;
         let front = self.queue.front_mut();
-        if let Some(front) = front.filter(|front| front.push.spec.kind == TaskKind::Creation) {
+        if let Some(front) = front.filter(|front| front.push.spec.kind() == TaskKind::Creation) {
             front.push.gpus = gpus;
         }
     }
@@ -449,7 +449,7 @@ impl Execution {
             |incoming: &Incoming| incoming.push.dependencies.iter().any(|d| lost.contains(&d.object));
         let (hit, mut stay): (VecDeque<_>, VecDeque<_>) =
             std::mem::take(&mut self.queue).into_iter().partition(|incoming| {
-                let is_task = matches!(incoming.push.spec.kind, TaskKind::Task(_));
+                let is_task = matches!(incoming.push.spec.kind(), TaskKind::Task(_));
                 is_task && takes_lost(incoming) && hears(incoming)
             });
         for incoming in stay.iter_mut().chain(&mut self.held).filter(|incoming| takes_lost(incoming)) {
@@ -610,7 +610,7 @@ impl Execution {
 
     /// Takes out every queued task that may run elsewhere.
     pub fn return_queued(&mut self) -> Vec<Incoming> {
-        let is_task = |incoming: &Incoming| matches!(incoming.push.spec.kind, TaskKind::Task(_));
+        let is_task = |incoming: &Incoming| matches!(incoming.push.spec.kind(), TaskKind::Task(_));
         let (back, stay): (VecDeque<_>, VecDeque<_>) =
             std::mem::take(&mut self.queue).into_iter().partition(is_task);
         self.queue = stay;
@@ -621,7 +621,7 @@ impl Execution {
     /// Takes out every queued task that may run elsewhere and waits for an argument to be brought here.
     pub fn return_unbrought(&mut self) -> Vec<Incoming> {
         let waits = |incoming: &Incoming| {
-            matches!(incoming.push.spec.kind, TaskKind::Task(_)) && !incoming.elsewhere().is_empty()
+            matches!(incoming.push.spec.kind(), TaskKind::Task(_)) && !incoming.elsewhere().is_empty()
         };
         let (back, stay): (VecDeque<_>, VecDeque<_>) =
             std::mem::take(&mut self.queue).into_iter().partition(waits);

@@ -39,8 +39,8 @@ impl Functions {
         self.known.values().map(|define| &**define)
     }
 
-    /// The function that a process must get before a task that needs it. `None`: the process has it, or the
-    /// task needs none (the call of an actor).
+    /// The function that a process must get before a task that needs it. `None`: the process has it, or it is
+    /// `FunctionId(0)`, with which models call functions that have no code.
     #[inline]
     pub(super) fn first_for(&mut self, worker: WorkerId, function: FunctionId) -> Option<&Define> {
         let knows = |sent: &Set<FunctionId>| sent.contains(&function);

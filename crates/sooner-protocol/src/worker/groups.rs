@@ -190,7 +190,7 @@ impl WorkerCore {
 
     /// A task that was pushed and did not run goes before those of equal priority.
     pub(super) fn requeue(&mut self, shape: ShapeId, number: u64) {
-        let priority = self.pendings.get(number).and_then(|pending| pending.spec.priority);
+        let priority = self.pendings.get(number).and_then(|pending| pending.spec.priority());
         self.leases.enqueue_front(shape, number, priority);
     }
 
@@ -203,7 +203,7 @@ impl WorkerCore {
         out: &mut Actions,
     ) {
         let Some(pending) = self.pendings.get(number) else { return };
-        if let TaskKind::Task(shape) = pending.spec.kind
+        if let TaskKind::Task(shape) = pending.spec.kind()
             && !pending.cancelled
             && let Some(failure) = self.leases.closed(shape).cloned()
         {

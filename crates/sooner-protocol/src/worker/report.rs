@@ -3,7 +3,7 @@
 use sooner_wire::message::state::{
     Inspect, KnownActorRow, LabelRow, Report, RunningRow, ShapeRow, TaskRow, about,
 };
-use sooner_wire::message::{TaskKind, TaskSpec};
+use sooner_wire::message::{Target, TaskKind, TaskSpec};
 use sooner_wire::{FunctionId, TaskId};
 
 use super::WorkerCore;
@@ -85,7 +85,7 @@ impl WorkerCore {
             }
             State::Queued | State::Delayed { .. } | State::Pushed { .. } => Vec::new(),
         };
-        let resources = match spec.kind {
+        let resources = match spec.kind() {
             TaskKind::Task(shape) => self.leases.resources(shape).cloned(),
             TaskKind::Creation => self.creations.get(&spec.task).map(|demand| demand.placement.clone()),
             TaskKind::Method(_) => None,
@@ -106,24 +106,22 @@ impl WorkerCore {
     }
 
     fn label_of(&self, spec: &TaskSpec, parent: Option<TaskId>) -> LabelRow {
-        let title = spec.title.as_ref().unwrap_or(&spec.name);
-        let (kind, actor, function) = match spec.kind {
-            TaskKind::Task(_) => (0, None, self.name_of(spec.function)),
-            TaskKind::Creation => (1, Some(spec.task), self.name_of(spec.function)),
-            TaskKind::Method(actor) => (2, Some(actor), Some(spec.name.as_str().to_owned())),
+        let title = spec.shown_name();
+        let (kind, actor, function, code) = match &spec.target {
+            Target::Function(call) => (0, None, self.name_of(call.function), Some(call.function)),
+            Target::Class(creation) => (1, Some(spec.task), self.name_of(creation.class), None),
+            Target::Method(call) => (2, Some(call.actor), Some(spec.name.as_str().to_owned()), None),
         };
         let name = title.as_str().to_owned();
-        let code = (kind == 0).then_some(spec.function);
         LabelRow { function: function.unwrap_or_else(|| name.clone()), name, kind, actor, parent, code }
     }
 
     fn describe(&self, label: &Label) -> LabelRow {
         let name = label.name.as_str().to_owned();
         let method = label.method.as_ref().map(|method| method.as_str().to_owned());
-        let function = method.or_else(|| self.name_of(label.function)).unwrap_or_else(|| name.clone());
+        let function = method.or_else(|| self.name_of(label.function?)).unwrap_or_else(|| name.clone());
         let kind = if label.actor.is_some() { 2 } else { 0 };
-        let code = (kind == 0).then_some(label.function);
-        LabelRow { name, function, kind, actor: label.actor, parent: label.parent, code }
+        LabelRow { name, function, kind, actor: label.actor, parent: label.parent, code: label.function }
     }
 
     fn name_of(&self, function: FunctionId) -> Option<String> {

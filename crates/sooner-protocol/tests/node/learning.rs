@@ -11,7 +11,7 @@ use sooner_wire::message::{
 };
 use sooner_wire::{ActorId, Blob, NodeId, Takeover, TaskId, WorkerId};
 
-use super::{NOW, cpus, create, told, worker_gone};
+use super::{NOW, cpus, create, creation_of, told, worker_gone};
 
 const HERE: NodeId = NodeId(1 << 24);
 const THERE: NodeId = NodeId(2 << 24);
@@ -231,7 +231,7 @@ fn callers_that_missed_a_restart_hear_of_it_first() {
 fn a_process_that_waits_for_its_state_gets_that_of_the_one_before() {
     let (first, second) = (process(THERE, 5), process(HERE, 6));
     let mut creation = create(ACTOR);
-    creation.constructor.spec.checkpoint_every = Some(1);
+    creation_of(&mut creation).checkpoint_every = Some(1);
     let creation = Some(Box::new(creation));
     let state = Return { outcome: Outcome::Inline(Blob::from(&b"state"[..])), contained: Vec::new() };
     let before = ActorHere { create: creation.clone(), checkpoint: Some(state.clone()), ..ended(0, first) };
@@ -277,7 +277,7 @@ fn owners_keep_what_the_last_checkpoint_refers_to_and_nothing_else() {
     let stored = Outcome::Stored(Location { offset: 32, length: 8 });
     let state = Return { outcome: stored, contained: inside.clone() };
     let mut create = create(ACTOR);
-    create.constructor.spec.checkpoint_every = Some(1);
+    creation_of(&mut create).checkpoint_every = Some(1);
     let create = Some(Box::new(create));
     let actors = vec![ActorHere { checkpoint: Some(state), create, ..row(0, taker) }];
     let mut control = control();
@@ -362,7 +362,7 @@ fn taking_over() -> (Member, WorkerId, ActorId, WorkerId) {
     placed(|place| {
         place.restores = true;
         place.restarts = Some(1);
-        place.create.constructor.spec.checkpoint_every = Some(1);
+        creation_of(&mut place.create).checkpoint_every = Some(1);
     })
 }
 

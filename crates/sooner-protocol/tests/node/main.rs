@@ -29,7 +29,9 @@ mod watches;
 use sooner_protocol::engine::Solo;
 use sooner_protocol::node::{NodeAction, NodeActions, NodeCore};
 use sooner_protocol::time::Instant;
-use sooner_wire::message::{CreateActor, Define, Message, Push, RequestLease, TaskKind, TaskSpec};
+use sooner_wire::message::{
+    ActorCreation, CreateActor, Define, Message, Push, RequestLease, Target, TaskSpec,
+};
 use sooner_wire::{ActorId, Blob, FunctionId, Name, ResourceSet, ShapeId, Started, TaskId, WorkerId};
 
 #[path = "../kit/mod.rs"]
@@ -104,14 +106,20 @@ fn request(shape: u32, demand: u32) -> RequestLease {
     }
 }
 
+/// What an actor's creation says about it.
+fn creation_of(create: &mut CreateActor) -> &mut ActorCreation {
+    let Target::Class(creation) = &mut create.constructor.spec.target else {
+        panic!("{} is constructed otherwise", create.actor.number)
+    };
+    creation
+}
+
 /// An actor that needs a CPU to be placed, and half a one after that.
 fn create(actor: ActorId) -> CreateActor {
     let name = Name::from("Counter");
     let (code, references) = (Blob::default(), Vec::new());
-    let spec = TaskSpec {
-        concurrency: 1,
-        ..TaskSpec::new(actor, TaskKind::Creation, FunctionId(1), name.clone(), Blob::default())
-    };
+    let target = ActorCreation { concurrency: 1, ..ActorCreation::new(FunctionId(1)) };
+    let spec = TaskSpec::of(actor, Target::Class(target), name.clone(), Blob::default());
     CreateActor {
         actor,
         placement: cpus(1.0),

@@ -12,7 +12,7 @@ use sooner_wire::message::{CreateActor, Dependency, Location, Outcome, Remote};
 use sooner_wire::{ActorId, NodeId, ResourceSet, Strategy, Takeover, TaskId, WorkerId};
 
 use super::draining::{placed_on, say};
-use super::{NOW, cpus, create};
+use super::{NOW, cpus, create, creation_of};
 
 const HOME: NodeId = NodeId(1 << 24);
 const SECOND: NodeId = NodeId(2 << 24);
@@ -121,7 +121,7 @@ proptest! {
                     number += 1;
                     let mut create = if holds_nothing { rests(number) } else { holds(number) };
                     if is_spread {
-                        create.constructor.spec.strategy = Some(Box::new(Strategy::Spread));
+                        creation_of(&mut create).scheduling.strategy = Some(Box::new(Strategy::Spread));
                         spread.push(create.actor);
                     }
                     let message = Box::new(create.into());

@@ -9,7 +9,7 @@ use sooner_wire::message::{
 };
 use sooner_wire::{ActorId, Blob, BlockId, ResourceSet, ShapeId, TaskId, WorkerId};
 
-use super::{ACTOR, DRIVER, NOW, cpus, create, end, node, request, say, settle, told};
+use super::{ACTOR, DRIVER, NOW, cpus, create, creation_of, end, node, request, say, settle, told};
 
 fn connect(node: &mut Solo, worker: u64, pid: u32) -> WorkerId {
     let worker = WorkerId(worker);
@@ -22,7 +22,7 @@ fn connect(node: &mut Solo, worker: u64, pid: u32) -> WorkerId {
 
 fn with_checkpoints(actor: ActorId) -> CreateActor {
     let mut create = create(actor);
-    create.constructor.spec.checkpoint_every = Some(5);
+    creation_of(&mut create).checkpoint_every = Some(5);
     create
 }
 

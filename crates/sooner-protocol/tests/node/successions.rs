@@ -13,7 +13,7 @@ use sooner_wire::message::{
 use sooner_wire::record::ActorRecord;
 use sooner_wire::{ActorId, Blob, NodeId, Takeover, TaskId, WorkerId};
 
-use super::{NOW, cpus, create, plain, worker_gone};
+use super::{NOW, cpus, create, creation_of, plain, worker_gone};
 
 const HERE: NodeId = NodeId(1 << 24);
 const THERE: NodeId = NodeId(2 << 24);
@@ -25,7 +25,7 @@ const UNTIL: Instant = Instant(10_000_000_000);
 
 fn creation() -> Box<CreateActor> {
     let mut creation = Box::new(create(ACTOR));
-    creation.constructor.spec.checkpoint_every = Some(1);
+    creation_of(&mut creation).checkpoint_every = Some(1);
     creation.restarts = Some(3);
     creation
 }

@@ -11,7 +11,7 @@ use sooner_wire::message::{
 };
 use sooner_wire::{ActorId, Blob, BlockId, NodeId, Takeover, TaskId, WorkerId};
 
-use super::{BEGUN, NOW, cpus, create, plain, told, worker_gone};
+use super::{BEGUN, NOW, cpus, create, creation_of, plain, told, worker_gone};
 
 const HERE: NodeId = NodeId(1 << 24);
 const THERE: NodeId = NodeId(2 << 24);
@@ -225,7 +225,7 @@ fn blocks_are_kept_where_they_are_until_the_actor_is_gone() {
         outcome: stored(64),
         contained: Vec::new(),
     });
-    detached.constructor.spec.checkpoint_every = Some(1);
+    creation_of(&mut detached).checkpoint_every = Some(1);
     cluster.with(HERE, |node, _| node.on_allocated(BlockId(64), driver));
     cluster.say(driver, detached);
     let worker = cluster.home(actor).expect("a process");

@@ -11,7 +11,7 @@ use sooner_wire::strategy::NodeAffinity;
 use sooner_wire::{ActorId, NodeId, Strategy, Takeover, TaskId, WorkerId};
 
 use super::draining::{placed_on, say};
-use super::{cpus, create};
+use super::{cpus, create, creation_of};
 
 const HOME: NodeId = NodeId(1 << 24);
 const SECOND: NodeId = NodeId(2 << 24);
@@ -47,7 +47,7 @@ fn large(actor: ActorId) -> CreateActor {
 fn bound(actor: ActorId, node: NodeId, soft: bool) -> CreateActor {
     let mut create = create(actor);
     let strategy = Strategy::Node(NodeAffinity { node, soft });
-    create.constructor.spec.strategy = Some(Box::new(strategy));
+    creation_of(&mut create).scheduling.strategy = Some(Box::new(strategy));
     create
 }
 

@@ -110,7 +110,7 @@ impl Names {
         let values = spec.dependencies.iter().map(|object| self.object(*object));
         let references = spec.references.iter().map(|object| format!("&{}", self.object(*object)));
         let arguments = values.chain(references).collect::<Vec<_>>().join(", ");
-        let callee = match spec.kind {
+        let callee = match spec.kind() {
             TaskKind::Method(actor) => format!("{}.{}", self.task(actor), spec.name.as_str()),
             TaskKind::Task(_) | TaskKind::Creation => spec.name.as_str().to_owned(),
         };

@@ -294,18 +294,18 @@ impl Cluster {
         }
         locals.iter().for_each(|(_, slot)| slot.acquire());
         let process = self.processes.get_mut(&id).expect("lives");
-        process.last_started = Some(Started { task, in_actor: spec.kind.in_actor() });
+        process.last_started = Some(Started { task, in_actor: spec.kind().in_actor() });
         process.frames.push(Frame { task, incoming, locals });
-        match spec.kind {
+        match spec.kind() {
             TaskKind::Creation => self.construct(id, task),
-            TaskKind::Method(_) if spec.kept != Some(false) => {
+            TaskKind::Method(_) if spec.kept() != Some(false) => {
                 let name = self.names.task(task);
                 let instance = self.processes.get_mut(&id).expect("lives").instance.as_mut();
                 instance.expect("its constructor was first").calls.push(name);
             }
             TaskKind::Method(_) | TaskKind::Task(_) => {}
         }
-        if spec.kind != TaskKind::Creation && !self.waits.contains(&task.object(0)) {
+        if spec.kind() != TaskKind::Creation && !self.waits.contains(&task.object(0)) {
             let is_large = self.large.contains(&task.object(0));
             self.finish(id, task, is_large, Vec::new(), false);
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sooner_protocol::worker::ActorDemand;
 use sooner_protocol::worker::ownership::Slot;
-use sooner_wire::message::{Outcome, TaskKind, TaskSpec};
+use sooner_wire::message::{ActorCreation, FunctionCall, MethodCall, Outcome, Scheduling, Target, TaskSpec};
 use sooner_wire::strategy::NodeAffinity;
 use sooner_wire::{Blob, FunctionId, Name, NodeId, ObjectId, ResourceSet, Strategy, TaskId, WorkerId};
 
@@ -15,6 +15,9 @@ use crate::kit::cpus;
 
 /// What is wrong with a command.
 pub type Wrong = String;
+
+/// The id of all functions and classes.
+const FUNCTION: FunctionId = FunctionId(1);
 
 /// A call as it is written: `x = f(a, &b)` or `x = c.m(a)`, and words behind it.
 struct Call<'a> {
@@ -250,7 +253,7 @@ impl Cluster {
     }
 
     /// The description of a task. The table knows its arguments before their ids leave the process.
-    fn spec(&mut self, id: WorkerId, call: &Call<'_>, kind: TaskKind, name: &str) -> Result<TaskSpec, Wrong> {
+    fn spec(&mut self, id: WorkerId, call: &Call<'_>, target: Target, name: &str) -> Result<TaskSpec, Wrong> {
         let mut lists = [Vec::new(), Vec::new()];
         for (list, names) in lists.iter_mut().zip([&call.values, &call.references]) {
             for name in names {
@@ -263,7 +266,7 @@ impl Cluster {
         }
         let [dependencies, references] = lists;
         let task = self.name(id, call.result);
-        let mut spec = TaskSpec::new(task, kind, FunctionId(1), Name::from(name), Blob::default());
+        let mut spec = TaskSpec::of(task, target, Name::from(name), Blob::default());
         spec.dependencies = dependencies.into();
         spec.references = references.into();
         if call.has("large") {
@@ -283,9 +286,10 @@ impl Cluster {
             Some(strategy) => core.shape_at(&resources, strategy, out),
             None => core.shape(&resources),
         });
-        let mut spec = self.spec(id, call, TaskKind::Task(shape), call.callee)?;
+        let scheduling = Scheduling { strategy: strategy.map(Box::new), ..Scheduling::default() };
+        let target = FunctionCall { scheduling, ..FunctionCall::new(shape, FUNCTION) };
+        let mut spec = self.spec(id, call, Target::Function(target), call.callee)?;
         spec.retries = call.number("retries", 3)?;
-        spec.strategy = strategy.map(Box::new);
         self.submit_spec(id, spec);
         Ok(())
     }
@@ -309,8 +313,9 @@ impl Cluster {
     }
 
     fn define(&mut self, id: WorkerId, spec: &TaskSpec) {
+        let Some(function) = spec.function() else { return };
         let define = sooner_wire::message::Define {
-            function: spec.function,
+            function,
             name: spec.name.clone(),
             code: Blob::default(),
             references: Vec::new(),
@@ -325,10 +330,13 @@ impl Cluster {
         let restarts = call.number("restarts", 0)?;
         let every = call.number("checkpoints", 0)?;
         let placement = cpus(f64::from(call.number("cpus", 1)?));
-        let mut spec = self.spec(id, call, TaskKind::Creation, call.callee)?;
-        spec.checkpoint_every = u32::try_from(every).ok().filter(|every| *every > 0);
-        spec.strategy = strategy.map(Box::new);
-        spec.concurrency = 1;
+        let target = Target::Class(ActorCreation {
+            concurrency: 1,
+            checkpoint_every: u32::try_from(every).ok().filter(|every| *every > 0),
+            scheduling: Scheduling { strategy: strategy.map(Box::new), ..Scheduling::default() },
+            ..ActorCreation::new(FUNCTION)
+        });
+        let spec = self.spec(id, call, target, call.callee)?;
         self.define(id, &spec);
         let demand = ActorDemand { restarts, detached: false, placement, lifetime: ResourceSet::default() };
         let (slot, object) = (Arc::new(Slot::default()), spec.task.object(0));
@@ -343,10 +351,10 @@ impl Cluster {
         let expected = || format!("a call of an actor `x = c.m()`, not {:?}", call.callee);
         let (actor, method) = call.callee.split_once('.').ok_or_else(expected)?;
         let (handle, _) = self.handle_of(id, actor)?;
-        let mut spec = self.spec(id, call, TaskKind::Method(handle.task), method)?;
-        spec.function = FunctionId(0);
+        let kept = call.has("kept").then_some(true);
+        let target = Target::Method(MethodCall { kept, ..MethodCall::new(handle.task) });
+        let mut spec = self.spec(id, call, target, method)?;
         spec.retries = call.number("retries", 0)?;
-        spec.kept = call.has("kept").then_some(true);
         self.submit_spec(id, spec);
         Ok(())
     }

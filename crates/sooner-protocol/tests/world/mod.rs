@@ -14,8 +14,8 @@ use sooner_protocol::worker::execution::Incoming;
 use sooner_protocol::worker::ownership::Slot;
 use sooner_protocol::worker::{ActorDemand, WorkerCore};
 use sooner_wire::message::{
-    Connect, Define, Failure, FailureCode, FreeBlocks, GivenBlocks, Location, Message, Outcome, Push, Return,
-    TaskKind, TaskSpec, UnknownBlocks,
+    ActorCreation, Connect, Define, Failure, FailureCode, FreeBlocks, GivenBlocks, Location, Message,
+    MethodCall, Outcome, Push, Return, Target, TaskKind, TaskSpec, UnknownBlocks,
 };
 use sooner_wire::{
     ActorId, Blob, BlockId, FunctionId, Name, ObjectId, ResourceSet, Started, TaskId, WorkerId,
@@ -146,11 +146,12 @@ impl World {
     fn create(&mut self) {
         let [owner, borrower] = self.callers;
         let (actor, every) = (self.actor, self.plan.every);
-        let spec = TaskSpec {
+        let creation = ActorCreation {
             concurrency: 1,
             checkpoint_every: Some(every),
-            ..TaskSpec::new(actor, TaskKind::Creation, FunctionId(1), Name::from("Log"), Blob::default())
+            ..ActorCreation::new(FunctionId(1))
         };
+        let spec = TaskSpec::of(actor, Target::Class(creation), Name::from("Log"), Blob::default());
         let demand = ActorDemand {
             placement: ResourceSet::default(),
             lifetime: ResourceSet::default(),
@@ -231,16 +232,11 @@ impl World {
         let answered = self.calls.iter().filter(|call| call.changed()).map(|call| call.task).collect();
         let number = self.number_at(caller);
         let task = TaskId { owner: caller, number };
+        let call = MethodCall { kept: Some(!is_read), ..MethodCall::new(self.actor) };
+        let name = Name::from(if is_read { "read" } else { "add" });
         let mut spec = TaskSpec {
-            kept: Some(!is_read),
             retries: self.plan.retries,
-            ..TaskSpec::new(
-                task,
-                TaskKind::Method(self.actor),
-                FunctionId(0),
-                Name::from(if is_read { "read" } else { "add" }),
-                Blob::default(),
-            )
+            ..TaskSpec::of(task, Target::Method(call), name, Blob::default())
         };
         // The caller drops its own handle at once: the object lives by the call, the actor and its
         // checkpoints.
@@ -304,7 +300,7 @@ impl World {
     fn end_call(&mut self, who: WorkerId, incoming: &Incoming) {
         let spec = &incoming.push.spec;
         let task = spec.task;
-        if spec.kind == TaskKind::Creation {
+        if spec.kind() == TaskKind::Creation {
             return self.construct(who);
         }
         let mut value = Vec::new();

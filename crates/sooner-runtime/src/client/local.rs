@@ -68,7 +68,7 @@ impl LocalNode {
                     };
                     return Answer::Replies(vec![report.into()]);
                 }
-                let (actor, concurrency) = (create.actor, create.constructor.spec.concurrency);
+                let (actor, concurrency) = (create.actor, create.constructor.spec.concurrency());
                 self.actors.insert(actor, concurrency);
                 let started = ActorStarted { actor, worker: self.me, concurrency, replays: None };
                 vec![(*create.class).into(), (*create.constructor).into(), started.into()]

@@ -13,8 +13,8 @@ use sooner_protocol::worker::execution::Incoming;
 use sooner_protocol::worker::ownership::Slot;
 use sooner_protocol::worker::{ActorDemand, WorkerCore};
 use sooner_wire::message::{
-    Define, Failure, FailureCode, FreeBlocks, GivenBlocks, Location, Message, Outcome, Push, Return,
-    TaskKind, TaskSpec, UnknownBlocks,
+    ActorCreation, Define, Failure, FailureCode, FreeBlocks, FunctionCall, GivenBlocks, Location, Message,
+    MethodCall, Outcome, Push, Return, Target, TaskKind, TaskSpec, UnknownBlocks,
 };
 use sooner_wire::{ActorId, Blob, FunctionId, Name, ObjectId, ResourceSet, Started, TaskId};
 
@@ -28,6 +28,9 @@ pub const LATER: Instant = Instant(1_000_000_000_000);
 
 /// The class of every actor.
 const CLASS: FunctionId = FunctionId(1);
+
+/// All functions: they have no code that would be sent.
+const FUNCTION: FunctionId = FunctionId(0);
 
 /// The effects of a process's actions, in order.
 #[derive(Debug)]
@@ -283,8 +286,8 @@ impl Process {
     fn begin(&mut self, program: &Program, effects: &mut Vec<Effect>) {
         let Some(incoming) = self.core.next_execution() else { return };
         let spec = &incoming.push.spec;
-        self.last_started = Some(Started { task: spec.task, in_actor: spec.kind.in_actor() });
-        match spec.kind {
+        self.last_started = Some(Started { task: spec.task, in_actor: spec.kind().in_actor() });
+        match spec.kind() {
             TaskKind::Creation => {
                 assert!(self.actor.is_none(), "I7: one actor per process");
                 self.actor = Some(spec.task);
@@ -297,7 +300,7 @@ impl Process {
             TaskKind::Task(_) => {}
         }
         let number = spec.arguments.len();
-        let task = (spec.task, spec.kind);
+        let task = (spec.task, spec.kind());
         self.frame = Some(Frame::new(number, decode(&incoming), Some(task), &program.bodies[number]));
         let frame = self.frame.as_mut().expect("set above");
         frame.views = stored_arguments(&incoming);
@@ -346,7 +349,7 @@ impl Process {
                 let spec = TaskSpec {
                     dependencies: ids(dependencies).into(),
                     references: ids(references).into(),
-                    ..self.describe(TaskKind::Task(shape), *body, *retries)
+                    ..self.describe(Target::Function(FunctionCall::new(shape, FUNCTION)), *body, *retries)
                 };
                 let handle = self.submit(spec, frame, effects);
                 frame.variables[*into] = Some(handle);
@@ -370,10 +373,14 @@ impl Process {
                 self.let_go(kept, effects);
             }
             Step::Create { body, dependencies, restarts, checkpoint_every, into } => {
+                let creation = ActorCreation {
+                    concurrency: 1,
+                    checkpoint_every: *checkpoint_every,
+                    ..ActorCreation::new(CLASS)
+                };
                 let spec = TaskSpec {
                     dependencies: ids(dependencies).into(),
-                    checkpoint_every: *checkpoint_every,
-                    ..self.describe(TaskKind::Creation, *body, 0)
+                    ..self.describe(Target::Class(creation), *body, 0)
                 };
                 let handle = self.create(spec, *restarts, effects);
                 frame.variables[*into] = Some(handle);
@@ -383,10 +390,10 @@ impl Process {
                 let Some(actor) = frame.variables[*actor].as_ref().map(|handle| handle.id.task) else {
                     return;
                 };
+                let call = MethodCall { kept: is_kept.then_some(true), ..MethodCall::new(actor) };
                 let spec = TaskSpec {
                     references: ids(references).into(),
-                    kept: is_kept.then_some(true),
-                    ..self.describe(TaskKind::Method(actor), *body, *retries)
+                    ..self.describe(Target::Method(call), *body, *retries)
                 };
                 let handle = self.submit(spec, frame, effects);
                 frame.variables[*into] = Some(handle);
@@ -412,15 +419,10 @@ impl Process {
         TaskId { owner: self.core.me(), number: *made }
     }
 
-    fn describe(&mut self, kind: TaskKind, body: usize, retries: i32) -> TaskSpec {
-        let function = if kind == TaskKind::Creation { CLASS } else { FunctionId(0) };
+    fn describe(&mut self, target: Target, body: usize, retries: i32) -> TaskSpec {
         let arguments = Blob::from(vec![0; body]);
         let task = self.new_task();
-        TaskSpec {
-            retries,
-            concurrency: 1,
-            ..TaskSpec::new(task, kind, function, Name::default(), arguments)
-        }
+        TaskSpec { retries, ..TaskSpec::of(task, target, Name::default(), arguments) }
     }
 
     fn submit(&mut self, spec: TaskSpec, frame: &Frame, effects: &mut Vec<Effect>) -> Handle {

@@ -592,7 +592,9 @@ fn in_words(message: &Message) -> String {
             let (spec, values) = (&push.spec, &push.dependencies);
             format!(
                 "Push({:?} {:?} references {:?} values {values:?})",
-                spec.task, spec.kind, spec.references
+                spec.task,
+                spec.kind(),
+                spec.references
             )
         }
         Message::CreateActor(create) => format!("CreateActor({:?})", create.actor),

@@ -26,23 +26,23 @@ impl World {
         let is_repeated = self.process(number_of(spec.task.owner)).core.recovers(spec.task);
         let process = self.process_mut(number);
         let groups = process.frames.iter().filter_map(|frame| frame.call_group());
-        let of_group = groups.filter(|group| *group == spec.group).count();
+        let of_group = groups.filter(|group| *group == spec.group()).count();
         let Some(instance) = &mut process.instance else {
             fail("E3", format!("{:?} begins in a process without its actor", spec.task));
         };
-        if !instance.is_constructed || TaskKind::Method(instance.actor) != spec.kind {
+        if !instance.is_constructed || TaskKind::Method(instance.actor) != spec.kind() {
             fail("E3", format!("{:?} begins before the constructor of its actor has ended", spec.task));
         }
-        let group = spec.group.map_or(0, |group| group as usize + 1);
+        let group = spec.group().map_or(0, |group| group as usize + 1);
         let places = instance.groups.get(group).copied().unwrap_or(instance.concurrency.max(1));
         if of_group >= places as usize {
             fail("I7", format!("{:?} begins in a group with {places} places, {of_group} taken", spec.task));
         }
         // A call that raised or whose result was lost is executed again, behind later ones.
-        if instance.is_unordered || spec.unordered == Some(true) || has_raised || is_repeated {
+        if instance.is_unordered || spec.is_unordered() || has_raised || is_repeated {
             return;
         }
-        let key = (spec.task.owner, spec.group);
+        let key = (spec.task.owner, spec.group());
         let latest = instance.latest.insert(key, spec.task.number);
         if latest.is_some_and(|latest| latest >= spec.task.number) {
             fail("E2", format!("{:?} begins after {latest:?} of the same caller", spec.task));

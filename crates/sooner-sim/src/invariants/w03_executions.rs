@@ -59,7 +59,7 @@ impl World {
                 }
                 hit("tasks came back unexecuted");
             }
-            Message::Push(push) if push.spec.kind == sooner_wire::message::TaskKind::Creation => {
+            Message::Push(push) if push.spec.kind() == sooner_wire::message::TaskKind::Creation => {
                 self.process_mut(to).assigned.insert(push.spec.task);
             }
             Message::Push(push) => {

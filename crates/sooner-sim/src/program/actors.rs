@@ -7,10 +7,12 @@ use sooner_protocol::worker::ActorDemand;
 use sooner_protocol::worker::execution::Incoming;
 use sooner_protocol::worker::ownership::Slot;
 use sooner_wire::message::{
-    Failure, FailureCode, FindName, Message, ReserveName, Streaming, TaskKind, TaskSpec,
+    ActorCreation, Failure, FailureCode, FindName, Message, MethodCall, ReserveName, Streaming, Target,
+    TaskKind,
 };
 use sooner_wire::{ActorId, Blob, ResourceSet, TaskId};
 
+use super::begin::FUNCTION;
 use super::{Frame, Instance, Method, Wait};
 use crate::oracle::{ActorFact, Kind, Raises, State};
 use crate::plan::Feature;
@@ -59,9 +61,8 @@ impl World {
         };
         let facts = self.with_checkpoints(facts);
         let mut spec = self.spec(actor, TaskKind::Creation, &fact, references);
-        spec.checkpoint_every = facts.checkpoint_every;
+        spec.target = Target::Class(self.creation(&facts));
         let restarts = facts.restarts;
-        self.set_concurrency(&mut spec, &facts);
         let demand = ActorDemand {
             restarts,
             detached: is_detached,
@@ -87,17 +88,18 @@ impl World {
     }
 
     /// Draws how many calls the actor may run at a time, and its groups.
-    fn set_concurrency(&mut self, spec: &mut TaskSpec, facts: &ActorFact) {
-        spec.concurrency = if facts.checkpoint_every.is_some() {
-            1
+    fn creation(&mut self, facts: &ActorFact) -> ActorCreation {
+        let checkpoint_every = facts.checkpoint_every;
+        let (concurrency, groups) = if checkpoint_every.is_some() {
+            (1, None)
         } else if facts.has_groups {
-            spec.groups = Some(PLACES[1..].into());
-            PLACES.iter().sum()
+            (PLACES.iter().sum(), Some(PLACES[1..].into()))
         } else if self.plan.has(Feature::Groups) && self.random.chance(1, 3) {
-            3
+            (3, None)
         } else {
-            1
+            (1, None)
         };
+        ActorCreation { concurrency, groups, checkpoint_every, ..ActorCreation::new(FUNCTION) }
     }
 
     /// Whether one more actor may hold a CPU for good. One CPU is left to the tasks, which could not continue
@@ -162,15 +164,20 @@ impl World {
             fact.asked_at = self.oracle.answers.now();
         }
         let mut spec = self.spec(task, TaskKind::Method(actor), &fact, references);
-        spec.kept = fact.kept;
         if fact.kept == Some(true) {
             spec.retry_exceptions = false;
             let facts = self.oracle.actors.get_mut(&actor).expect("it was created");
             facts.may_hold_itself |= !spec.references.is_empty() || !spec.dependencies.is_empty();
         }
-        spec.unordered = is_unordered.then_some(true);
-        spec.group =
+        let group =
             if has_groups { u32::try_from(self.random.below(3)).expect("few").checked_sub(1) } else { None };
+        spec.target = Target::Method(MethodCall {
+            retry_on: Some(FUNCTION),
+            group,
+            unordered: is_unordered,
+            kept: fact.kept,
+            ..MethodCall::new(actor)
+        });
         // A reader waits for the items.
         let can_stream =
             method == Method::Count && may_wait && !has_checkpoints && self.plan.has(Feature::Streams);
@@ -229,7 +236,7 @@ impl World {
             state: State::default(),
             checked: rustc_hash::FxHashMap::default(),
             groups: if facts.has_groups { PLACES.to_vec() } else { Vec::new() },
-            concurrency: spec.concurrency,
+            concurrency: spec.concurrency(),
             is_unordered: facts.is_unordered,
             latest: rustc_hash::FxHashMap::default(),
         };

@@ -59,7 +59,7 @@ impl World {
         let spec = &incoming.push.spec;
         let task = spec.task;
         self.trace.note(task.number ^ (u64::from(number) << 32));
-        self.trace.say(|| format!("{number} begins {task:?} ({:?})", spec.kind));
+        self.trace.say(|| format!("{number} begins {task:?} ({:?})", spec.kind()));
         let code = u64::from_le_bytes(spec.arguments.as_slice().try_into().expect("eight bytes"));
         self.check_begin(number, &incoming, code);
         let fact = self.oracle.facts.get_mut(&task).expect("it was submitted");
@@ -68,7 +68,7 @@ impl World {
             Kind::Call(_, method) => (0, Some(method)),
             Kind::Task | Kind::Creation | Kind::Put => (fact.depth, None),
         };
-        let kind = spec.kind;
+        let kind = spec.kind();
         let number_of_frame = self.new_frame_number();
         let operations = match (kind, method) {
             (TaskKind::Creation, _) => 0,
@@ -109,7 +109,7 @@ impl World {
 
     /// Decodes the arguments: values are checked, references get handles.
     fn read_arguments(&mut self, number: u32, frame: &mut Frame, incoming: &Incoming) {
-        let is_task = matches!(incoming.push.spec.kind, TaskKind::Task(_));
+        let is_task = matches!(incoming.push.spec.kind(), TaskKind::Task(_));
         let mut hold = |world: &Self, id: ObjectId, slot| {
             let mut reference: Reference = world.hold(id, slot);
             reference.may_wait = is_task;

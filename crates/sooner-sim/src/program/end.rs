@@ -16,7 +16,7 @@ impl World {
             return true;
         }
         let spec = &frame.incoming.as_ref().expect("tasks came from somewhere").push.spec;
-        match spec.kind {
+        match spec.kind() {
             TaskKind::Creation => return self.end_constructor(number, frame, task),
             TaskKind::Method(actor) if frame.method == Some(Method::Exit) => {
                 return self.exit_actor(number, frame, actor, task);
@@ -48,7 +48,7 @@ impl World {
     /// Ends a task whose code was interrupted.
     pub(super) fn end_interrupted(&mut self, number: u32, frame: &mut Frame) -> bool {
         let Some(task) = frame.task else { return true };
-        let kind = frame.incoming.as_ref().map(|incoming| incoming.push.spec.kind);
+        let kind = frame.incoming.as_ref().map(|incoming| incoming.push.spec.kind());
         if kind == Some(TaskKind::Creation) || matches!(frame.wait, Wait::End) {
             return true;
         }

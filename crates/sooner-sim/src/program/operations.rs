@@ -1,10 +1,11 @@
 //! The operations of a program, and how the next one is drawn.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use sooner_protocol::probes::hit;
 use sooner_protocol::worker::ownership::{Place, Slot};
-use sooner_wire::message::{Outcome, Priority, Streaming, TaskKind, TaskSpec};
+use sooner_wire::message::{FunctionCall, Outcome, Priority, Streaming, Target, TaskKind, TaskSpec};
 use sooner_wire::{Blob, Name, ObjectId, ResourceSet, TaskId};
 
 use super::begin::FUNCTION;
@@ -78,7 +79,8 @@ impl World {
         fact.depth = frame.depth - 1;
         fact.retires = self.plan.has(Feature::Retiring) && self.random.chance(1, 10);
         let mut spec = self.spec(task, TaskKind::Task(shape), &fact, references);
-        spec.concurrency = u32::from(fact.retires);
+        let max_calls = NonZeroU32::new(u32::from(fact.retires));
+        spec.target = Target::Function(FunctionCall { max_calls, ..FunctionCall::new(shape, FUNCTION) });
         if self.plan.has(Feature::Streams) && self.random.chance(1, 5) {
             let backpressure = u32::try_from(self.random.below(3)).expect("small");
             spec.stream = Some(Streaming { backpressure, dynamic: false });
@@ -138,7 +140,7 @@ impl World {
         let task = spec.task;
         self.trace.say(|| {
             let (uses, refs) = (&spec.dependencies, &spec.references);
-            format!("{number} submits {task:?} {:?} of {uses:?} with {refs:?}", spec.kind)
+            format!("{number} submits {task:?} {:?} of {uses:?} with {refs:?}", spec.kind())
         });
         let parent = frame.task;
         let (streams, returns) = (spec.stream.is_some(), spec.returns);

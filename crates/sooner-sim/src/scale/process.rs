@@ -103,7 +103,7 @@ impl World {
             Message::Shutdown(_) => self.after(SECOND / 10_000, Event::End(client)),
             Message::ExitActor(_) => self.after(SECOND / 10_000, Event::End(client)),
             Message::Push(push) => {
-                if push.spec.kind == TaskKind::Creation {
+                if push.spec.kind() == TaskKind::Creation {
                     let begun = Some(Started { task: push.spec.task, in_actor: true });
                     if let Some(process) = self.processes.get_mut(&client) {
                         process.begun = begun;

@@ -7,8 +7,9 @@ use sooner_protocol::table::{Map, Set};
 use sooner_protocol::time::Instant;
 use sooner_protocol::worker::ownership::Slot;
 use sooner_wire::message::{
-    ActorOutOfScope, Connect, CreateActor, Define, FreeBlocks, GiveBlock, LeaseGranted, Location, Message,
-    Outcome, Priority, Pull, Pulled, Push, Remote, RequestLease, ReturnLease, TaskKind, TaskSpec,
+    ActorCreation, ActorOutOfScope, Connect, CreateActor, Define, FreeBlocks, GiveBlock, LeaseGranted,
+    Location, Message, Outcome, Priority, Pull, Pulled, Push, Remote, RequestLease, ReturnLease, Target,
+    TaskSpec,
 };
 use sooner_wire::{
     ActorId, Blob, BlockId, FunctionId, LeaseId, Name, ObjectId, ResourceSet, ShapeId, TaskId, WorkerId,
@@ -79,10 +80,8 @@ pub fn resources_of(shape: u32) -> ResourceSet {
 
 fn creation(actor: ActorId) -> CreateActor {
     let name = Name::from("Counter");
-    let spec = TaskSpec {
-        concurrency: 1,
-        ..TaskSpec::new(actor, TaskKind::Creation, FunctionId(1), name.clone(), Blob::default())
-    };
+    let target = ActorCreation { concurrency: 1, ..ActorCreation::new(FunctionId(1)) };
+    let spec = TaskSpec::of(actor, Target::Class(target), name.clone(), Blob::default());
     let (code, references) = (Blob::from(vec![7; 200]), Vec::new());
     CreateActor {
         actor,

@@ -23,6 +23,7 @@ mod place_actor;
 mod promotion;
 mod routed;
 mod session;
+mod spec;
 mod spilling;
 pub mod state;
 mod task;
@@ -67,10 +68,11 @@ pub use session::{
     Connect, EndIdle, Exited, Fork, Forked, Hello, LinkRole, MemoryEnd, Needed, NodeLives, PeerConnected,
     Refused, Retired, Shutdown, Welcome, WorkerGone, role,
 };
+pub use spec::{ActorCreation, FunctionCall, MethodCall, Scheduling, Streaming, Target, TaskKind, TaskSpec};
 pub use spilling::{Place, Recompute, Relinquish, Relinquished, Relinquishing, SpillId};
 pub use task::{
     CancelTask, Define, Dependency, Failure, FailureCode, Item, ItemsTaken, Location, Missing, Outcome, Push,
-    PushRef, Remote, Reply, Return, Streaming, TaskKind, TaskSpec, TasksReturned,
+    PushRef, Remote, Reply, Return, TasksReturned,
 };
 pub use transfer::{
     CHUNK_HEAD_BYTES, CHUNK_KIND, ChunkFault, ChunkHead, CopyGone, CopyMade, DropCopy, FetchEnd, FetchEnded,

@@ -1,5 +1,7 @@
 //! What is written is read, the list of all messages is what it was, and random bytes never do harm.
 
+use std::num::NonZeroU32;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -48,19 +50,16 @@ fn what_is_written_is_read() {
     samples().into_iter().for_each(round_trip);
 }
 
+fn call() -> FunctionCall {
+    FunctionCall { max_calls: NonZeroU32::new(1), ..FunctionCall::new(ShapeId(1), FunctionId(3)) }
+}
+
 fn spec() -> TaskSpec {
     let task = TaskId { owner: WorkerId(7), number: 9 };
     TaskSpec {
         dependencies: Box::new([task.object(0)]),
         retries: 3,
-        concurrency: 1,
-        ..TaskSpec::new(
-            task,
-            TaskKind::Task(ShapeId(1)),
-            FunctionId(3),
-            Name::from("f"),
-            Blob::from(&b"abc"[..]),
-        )
+        ..TaskSpec::of(task, Target::Function(call()), Name::from("f"), Blob::from(&b"abc"[..]))
     }
 }
 
@@ -110,7 +109,9 @@ fn mixed(add: &mut impl FnMut(Message)) {
     add(Checkpoint { actor: task, state: value.clone(), calls: vec![task] }.into());
     add(Restore { actor: task, state: Some(value), callers: vec![WorkerId(7)], takeover: Some(Takeover(1)) }
         .into());
-    let threaded = TaskSpec { threads: Some(4), ..spec() };
+    let scheduling = Scheduling { threads: Some(4), ..Scheduling::default() };
+    let target = Target::Function(FunctionCall { scheduling, ..call() });
+    let threaded = TaskSpec { target, ..spec() };
     add(Push { spec: Box::new(threaded), dependencies: vec![], gpus: vec![] }.into());
     add(ItemsTaken { task, taken: 6, stop: true }.into());
     add(Blocked {}.into());

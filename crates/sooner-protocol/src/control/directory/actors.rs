@@ -112,16 +112,16 @@ impl Directory {
             Phase::Pending(_) | Phase::Placing { .. } | Phase::Placed { .. } => return,
         }
         actor.subscribers.insert(from);
-        actor.concurrency = create.constructor.spec.concurrency;
+        actor.concurrency = create.constructor.spec.concurrency();
         actor.class = create.class.name.as_str().to_owned();
         actor.restarts = create.restarts.unwrap_or(0);
         // More than zero if it had processes of which an earlier control service knew.
         actor.takeovers = Takeover(u32::try_from(create.constructor.spec.retries).unwrap_or(0));
         actor.detached = create.detached == Some(true);
-        let strategy = create.constructor.spec.strategy.as_deref();
+        let strategy = create.constructor.spec.strategy();
         actor.group = strategy.and_then(Strategy::group).map(|place| place.group);
         actor.job = create.job.unwrap_or(from);
-        actor.checkpoints = create.constructor.spec.checkpoint_every.map(|_| Checkpoints::default());
+        actor.checkpoints = create.constructor.spec.checkpoint_every().map(|_| Checkpoints::default());
         let lacking = || self.lacks_labels(from.node(), &create);
         if let Some(report) = self.infeasible([&create.placement, &create.lifetime]).or_else(lacking) {
             self.say(from, report, out);

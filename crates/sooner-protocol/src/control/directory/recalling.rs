@@ -55,9 +55,9 @@ impl<'a> Needs<'a> {
         Self {
             placement: &create.placement,
             lifetime: &create.lifetime,
-            strategy: create.constructor.spec.strategy.as_deref(),
+            strategy: create.constructor.spec.strategy(),
             prefer: holder_of_most(values),
-            priority: create.constructor.spec.priority.unwrap_or(0),
+            priority: create.constructor.spec.priority().unwrap_or(0),
         }
     }
 

@@ -135,11 +135,10 @@ impl Directory {
         if let Some(mut create) = create {
             let spec = &mut create.constructor.spec;
             spec.retries = spec.retries.saturating_add(i32::try_from(record.takeover.0).unwrap_or(i32::MAX));
-            actor.concurrency = create.constructor.spec.concurrency;
+            actor.concurrency = create.constructor.spec.concurrency();
             actor.class = create.class.name.as_str().to_owned();
-            actor.group =
-                create.constructor.spec.strategy.as_deref().and_then(Strategy::group).map(|at| at.group);
-            actor.checkpoints = create.constructor.spec.checkpoint_every.map(|_| Checkpoints::default());
+            actor.group = create.constructor.spec.strategy().and_then(Strategy::group).map(|at| at.group);
+            actor.checkpoints = create.constructor.spec.checkpoint_every().map(|_| Checkpoints::default());
             actor.creation = Some(create);
         }
         let has_begun = record.node.is_some() || record.takeover > Takeover::FIRST;

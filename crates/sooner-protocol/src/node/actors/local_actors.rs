@@ -74,14 +74,14 @@ impl LocalActors {
         let snapshot = self.keeps_snapshots.then(|| Box::new(ActorSnapshot::of(&place)));
         let PlaceActor { takeover, turn, name, restores, create, .. } = place;
         let id = create.actor;
-        let rank = (Reverse(create.constructor.spec.priority.unwrap_or(0)), turn);
+        let rank = (Reverse(create.constructor.spec.priority().unwrap_or(0)), turn);
         let local = LocalActor {
             takeover,
             name,
             class: create.class.name.as_str().to_owned(),
             job,
             detached: create.detached == Some(true),
-            takes_checkpoints: create.constructor.spec.checkpoint_every.is_some(),
+            takes_checkpoints: create.constructor.spec.checkpoint_every().is_some(),
             restores,
             create: Some(create),
             is_ending: false,
@@ -222,7 +222,7 @@ impl NodeCore {
         let mut still_waiting = VecDeque::new();
         for (rank, actor) in std::mem::take(&mut self.local_actors.waiting) {
             let Some(create) = self.local_actors.wanted(actor) else { continue };
-            let strategy = create.constructor.spec.strategy.as_deref();
+            let strategy = create.constructor.spec.strategy();
             let fits = self.resources.fits(&create.placement, strategy);
             match fits.then(|| self.resources.acquire(&create.lifetime, strategy)).flatten() {
                 Some(grant) => self.placements.push_back(Placement::Actor { actor, grant }),

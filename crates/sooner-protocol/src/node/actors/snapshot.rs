@@ -40,10 +40,10 @@ impl ActorSnapshot {
         let restarts = place.restarts.unwrap_or(0);
         Self {
             is_ready: false,
-            concurrency: spec.concurrency,
+            concurrency: spec.concurrency(),
             restarts,
             description: place.description.clone(),
-            group: spec.strategy.as_deref().and_then(Strategy::group).map(|place| place.group),
+            group: spec.strategy().and_then(Strategy::group).map(|place| place.group),
             // Also without restarts: the process may end before it has begun.
             create: Some(place.create.clone()),
             checkpoint: None,
@@ -88,7 +88,7 @@ impl LocalActors {
             snapshot.is_ready = true;
             // Without restarts no other process takes over. `create` stays also if it says that the actor
             // takes checkpoints.
-            let takes = |create: &CreateActor| create.constructor.spec.checkpoint_every.is_some();
+            let takes = |create: &CreateActor| create.constructor.spec.checkpoint_every().is_some();
             snapshot.create = snapshot.create.take().filter(|create| snapshot.restarts != 0 || takes(create));
         }
     }

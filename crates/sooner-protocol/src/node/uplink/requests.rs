@@ -69,7 +69,7 @@ impl Creation {
         let (last, count) = self.processes.unwrap_or_default();
         self.processes = Some((process, count + i32::from(last != process)));
         self.create.as_ref().is_some_and(|(_, create)| {
-            let takes_checkpoints = create.constructor.spec.checkpoint_every.is_some();
+            let takes_checkpoints = create.constructor.spec.checkpoint_every().is_some();
             create.detached != Some(true) && !takes_checkpoints && self.restarts_left(create) != Some(0)
         })
     }

@@ -6,7 +6,7 @@ use sooner_wire::message::{
     ActorRestarting, ActorStarted, CreateActor, Failure, FailureCode, KillActor, Outcome, Push, Replayed,
     SubscribeActor, TaskSpec,
 };
-use sooner_wire::{ActorId, ResourceSet};
+use sooner_wire::{ActorId, FunctionId, ResourceSet};
 
 use super::{ActorPlace, replaying};
 use crate::failures::gone_failure;
@@ -79,9 +79,14 @@ impl WorkerCore {
         self.run_unblocked(out);
     }
 
-    pub(in crate::worker) fn request_actor(&mut self, spec: &Arc<TaskSpec>, out: &mut Actions) {
+    pub(in crate::worker) fn request_actor(
+        &mut self,
+        spec: &Arc<TaskSpec>,
+        class: FunctionId,
+        out: &mut Actions,
+    ) {
         let demand = self.creations.get(&spec.task).expect("created here").clone();
-        let class = self.functions.get(spec.function).expect("defined before it is created");
+        let class = self.functions.get(class).expect("defined before it is created");
         let message = CreateActor {
             actor: spec.task,
             placement: demand.placement,
@@ -114,7 +119,7 @@ impl WorkerCore {
                 mark!("a call waited at its caller because of the size of its arguments");
                 return;
             }
-            if pending.spec.kept.is_some() && !replaying::only_recovers(&pending.spec) {
+            if pending.spec.kept().is_some() && !replaying::only_recovers(&pending.spec) {
                 let spec = pending.spec.clone();
                 self.keep_call(actor, spec);
             }
@@ -166,7 +171,7 @@ impl WorkerCore {
             } else {
                 pending.retries -= i32::from(pending.retries > 0 && !is_unbegun);
                 pending.state = State::Queued;
-                let is_unordered = pending.spec.unordered == Some(true);
+                let is_unordered = pending.spec.is_unordered();
                 // A call without order is queued when its arguments are there.
                 if !self.must_wait_again(number, out) || !is_unordered {
                     self.callers.enqueue_front(actor, number);

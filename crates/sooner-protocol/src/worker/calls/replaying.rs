@@ -161,7 +161,7 @@ impl WorkerCore {
         while let Some(object) = todo.pop() {
             let pending = self.pendings.get(object.task.number).filter(|_| object.owner() == self.me);
             let Some(pending) = pending.filter(|_| seen.insert(object)) else { continue };
-            if pending.spec.kind == call.kind {
+            if pending.spec.kind() == call.kind() {
                 return true;
             }
             todo.extend(&pending.spec.dependencies);
@@ -170,7 +170,7 @@ impl WorkerCore {
     }
 
     fn give_actor_up(&mut self, spec: &TaskSpec, out: &mut Actions) {
-        let TaskKind::Method(actor) = spec.kind else { return };
+        let TaskKind::Method(actor) = spec.kind() else { return };
         let message = format!(
             "the actor ended: an argument of {}() is lost, which would have to be called again to restore its state",
             spec.name.as_str()
@@ -224,7 +224,7 @@ impl WorkerCore {
 /// Whether a call that changes no state is made again for its lost result. It has no place in the order: it
 /// could come behind a call that waits for its result.
 pub(in crate::worker) fn only_recovers(spec: &TaskSpec) -> bool {
-    spec.recovers == Some(true) && spec.unordered == Some(true) && spec.kept != Some(true)
+    spec.recovers == Some(true) && spec.is_unordered() && spec.kept() != Some(true)
 }
 
 pub(in crate::worker) fn arguments(spec: &TaskSpec) -> impl Iterator<Item = ObjectId> + '_ {

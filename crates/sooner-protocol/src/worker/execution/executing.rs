@@ -15,19 +15,19 @@ use sooner_wire::{ObjectId, TaskId, WorkerId};
 
 impl WorkerCore {
     pub(in crate::worker) fn on_push(&mut self, from: Peer, push: Push, out: &mut Actions) {
-        if let Some(every) = push.spec.checkpoint_every {
+        if let Some(every) = push.spec.checkpoint_every() {
             self.instance.begin(push.spec.task, every);
         }
         let hears = self.learns_of_losses(from, &push);
         let incoming = self.meet_arguments(from, push, out);
-        if self.need.is_retired() && matches!(incoming.push.spec.kind, TaskKind::Task(_)) {
+        if self.need.is_retired() && matches!(incoming.push.spec.kind(), TaskKind::Task(_)) {
             // The lease's holder does not know that this worker is retired, or got the lease since.
             self.give_back(vec![incoming], out);
             return send(out, from, Retired {});
         }
         let (failure, lost) = (incoming.failed_dependency(), incoming.lost());
         let is_complete = failure.is_none() && lost.is_empty();
-        if !is_complete && matches!(incoming.push.spec.kind, TaskKind::Task(_)) {
+        if !is_complete && matches!(incoming.push.spec.kind(), TaskKind::Task(_)) {
             if hears {
                 return self.give_back(vec![incoming], out);
             }
@@ -94,7 +94,7 @@ impl WorkerCore {
             }
             dependencies.push(met);
         }
-        let is_again = self.execution.is_again(from, push.spec.kept == Some(true));
+        let is_again = self.execution.is_again(from, push.spec.kept() == Some(true));
         Incoming { from, push, references, dependencies, is_again, is_early: false }
     }
 
@@ -314,11 +314,11 @@ impl WorkerCore {
     /// Ends a task, a call or a constructor that has not begun.
     pub(in crate::worker) fn refuse(&mut self, incoming: Incoming, failure: &Failure, out: &mut Actions) {
         let spec = &incoming.push.spec;
-        if spec.kind == TaskKind::Creation {
+        if spec.kind() == TaskKind::Creation {
             self.execution.on_constructor_refused();
             return self.on_constructed(spec.task, Some(failure.clone()), out);
         }
-        if let TaskKind::Method(actor) = spec.kind
+        if let TaskKind::Method(actor) = spec.kind()
             && incoming.is_again
         {
             self.execution.refuse_again();
@@ -378,7 +378,7 @@ impl WorkerCore {
     pub fn refuse_queued_calls(&mut self, failure: &Failure, out: &mut Actions) {
         while let Some(incoming) = self.next_execution() {
             let task = incoming.push.spec.task;
-            if matches!(incoming.push.spec.kind, TaskKind::Method(_)) {
+            if matches!(incoming.push.spec.kind(), TaskKind::Method(_)) {
                 self.on_finished(task, failed_returns(failure), RunTime::default(), false, out);
             }
         }

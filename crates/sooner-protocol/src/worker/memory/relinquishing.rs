@@ -84,7 +84,7 @@ impl WorkerCore {
             let made = self.lineage.get(object.task.number).filter(|_| object.owner() == self.me);
             let Some(Finished { spec, retries, .. }) = made else { return false };
             // A generator would be executed from its beginning for each of its items.
-            let is_plain = matches!(spec.kind, TaskKind::Task(_)) && spec.stream.is_none();
+            let is_plain = matches!(spec.kind(), TaskKind::Task(_)) && spec.stream.is_none();
             if *retries == 0 || left == 0 || !is_plain {
                 return false;
             }
@@ -126,7 +126,7 @@ impl WorkerCore {
         let waits =
             |state: &State| matches!(state, State::Waiting { .. } | State::Queued | State::Delayed { .. });
         // The node gets the arguments of a constructor when the actor is created.
-        let waits = |pending: &&Pending| waits(&pending.state) && pending.spec.kind != TaskKind::Creation;
+        let waits = |pending: &&Pending| waits(&pending.state) && pending.spec.kind() != TaskKind::Creation;
         let mut counts = Map::default();
         for (_, object) in movable.iter().filter(|(_, object)| self.ownership.uses(*object) > 0) {
             let waiting = self.pendings.users_of(*object).filter(waits);

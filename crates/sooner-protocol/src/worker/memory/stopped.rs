@@ -43,7 +43,7 @@ impl WorkerCore {
     /// The worker of a task that may have begun was stopped.
     pub(in crate::worker) fn after_memory_end(&mut self, number: u64, end: &MemoryEnd, out: &mut Actions) {
         let Some(pending) = self.pendings.get(number) else { return };
-        let TaskKind::Task(shape) = pending.spec.kind else { return };
+        let TaskKind::Task(shape) = pending.spec.kind() else { return };
         if pending.cancelled {
             let failure = cancelled_failure(pending.spec.task);
             return self.fail(number, &failure, out);
@@ -66,7 +66,7 @@ impl WorkerCore {
         }
         let (mut spec, parent, ends) = (pending.spec.clone(), pending.parent, pending.memory_ends + 1);
         let raised = if may_wait(&spec, parent) { shape } else { self.raise(shape, reserved, end) };
-        Arc::make_mut(&mut spec).kind = TaskKind::Task(raised);
+        Arc::make_mut(&mut spec).set_shape(raised);
         // The task reserves all it can have without waiting for others that may never end: the monitor is
         // enough for it.
         let has_all = end.limit.is_some() && self.reserved(raised) >= end.reservable;
@@ -91,7 +91,7 @@ impl WorkerCore {
         parent: Option<TaskId>,
         ends: u8,
     ) {
-        let TaskKind::Task(shape) = spec.kind else { return };
+        let TaskKind::Task(shape) = spec.kind() else { return };
         if self.reserved(shape) == 0 {
             return;
         }
@@ -101,7 +101,7 @@ impl WorkerCore {
             spec.retries != 0 && ends < MEMORY_RETRIES_MAX && !is_in_group && !may_wait(spec, parent);
         let chosen = self.leases.raising_memory(shape, raises);
         if chosen != shape {
-            Arc::make_mut(spec).kind = TaskKind::Task(chosen);
+            Arc::make_mut(spec).set_shape(chosen);
         }
     }
 

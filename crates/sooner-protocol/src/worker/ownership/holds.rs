@@ -90,8 +90,8 @@ impl WorkerCore {
     fn add_submitted(&self, holds: &mut Holds) {
         for pending in self.pendings.iter() {
             let spec = &*pending.spec;
-            let kind = if spec.kind == TaskKind::Creation { hold::CONSTRUCTOR } else { hold::TASK };
-            let name = spec.title.as_ref().unwrap_or(&spec.name).as_str();
+            let kind = if spec.kind() == TaskKind::Creation { hold::CONSTRUCTOR } else { hold::TASK };
+            let name = spec.shown_name().as_str();
             let like = Hold { kind, task: Some(spec.task), name: Some(name), ..Hold::default() };
             uses(spec).for_each(|object| holds.add(object, &like));
         }
@@ -159,7 +159,7 @@ impl WorkerCore {
             makers.insert(finished.spec.task.number, finished.spec.name.as_str().to_owned());
         }
         for pending in self.pendings.iter().filter(|p| wanted.contains(&p.spec.task.number)) {
-            let name = pending.spec.title.as_ref().unwrap_or(&pending.spec.name);
+            let name = pending.spec.shown_name();
             makers.insert(pending.spec.task.number, name.as_str().to_owned());
         }
         makers

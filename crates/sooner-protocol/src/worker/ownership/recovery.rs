@@ -14,7 +14,7 @@
 use std::sync::Arc;
 
 use sooner_wire::message::{
-    Dependency, Failure, FailureCode, Missing, Outcome, Place, Promoted, TaskKind, TaskSpec,
+    Dependency, Failure, FailureCode, Missing, Outcome, Place, Promoted, Target, TaskKind, TaskSpec,
 };
 use sooner_wire::{NodeId, ObjectId, TaskId};
 
@@ -202,7 +202,7 @@ impl WorkerCore {
             .filter(|pending| takes_lost(&pending.spec))
             .filter_map(|pending| match pending.state {
                 // A constructor waits at the node: its worker fetches lost values.
-                State::Queued if pending.spec.kind == TaskKind::Creation => None,
+                State::Queued if pending.spec.kind() == TaskKind::Creation => None,
                 State::Queued => Some((pending.spec.clone(), 0)),
                 State::Waiting { missing } => Some((pending.spec.clone(), missing)),
                 State::Pushed { .. } | State::Delayed { .. } => None,
@@ -210,7 +210,7 @@ impl WorkerCore {
             .collect();
         for (spec, mut missing) in affected {
             // Ordered calls keep their place.
-            if missing == 0 && (matches!(spec.kind, TaskKind::Task(_)) || spec.unordered == Some(true)) {
+            if missing == 0 && (matches!(spec.kind(), TaskKind::Task(_)) || spec.is_unordered()) {
                 self.remove_from_queue(&spec);
             }
             for object in spec.dependencies.iter().filter(|object| lost.contains(*object)) {
@@ -305,10 +305,8 @@ impl WorkerCore {
         let mut spec = finished.spec.clone();
         let changed = Arc::make_mut(&mut spec);
         changed.recovers = Some(true);
-        if matches!(changed.kind, TaskKind::Method(_)) {
-            // The call's turn has passed: calls that wait for it must not hold it up, here or at the actor.
-            changed.unordered = Some(true);
-        }
+        // The turn of a call has passed: calls that wait for it must not hold it up, here or at the actor.
+        changed.set_unordered();
         let was_dropped = self.ownership.take_dropped(spec.task, spec.returns);
         if let Some(options) = spec.stream {
             // Items that are there stay, and can return while the task is pending.
@@ -328,7 +326,7 @@ impl WorkerCore {
         pending.recovers = true;
         todo.extend(uses(&spec).filter(|object| self.ownership.is_absent(*object)));
         self.release_lineage(finished, out);
-        if let TaskKind::Method(actor) = spec.kind {
+        if let TaskKind::Method(actor) = spec.kind() {
             self.find_actor(actor, out);
         }
         self.unblocked.push_back(number);
@@ -414,12 +412,12 @@ fn missing_of(tasks: &[Incoming], lost: &[ObjectId]) -> Vec<Missing> {
 /// Why the results of a pending task cannot be made again; `None`: they can.
 pub(in crate::worker) fn unrepeatable(pending: &Pending) -> Option<Made> {
     let spec = &pending.spec;
-    match spec.kind {
+    match &spec.target {
         _ if spec.stream.is_some() && pending.cancelled => Some(Made::Item),
         // A repeated call would change the state that its checkpoints restore.
-        TaskKind::Method(_) if spec.retries == 0 || spec.kept == Some(true) => Some(Made::Call),
+        Target::Method(call) if spec.retries == 0 || call.kept == Some(true) => Some(Made::Call),
         _ if pending.retries == 0 => Some(Made::Spent),
-        TaskKind::Method(_) | TaskKind::Task(_) | TaskKind::Creation => None,
+        Target::Method(_) | Target::Function(_) | Target::Class(_) => None,
     }
 }
 

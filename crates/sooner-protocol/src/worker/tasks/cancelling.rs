@@ -2,7 +2,7 @@
 //! is in `worker/execution/executing.rs`.
 
 use sooner_wire::TaskId;
-use sooner_wire::message::{CancelTask, Failure, FailureCode, TaskKind, TaskSpec};
+use sooner_wire::message::{CancelTask, Failure, FailureCode, MethodCall, Target, TaskKind, TaskSpec};
 
 use super::State;
 use crate::worker::WorkerCore;
@@ -31,21 +31,21 @@ impl WorkerCore {
         pending.cancelled = true;
         let spec = pending.spec.clone();
         // The process of an actor has other callers' calls and a state: it is not ended for one call.
-        let force = force && !matches!(spec.kind, TaskKind::Method(_));
+        let force = force && !matches!(spec.kind(), TaskKind::Method(_));
         if let State::Pushed { worker, .. } = pending.state {
             send(out, Peer::Worker(worker), CancelTask { task: spec.task, force, recursive });
             return;
         }
-        if spec.kind == TaskKind::Creation {
+        if spec.kind() == TaskKind::Creation {
             return;
         }
         self.remove_from_queue(&spec);
-        if let (TaskKind::Method(actor), Some(_)) = (spec.kind, spec.kept) {
+        if let Target::Method(MethodCall { actor, kept: Some(_), .. }) = &spec.target {
             // The call may wait to be pushed again. It was never answered, so no caller has built on it.
-            self.forget_call(actor, number, out);
+            self.forget_call(*actor, number, out);
         }
         self.fail(number, &cancelled_failure(spec.task), out);
-        match spec.kind {
+        match spec.kind() {
             TaskKind::Task(shape) => self.dispatch(shape, out),
             TaskKind::Method(actor) => self.dispatch_actor(actor, out),
             TaskKind::Creation => {}
@@ -53,7 +53,7 @@ impl WorkerCore {
     }
 
     pub(in crate::worker) fn remove_from_queue(&mut self, spec: &TaskSpec) {
-        match spec.kind {
+        match spec.kind() {
             TaskKind::Task(shape) => self.leases.remove_queued(shape, spec.task.number),
             TaskKind::Method(actor) => self.callers.remove_queued(actor, spec.task.number),
             TaskKind::Creation => {}

@@ -3,7 +3,7 @@
 //! A label lives as long as a record refers to it. Names are bounded in bytes: a program that names each task
 //! differently does not fill the memory; its further names are reported as [`OTHER`].
 
-use sooner_wire::message::{TaskKind, TaskSpec};
+use sooner_wire::message::{Target, TaskSpec};
 use sooner_wire::{ActorId, FunctionId, Name, TaskId};
 
 use crate::table::Map;
@@ -22,8 +22,8 @@ const LABEL_BYTES: usize = 192;
 pub struct Label {
     /// The display name.
     pub name: Name,
-    /// The function; zero for calls of actors.
-    pub function: FunctionId,
+    /// The function or class; none for calls of actors.
+    pub function: Option<FunctionId>,
     /// Method of an actor: its name if the display name is another.
     pub method: Option<Name>,
     /// The actor that is called.
@@ -57,13 +57,8 @@ impl Default for Labels {
 
 impl Labels {
     pub(super) fn new(bytes_max: usize) -> Self {
-        let other = Label {
-            name: Name::from(OTHER),
-            function: FunctionId(0),
-            method: None,
-            actor: None,
-            parent: None,
-        };
+        let other =
+            Label { name: Name::from(OTHER), function: None, method: None, actor: None, parent: None };
         Self {
             entries: vec![Entry { label: other, uses: 1 }],
             free: Vec::new(),
@@ -77,10 +72,11 @@ impl Labels {
     /// The number of a task's label. Counts one use more.
     #[inline]
     pub(super) fn take(&mut self, spec: &TaskSpec, parent: Option<TaskId>) -> u32 {
-        let name = spec.title.as_ref().unwrap_or(&spec.name);
-        let actor = match spec.kind {
-            TaskKind::Method(actor) => Some(actor),
-            TaskKind::Task(_) | TaskKind::Creation => None,
+        let name = spec.shown_name();
+        let (function, actor) = match &spec.target {
+            Target::Function(call) => (Some(call.function), None),
+            Target::Class(creation) => (Some(creation.class), None),
+            Target::Method(call) => (None, Some(call.actor)),
         };
         let mix = name.as_str().as_ptr() as usize >> 4;
         let mix = mix ^ actor.map_or(0, |a| a.number as usize) ^ parent.map_or(0, |p| p.number as usize);
@@ -90,15 +86,15 @@ impl Labels {
         let label = &entry.label;
         // A label holds its name, so equal addresses are equal names.
         let is_same = std::ptr::eq(label.name.as_str(), name.as_str())
-            && label.function == spec.function
+            && label.function == function
             && label.actor == actor
             && label.parent == parent;
         if is_same && entry.uses > 0 {
             entry.uses += 1;
             return number;
         }
-        let method = (actor.is_some() && spec.title.is_some()).then(|| spec.name.clone());
-        let label = Label { name: name.clone(), function: spec.function, method, actor, parent };
+        let method = spec.method().filter(|call| call.title.is_some()).map(|_| spec.name.clone());
+        let label = Label { name: name.clone(), function, method, actor, parent };
         let number = self.find(label);
         self.recent[at] = number;
         number
@@ -162,6 +158,7 @@ impl Label {
 
 #[cfg(test)]
 mod tests {
+    use sooner_wire::message::TaskKind;
     use sooner_wire::{Blob, ShapeId, WorkerId};
 
     use super::*;

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use sooner_wire::message::{Outcome, TaskKind, TaskSpec};
+use sooner_wire::message::{Outcome, TaskSpec};
 use sooner_wire::{NodeId, ShapeId};
 
 use crate::scheduling::policy::holder_of_most;
@@ -21,7 +21,7 @@ impl WorkerCore {
         if near != shape
             && let Some(pending) = self.pendings.get_mut(number)
         {
-            Arc::make_mut(&mut pending.spec).kind = TaskKind::Task(near);
+            Arc::make_mut(&mut pending.spec).set_shape(near);
         }
         near
     }
@@ -46,7 +46,8 @@ impl WorkerCore {
         for id in &lanes {
             while let Some(front) = self.leases.front_in(*id, self.now) {
                 let spec = &self.pendings.get(front).expect("L1: queued tasks are pending").spec;
-                let (function, bytes) = (spec.function, self.ownership.bytes_in_memory(&spec.dependencies));
+                let function = spec.function().expect("a task in the queue of a shape calls a function");
+                let bytes = self.ownership.bytes_in_memory(&spec.dependencies);
                 if !self.may_send(front, bytes) {
                     held_back.push(*id);
                     break;

@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use sooner_wire::message::{Failure, FailureCode, Outcome, Reply, Return, TaskKind, TaskSpec, TasksReturned};
+use sooner_wire::message::{
+    Failure, FailureCode, FunctionCall, Outcome, Reply, Return, Target, TaskKind, TaskSpec, TasksReturned,
+};
 use sooner_wire::{FunctionId, WorkerId};
 
 use super::cancelling::cancelled_failure;
@@ -36,8 +38,10 @@ impl WorkerCore {
         let mut spec = pending.spec.clone();
         // A call whose effects are kept is not executed again.
         let is_cut = spec.stream.is_some() && self.streams.get(number).is_some_and(Stream::begins_again);
-        let again =
-            (reply.retry || is_cut) && !pending.cancelled && pending.retries != 0 && spec.kept != Some(true);
+        let again = (reply.retry || is_cut)
+            && !pending.cancelled
+            && pending.retries != 0
+            && spec.kept() != Some(true);
         self.events.on_reply(pending, worker, &reply, again, now);
         if again {
             pending.retries -= i32::from(pending.retries > 0);
@@ -49,35 +53,33 @@ impl WorkerCore {
             pending.recovers = true;
             let changed = Arc::make_mut(&mut pending.spec);
             changed.recovers = Some(true);
-            if matches!(changed.kind, TaskKind::Method(_)) {
-                changed.unordered = Some(true);
-            }
+            changed.set_unordered();
             spec = pending.spec.clone();
             self.let_go_of_values(worker, &reply, out);
         }
         let waits = again && self.must_wait_again(number, out);
-        match spec.kind {
-            TaskKind::Task(shape) => {
-                let function = spec.function;
-                let nanos = reply.nanos;
+        match &spec.target {
+            Target::Function(FunctionCall { shape, function, scheduling, .. }) => {
+                let (shape, function, nanos) = (*shape, *function, reply.nanos);
                 self.notice_tiny(function, nanos, out);
                 let replied = Replied { shape, worker, task: number, estimate, function, nanos };
                 if self.leases.on_reply(&replied, now) {
                     self.leases.return_leases(now, out);
                 }
                 if again && !waits {
-                    self.leases.enqueue(shape, number, spec.priority);
+                    self.leases.enqueue(shape, number, scheduling.priority);
                 } else if !again {
                     self.end(number, worker, reply, out);
                 }
                 self.dispatch(shape, out);
             }
-            TaskKind::Method(actor) => {
+            Target::Method(call) => {
+                let actor = call.actor;
                 self.callers.on_reply(actor, number);
-                if spec.kept == Some(false) || reply.not_run == Some(true) {
+                if call.kept == Some(false) || reply.not_run == Some(true) {
                     self.forget_call(actor, number, out);
                 }
-                let has_place = waits && spec.unordered == Some(true);
+                let has_place = waits && call.unordered;
                 if again && (has_place || self.callers.enqueue_first(actor, number).is_ok()) {
                     // The call goes before the queued ones: one of them may wait for its result.
                 } else {
@@ -85,7 +87,7 @@ impl WorkerCore {
                 }
                 self.dispatch_actor(actor, out);
             }
-            TaskKind::Creation => {}
+            Target::Class(_) => {}
         }
     }
 
@@ -152,7 +154,8 @@ impl WorkerCore {
         // Last first, so that they stand at the front in their old order.
         for task in returned.tasks.iter().rev() {
             let Some(pending) = self.pendings.get_mut(task.number) else { continue };
-            let (TaskKind::Task(shape), State::Pushed { estimate, .. }) = (pending.spec.kind, &pending.state)
+            let (TaskKind::Task(shape), State::Pushed { estimate, .. }) =
+                (pending.spec.kind(), &pending.state)
             else {
                 continue;
             };
@@ -201,7 +204,7 @@ impl WorkerCore {
     pub(in crate::worker) fn retry_delayed(&mut self, out: &mut Actions) {
         while let Some(number) = self.delays.take_due(self.now) {
             let Some(pending) = self.pendings.get_mut(number) else { continue };
-            let (State::Delayed { until }, TaskKind::Task(shape)) = (&pending.state, pending.spec.kind)
+            let (State::Delayed { until }, TaskKind::Task(shape)) = (&pending.state, pending.spec.kind())
             else {
                 continue;
             };
@@ -217,7 +220,7 @@ impl WorkerCore {
             } else {
                 pending.state = State::Queued;
                 if !self.must_wait_again(number, out) {
-                    self.leases.enqueue(shape, number, spec.priority);
+                    self.leases.enqueue(shape, number, spec.priority());
                     self.dispatch(shape, out);
                 }
             }

@@ -31,28 +31,32 @@ fn common(kind: TaskKind) -> TaskSpec {
 
 /// Every field of the kind is set.
 fn full(kind: TaskKind) -> TaskSpec {
-    let common = common(kind);
-    let (strategy, priority, threads) = (Some(Box::new(Strategy::Spread)), Some(-2), Some(4));
-    match kind {
-        TaskKind::Task(_) => TaskSpec { concurrency: 10, strategy, priority, threads, ..common },
-        TaskKind::Creation => TaskSpec {
+    let scheduling =
+        Scheduling { strategy: Some(Box::new(Strategy::Spread)), priority: Some(-2), threads: Some(4) };
+    let target = match kind {
+        TaskKind::Task(shape) => Target::Function(FunctionCall {
+            shape,
+            function: FunctionId(3),
+            max_calls: NonZeroU32::new(10),
+            scheduling,
+        }),
+        TaskKind::Creation => Target::Class(ActorCreation {
+            class: FunctionId(3),
             concurrency: 6,
             groups: Some(Box::new([2, 3])),
             checkpoint_every: Some(500),
-            strategy,
-            priority,
-            threads,
-            ..common
-        },
-        TaskKind::Method(_) => TaskSpec {
-            function: FunctionId(5),
+            scheduling,
+        }),
+        TaskKind::Method(actor) => Target::Method(MethodCall {
+            actor,
+            retry_on: Some(FunctionId(5)),
             title: Some(Name::from("shown")),
             group: Some(1),
-            unordered: Some(true),
+            unordered: true,
             kept: Some(false),
-            ..common
-        },
-    }
+        }),
+    };
+    TaskSpec { target, ..common(kind) }
 }
 
 pub(super) fn samples(add: &mut impl FnMut(Message)) {
