@@ -22,6 +22,7 @@ use sooner_runtime::wire::limits::{
 };
 use sooner_runtime::wire::message::FailureCode;
 
+use crate::mode::Mode;
 use crate::python_side;
 use crate::verbs::system_error;
 use crate::waiting::wait_for;
@@ -88,7 +89,7 @@ pub fn note_functions(py: Python<'_>, known: usize, latest: &str) {
 /// `PendingCallsLimitExceeded` on the thread of an event loop; what a signal handler raised; the end of the
 /// session.
 pub fn wait_for_room(py: Python<'_>, client: &Arc<Client>) -> PyResult<()> {
-    if !IS_FULL.load(Ordering::Relaxed) || client.is_local() {
+    if !IS_FULL.load(Ordering::Relaxed) || !Mode::of(client).has_backlog() {
         return Ok(());
     }
     let pending = || client.step(|core, _| core.pending_submissions());

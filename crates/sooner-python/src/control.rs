@@ -22,6 +22,7 @@ use sooner_runtime::wire::resources::UNIT;
 use sooner_runtime::wire::{Blob, NodeId, ResourceSet, TaskId, WorkerId};
 
 use crate::hooks::{PythonHooks, Terminal};
+use crate::mode::Mode;
 use crate::object_ref::ObjectRef;
 use crate::python_side;
 use crate::session::{self, Session};
@@ -230,9 +231,8 @@ pub fn python_version(py: Python<'_>) -> String {
 /// Ends the session of this process.
 #[pyfunction]
 pub fn stop(py: Python<'_>) {
-    if session::current().is_some_and(|session| session.client.is_local()) {
-        // Before the session ends: clean-up hooks may use it.
-        crate::local::end_all(py);
+    if let Some(session) = session::current() {
+        Mode::of(&session.client).before_end(py);
     }
     let Some(session) = session::replace(None) else { return };
     py.detach(|| {

@@ -14,15 +14,14 @@ use sooner_runtime::client::{Client, time};
 use sooner_runtime::protocol::time::Instant;
 use sooner_runtime::protocol::worker::execution::{Incoming, Met};
 use sooner_runtime::protocol::worker::tasks::RunTime;
-use sooner_runtime::wire::message::{
-    Failure, FailureCode, Outcome, Return, Target, TaskKind, TaskSpec, Timing,
-};
+use sooner_runtime::wire::message::{Failure, FailureCode, Outcome, Return, TaskKind, TaskSpec, Timing};
 use sooner_runtime::wire::{Blob, FunctionId, TaskId};
 
 use crate::args::decode_arguments;
 use crate::following::{State, follow, is_followed, split};
 use crate::generator::drain;
 use crate::group::Membership;
+use crate::mode::Mode;
 use crate::object_ref::{ObjectRef, deserialising};
 use crate::packing::pack;
 use crate::python_side;
@@ -66,15 +65,20 @@ pub fn set_actor_takes_copies(class: &Bound<'_, PyAny>) {
     ACTOR_TAKES_COPIES.store(takes_copies(class), Ordering::Relaxed);
 }
 
-fn takes_copies(class: &Bound<'_, PyAny>) -> bool {
+/// Whether the actor of this process takes copies.
+#[inline]
+pub fn process_takes_copies() -> bool {
+    ACTOR_TAKES_COPIES.load(Ordering::Relaxed)
+}
+
+/// Whether a class, or an instance of it, says that it takes copies.
+pub fn takes_copies(class: &Bound<'_, PyAny>) -> bool {
     class.hasattr(intern!(class.py(), "__sooner_takes_copies__")).unwrap_or(false)
 }
 
 /// Whose memory the arrays among the arguments of an actor's calls are.
 pub fn actor_access(client: &Client, actor: &Bound<'_, PyAny>) -> Access {
-    let copies =
-        if client.is_local() { takes_copies(actor) } else { ACTOR_TAKES_COPIES.load(Ordering::Relaxed) };
-    if copies { Access::Private } else { Access::Shared }
+    if Mode::of(client).takes_copies(actor) { Access::Private } else { Access::Shared }
 }
 
 /// A class, and its attributes under the names of methods called so far.
@@ -107,7 +111,7 @@ pub struct Ended {
 /// # Errors
 /// What unpickling raised, for instance that a module is missing.
 pub fn load(py: Python<'_>, client: &Arc<Client>, function: FunctionId, follows: bool) -> PyResult<Loaded> {
-    let follows = follows && !client.is_local();
+    let follows = follows && Mode::of(client).follows_program();
     if let Some(known) =
         FUNCTIONS.with_borrow(|functions| functions.get(&function).map(|known| known.clone_ref(py)))
     {
@@ -173,16 +177,15 @@ pub fn run<'py>(py: Python<'py>, client: &Arc<Client>, incoming: Incoming, calle
     let start = time();
     let _group = Membership::begin(spec);
     client.mapping().note_task(client.welcome.cell, spec);
-    if !client.is_local() {
-        crate::worker::handle_signals(py);
-    }
+    let mode = Mode::of(client);
+    mode.before_task(py);
     session::set_task(Some(Current {
         task: spec.task,
         name: spec.shown_name().clone(),
         called: spec.name.clone(),
         function: spec.function(),
         gpus: incoming.push.gpus.clone(),
-        actor: local_actor_of(client, spec.kind()),
+        actor: mode.actor_of(spec.kind()),
     }));
     crate::standing::show(&spec.name);
     let mut retry_on = None;
@@ -191,12 +194,7 @@ pub fn run<'py>(py: Python<'py>, client: &Arc<Client>, incoming: Incoming, calle
     let mut timing = timing_from(client, start);
     let is_long = takes_long(&incoming, callee);
     let result = (|| {
-        if !client.is_local() {
-            crate::worker::set_visible_gpus(py, &incoming.push.gpus)?;
-            if let Target::Function(call) = &spec.target {
-                crate::worker::set_threads(py, call.scheduling.threads)?;
-            }
-        }
+        mode.fit_process(py, &incoming.push)?;
         let (target, access) = match callee {
             Callee::Function(function) => {
                 let function = load(py, client, *function, true)?;
@@ -225,9 +223,7 @@ pub fn run<'py>(py: Python<'py>, client: &Arc<Client>, incoming: Incoming, calle
     GIVES_AWAY.set(false);
     if let Some(why) = exit {
         crate::worker::leave_actor(py, client, spec.task, spec.kind(), &why);
-        if !client.is_local() {
-            crate::worker::wait_for_end(py, client);
-        }
+        mode.after_leaving(py, client);
     }
     crate::worker::clear_interrupt(spec.task);
     crate::lending::on_task_end(py, client);
@@ -258,13 +254,6 @@ fn took_long(value: &Return) -> bool {
     match &value.outcome {
         Outcome::Inline(bytes) => bytes.len() > SHORT_BYTES,
         Outcome::Stored(_) | Outcome::Remote(_) | Outcome::Failed(_) => true,
-    }
-}
-
-fn local_actor_of(client: &Client, kind: TaskKind) -> Option<TaskId> {
-    match kind {
-        TaskKind::Method(actor) if client.is_local() => Some(actor),
-        _ => None,
     }
 }
 
@@ -301,10 +290,7 @@ fn leaving(
     if is_standard || !error.is_instance_of::<PySystemExit>(py) {
         return actor_exit(py, error);
     }
-    if client.is_local() {
-        return matches!(kind, TaskKind::Method(_)).then(|| format!("it raised {error}"));
-    }
-    exit_process(py, error)
+    Mode::of(client).on_exit(py, error, kind)
 }
 
 /// Ends the process of a worker whose code called `sys.exit()`, unless it is an actor that ends in order:
@@ -388,12 +374,13 @@ pub fn end(
             retry = spec.retry_exceptions && is_retried(&error, retry_on, py);
             let is_cancelled = client.step(|core, _| core.execution().is_cancelled(spec.task));
             let is_interrupted = !is_standard && error.is_instance_of::<PyKeyboardInterrupt>(py);
-            if is_interrupted && !is_cancelled && client.is_local() {
-                retry = false;
-                interrupt = Some(error.clone_ref(py));
+            let mode = Mode::of(client);
+            if is_interrupted && !is_cancelled {
+                interrupt = mode.program_interrupt(py, &error);
+                retry &= interrupt.is_none();
             }
-            let failure = if client.is_local() && error.is_instance_of::<PySystemExit>(py) {
-                Failure::new(FailureCode::WorkerCrashed, format!("{}() left: {error}", spec.name.as_str()))
+            let failure = if let Some(failure) = mode.exit_failure(py, &error, spec.name.as_str()) {
+                failure
             } else if is_interrupted || (is_cancelled && is_interrupt(py, &error)) {
                 Failure::new(
                     FailureCode::Cancelled,

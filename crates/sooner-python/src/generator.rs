@@ -17,7 +17,7 @@ use sooner_runtime::protocol::worker::ownership::Slot;
 use sooner_runtime::wire::TaskId;
 use sooner_runtime::wire::message::{FailureCode, Outcome, Streaming};
 
-use crate::local::advance_stream;
+use crate::mode::Mode;
 use crate::object_ref::ObjectRef;
 use crate::packing::pack_one;
 use crate::python_side;
@@ -141,7 +141,7 @@ impl ObjectRefGenerator {
                 }
                 Head::Open => {
                     self.check_session()?;
-                    if self.client.is_local() && advance_stream(py, &self.client, Some(self.task)) {
+                    if Mode::of(&self.client).advance(py, &self.client, self.task) {
                         py.check_signals()?;
                         continue;
                     }
@@ -222,10 +222,7 @@ impl ObjectRefGenerator {
     fn close(&self) -> PyResult<()> {
         self.end();
         self.client.flush_now();
-        if self.client.is_local() {
-            Python::attach(|py| crate::local::run_queued(py, &self.client))?;
-        }
-        Ok(())
+        Python::attach(|py| Mode::of(&self.client).run_ready(py, &self.client))
     }
 
     #[pyo3(signature = (kind, value=None, traceback=None))]

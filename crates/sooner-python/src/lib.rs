@@ -28,6 +28,7 @@ mod inspect;
 mod joining;
 mod lending;
 mod local;
+mod mode;
 mod object_ref;
 mod packing;
 mod python_side;

@@ -22,6 +22,7 @@ use crate::backlog;
 use crate::following;
 use crate::generator::ObjectRefGenerator;
 use crate::group::{self, Placing};
+use crate::mode::Mode;
 use crate::object_ref::{ObjectRef, ids, serialising};
 use crate::python_side;
 use crate::session;
@@ -296,11 +297,6 @@ fn streaming(options: Option<(u32, bool)>) -> Option<Streaming> {
     options.map(|(backpressure, dynamic)| Streaming { backpressure, dynamic })
 }
 
-/// In local mode, runs what was submitted.
-fn run_if_local(py: Python<'_>, client: &Arc<Client>) -> PyResult<()> {
-    if client.is_local() { crate::local::run_queued(py, client) } else { Ok(()) }
-}
-
 fn submit<'py>(
     py: Python<'py>,
     client: &Arc<Client>,
@@ -318,7 +314,7 @@ fn submit<'py>(
         });
         backlog::note(py, pending);
         let reader = ObjectRefGenerator::new(task, client.clone()).ok_or_else(session::not_started)?;
-        run_if_local(py, client)?;
+        Mode::of(client).run_ready(py, client)?;
         return Ok(Bound::new(py, reader)?.into_any());
     }
     if returns == 1 {
@@ -329,7 +325,7 @@ fn submit<'py>(
             core.pending_submissions()
         });
         backlog::note(py, pending);
-        run_if_local(py, client)?;
+        Mode::of(client).run_ready(py, client)?;
         return Ok(reference.into_bound(py)?.into_any());
     }
     let slots: Vec<Arc<Slot>> = (0..returns).map(|_| Arc::new(Slot::default())).collect();
@@ -342,7 +338,7 @@ fn submit<'py>(
         core.pending_submissions()
     });
     backlog::note(py, pending);
-    run_if_local(py, client)?;
+    Mode::of(client).run_ready(py, client)?;
     if returns == 0 {
         return Ok(py.None().into_bound(py));
     }
@@ -428,8 +424,7 @@ impl MethodSubmitter {
             title: self.title.clone(),
             group: self.traits.group,
             unordered: self.traits.is_unordered,
-            // In local mode no process fails, so no calls are kept for recovery.
-            kept: self.traits.is_kept.filter(|_| !client.is_local()),
+            kept: self.traits.is_kept.filter(|_| Mode::of(client).processes_fail()),
         });
         let Arguments { block, dependencies, references, .. } = &arguments;
         let spec = TaskSpec {
@@ -535,6 +530,6 @@ pub fn create_actor(
     };
     client.step_submit(true, |core, out| core.create_actor(Arc::new(spec), slot, demand, out));
     client.flush_now();
-    run_if_local(py, &client)?;
+    Mode::of(&client).run_ready(py, &client)?;
     Ok(reference)
 }

@@ -18,6 +18,7 @@ use crate::advice;
 use crate::args::{explain, put_encoded};
 use crate::generator::ObjectRefGenerator;
 use crate::hooks;
+use crate::mode::Mode;
 use crate::object_ref::ObjectRef;
 use crate::python_side::{self, PythonName};
 use crate::session;
@@ -631,9 +632,7 @@ pub fn watch(reference: &Bound<'_, ObjectRef>, token: Bound<'_, PyAny>) -> PyRes
     let watches = this.client.step(|core, out| core.watch(this.id, out));
     if !watches {
         hooks::remove_watcher(this.id, &token);
-    } else if this.client.is_local()
-        && let Err(error) = crate::local::serve(reference.py(), &this.client, &this.slot)
-    {
+    } else if let Err(error) = Mode::of(&this.client).serve(reference.py(), &this.client, &this.slot) {
         hooks::remove_watcher(this.id, &token);
         return Err(error);
     }
@@ -657,5 +656,5 @@ pub fn cancel_task(reference: &Bound<'_, PyAny>, force: bool, recursive: bool) -
         ));
     }
     client.step(|core, out| core.cancel(task, force, recursive, out));
-    if client.is_local() { crate::local::run_queued(reference.py(), client) } else { Ok(()) }
+    Mode::of(client).run_ready(reference.py(), client)
 }

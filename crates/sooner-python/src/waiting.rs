@@ -13,6 +13,7 @@ use sooner_runtime::wire::message::{FailureCode, Priority};
 
 use crate::hooks;
 use crate::lending;
+use crate::mode::Mode;
 use crate::object_ref::ObjectRef;
 use crate::session;
 use crate::verbs::system_error;
@@ -42,12 +43,19 @@ pub fn deadline(timeout: Option<f64>) -> PyResult<Option<Instant>> {
 pub fn wait_for(
     py: Python<'_>,
     client: &Arc<Client>,
+    is_done: impl FnMut() -> bool + Send,
+    deadline: Option<Instant>,
+) -> PyResult<bool> {
+    Mode::of(client).wait(py, client, is_done, deadline)
+}
+
+/// A wait for what other processes execute.
+pub fn wait_for_workers(
+    py: Python<'_>,
+    client: &Arc<Client>,
     mut is_done: impl FnMut() -> bool + Send,
     deadline: Option<Instant>,
 ) -> PyResult<bool> {
-    if client.is_local() {
-        return wait_locally(py, client, is_done, deadline);
-    }
     let lends = hooks::lends_cpu();
     let waited = session::detached(py, || {
         if lends {
@@ -71,7 +79,7 @@ pub fn wait_for(
 
 /// A wait in local mode: this process itself advances its generators. Another thread may be running one and
 /// suspend it again, so this thread takes it up whenever it can.
-fn wait_locally(
+pub fn wait_locally(
     py: Python<'_>,
     client: &Arc<Client>,
     mut is_done: impl FnMut() -> bool + Send,

@@ -32,6 +32,7 @@ use crate::execute::{
 use crate::generator::{MayYield, last_value, may_yield, send_item};
 use crate::hooks::{self, PythonHooks};
 use crate::lending;
+use crate::mode::Mode;
 use crate::python_side;
 use crate::session::{self, Current, Session};
 use crate::values::Access;
@@ -255,10 +256,7 @@ fn retire(py: Python<'_>, client: &Arc<Client>, ended: Ended, caller: Peer) -> b
 /// with the actor, including the one that asked.
 pub fn leave_actor(py: Python<'_>, client: &Client, task: TaskId, kind: TaskKind, why: &str) {
     let TaskKind::Method(actor) = kind else { return };
-    if client.is_local() {
-        // At once, before any caller can see that the actor has ended.
-        crate::local::on_actor_end(py, actor, true);
-    }
+    Mode::of(client).actor_leaves(py, actor);
     let failure = Failure::new(FailureCode::ActorDied, format!("the actor ended: {why}"));
     client.step(|core, out| core.on_actor_exits(actor, task, failure, out));
     client.flush_now();
@@ -481,12 +479,19 @@ pub fn group_calls(py: Python<'_>, group: usize) -> PyResult<Vec<LoopItem<'_>>> 
     let actor = actor.unwrap_or_else(|| py.None()).into_bound(py);
     let taken = std::mem::take(&mut GROUP_CALLS.lock()[group]);
     let items = taken.into_iter().filter_map(|incoming| prepare(py, &client, &actor, incoming)).collect();
-    note_group_end(&client);
+    group_call_ended(&client);
     Ok(items)
 }
 
+/// A call in the event loop has ended: wakes the thread that feeds the groups, if there are any.
+pub fn wake_groups(client: &Client) {
+    if !GROUP_CALLS.lock().is_empty() {
+        group_call_ended(client);
+    }
+}
+
 /// After a call of a concurrency group: sends its reply, and wakes the thread that feeds the groups.
-fn note_group_end(client: &Client) {
+fn group_call_ended(client: &Client) {
     client.flush_now();
     client.notify();
 }
@@ -556,11 +561,7 @@ fn loop_call_ended(py: Python<'_>, token: u64, result: PyResult<Bound<'_, PyAny>
         Err(_) => listed_exceptions(py, &client, &call.incoming.push.spec).unwrap_or(None),
     };
     finish(&client, end(py, &client, &call.incoming, result, retry_on.as_ref(), ran, false));
-    if client.is_local() {
-        client.notify();
-    } else if !GROUP_CALLS.lock().is_empty() {
-        note_group_end(&client);
-    }
+    Mode::of(&client).loop_call_ended(&client);
     end_line(py);
     Ok(())
 }
@@ -753,7 +754,7 @@ pub fn set_current(token: Option<u64>) {
 /// Whether tasks run in this process, on the thread that submits them.
 #[pyfunction]
 pub fn is_local() -> bool {
-    client().is_ok_and(|client| client.is_local())
+    client().is_ok_and(|client| Mode::of(&client) == Mode::Local)
 }
 
 /// Whether the task on this thread was cancelled.
