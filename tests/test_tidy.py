@@ -82,6 +82,11 @@ PLANTED: list[tuple[Callable[[Path], list[str]], dict[str, str], str]] = [
     (tidy_rust.check_spread, spread("sooner-protocol", "Pulls", 6), "Pulls: `impl` in 6 files, at most 5"),
     (tidy_rust.check_spread, spread("sooner-protocol", "Pulls", 4), "Pulls is said to be 5, and is 4"),
     (
+        tidy_rust.check_poller,
+        {"crates/sooner-runtime/src/node/service.rs": "//! A loop.\nuse rustix::event::{epoll, eventfd};\n"},
+        "node/service.rs:2: epoll: only crates/sooner-runtime/src/poller.rs may name it",
+    ),
+    (
         tidy_rust.check_rooms,
         {"crates/sooner-protocol/src/control/core.rs": "use crate::node::NodeCore;\n"},
         "control/core.rs:1: control -> node",
@@ -289,6 +294,9 @@ def test_what_is_within_bounds_passes(tmp_path: Path) -> None:
     declared = "trait T {\n    fn f(\n        a: u8,\n    );\n}\n\nfn g() {}\n" + "// x\n" * 80
     write(tmp_path, {"crates/a/src/lib.rs": long_rust("fn", 70) + declared} | spread("sooner-sim", "Narrow", 3))
     write(tmp_path, {"crates/sooner-protocol/src/node/core.rs": "use crate::uplink::ToNode; // crate::engine\n"})
+    write(tmp_path, {tidy_rust.POLLER: "use rustix::event::epoll;\n"})
+    write(tmp_path, {"crates/sooner-runtime/src/transport/mod.rs": "mod epoll_session; // in a loop with epoll\n"})
     assert tidy_rust.check_functions(tmp_path) == []
+    assert tidy_rust.check_poller(tmp_path) == []
     assert tidy_rust.check_rooms(tmp_path) == []
     assert [line for line in tidy_rust.check_spread(tmp_path) if "Narrow" in line] == []

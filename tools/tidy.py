@@ -174,6 +174,7 @@ CHECKS: dict[str, Callable[[Path], list[str]]] = {
     "walls of sooner-protocol": tidy_rust.check_walls,
     "long functions in Rust": tidy_rust.check_functions,
     "structs in many files": tidy_rust.check_spread,
+    "the one poller": tidy_rust.check_poller,
     "rooms of sooner-protocol": tidy_rust.check_rooms,
     "docstrings of Python modules": tidy_python.check_docstrings,
     "imports of Python modules": tidy_python.check_imports,

@@ -1,5 +1,5 @@
 """The tidy checks of the Rust side: arrows between crates and rooms, headers, walls, long functions,
-spread structs.
+spread structs, the way to wait.
 """
 
 from __future__ import annotations
@@ -60,6 +60,9 @@ ROOMS: dict[str, frozenset[str]] = {
 }
 
 FUNCTION_LINES_MAX = 70
+
+# The file that knows how this system tells which descriptors are ready. The loops name what it offers.
+POLLER = "crates/sooner-runtime/src/poller.rs"
 
 IMPL_FILES_MAX = 3
 # Structs whose `impl` blocks are in more files than that, with the number of files. A number may shrink here
@@ -218,6 +221,17 @@ def check_spread(root: Path) -> list[str]:
         rows = {name: number for name, number in SPREAD.items() if name.startswith(f"crates/{crate}::")}
         findings += not_shrunk(rows, found, root)
     return findings
+
+
+def check_poller(root: Path) -> list[str]:
+    """Only one file of sooner-runtime names epoll, also in tests: another system's way to wait goes there."""
+    return [
+        f"{path.relative_to(root)}:{number}: epoll: only {POLLER} may name it; use its Poller"
+        for path in sorted((root / "crates/sooner-runtime").rglob("*.rs"))
+        if path.relative_to(root).as_posix() != POLLER
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        if re.search(r"\bepoll\b", line.split("//")[0])
+    ]
 
 
 def check_rooms(root: Path) -> list[str]:

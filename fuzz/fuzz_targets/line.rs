@@ -5,13 +5,12 @@
 //! frames.
 #![no_main]
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use rustix::event::epoll::{self, EventFlags};
 use sooner_protocol::session::hello::{Me, hello};
 use sooner_protocol::time::Instant;
+use sooner_runtime::poller::{Event, Poller};
 use sooner_runtime::transport::{EpollSession, Stream, Turn, pair};
 use sooner_wire::message::{Connect, Message, PeerWelcome};
 use sooner_wire::{DialAttempt, WorkerId};
@@ -32,8 +31,8 @@ fn greeting(dials: bool) -> Message {
 
 fuzz_target!(|input: &[u8]| {
     let Some((choice, frames)) = input.split_first() else { return };
-    let epoll: OwnedFd = epoll::create(epoll::CreateFlags::CLOEXEC).expect("a descriptor");
-    let turn = Turn { epoll: &epoll, time: Instant(1 << 40) };
+    let poller = Poller::new().expect("a descriptor");
+    let turn = Turn { poller: &poller, time: Instant(1 << 40) };
     let (ours, theirs) = pair().expect("sockets");
     let mut line = EpollSession::new(Arc::new(me(HERE)), THERE, 7, false);
     let dials = choice & 1 == 1;
@@ -51,7 +50,7 @@ fuzz_target!(|input: &[u8]| {
     said.extend_from_slice(&frames[..frames.len().min(64 << 10)]);
     let _ = rustix::io::write(&theirs, &said);
     let mut heard = Vec::new();
-    line.on_ready(1, EventFlags::IN, turn, &mut heard);
+    line.on_ready(Event::readable(1), turn, &mut heard);
     line.flush(turn);
     let later = Turn { time: turn.time.plus(20_000_000), ..turn };
     line.on_timer(later);
@@ -60,7 +59,7 @@ fuzz_target!(|input: &[u8]| {
     if line.ended().is_some() {
         let before = heard.len();
         let _ = rustix::io::write(&theirs, &said);
-        line.on_ready(1, EventFlags::IN, later, &mut heard);
+        line.on_ready(Event::readable(1), later, &mut heard);
         assert_eq!(heard.len(), before);
     }
     line.close(later);

@@ -6,8 +6,8 @@
 //! [`session`] makes and removes a node's directory, [`private`] tells this user's files from those that
 //! another user put in their place, [`tool`] queries a running node, [`metrics`] collects what user code
 //! measures, [`identity`] proves to other machines who a process is, [`machine`] reports the memory there is,
-//! [`control`] keeps what must survive a cluster's head. There is no Python here: the bindings plug in
-//! through [`client::Hooks`] and [`logs::Sink`].
+//! [`control`] keeps what must survive a cluster's head. Every loop waits with a [`poller`]. There is no
+//! Python here: the bindings plug in through [`client::Hooks`] and [`logs::Sink`].
 
 // `println!` and `eprintln!` panic where nobody can read them, and a thread that panics takes a node or a
 // program with it.
@@ -25,6 +25,7 @@ pub mod machine;
 pub mod metrics;
 pub mod node;
 pub mod owned;
+pub mod poller;
 pub mod private;
 #[cfg(test)]
 mod scratch;

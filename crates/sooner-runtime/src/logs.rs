@@ -9,15 +9,16 @@
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
-use rustix::event::epoll;
 use sooner_wire::WorkerId;
+
+use crate::poller::{Events, Interest, Poller};
 
 /// Begins an announcement.
 pub const MARK: &[u8] = b"\x1esooner:";
@@ -92,7 +93,7 @@ impl Logs {
         let reader = Reader {
             shared: shared.clone(),
             wake: wake.clone(),
-            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            poller: Poller::new()?,
             pipes: HashMap::new(),
             paused: HashMap::new(),
             next_token: 1,
@@ -158,7 +159,7 @@ impl Drop for Logs {
 struct Reader {
     shared: Arc<Mutex<Shared>>,
     wake: Arc<OwnedFd>,
-    epoll: OwnedFd,
+    poller: Poller,
     pipes: HashMap<u64, Pipe>,
     /// Pipes whose sink is full, not watched: an ended pipe would wake the thread for ever.
     paused: HashMap<u64, Pipe>,
@@ -168,26 +169,25 @@ struct Reader {
 
 impl Reader {
     fn run(mut self) {
-        let data = epoll::EventData::new_u64(0);
-        let _ = epoll::add(&self.epoll, &*self.wake, data, epoll::EventFlags::IN);
+        let _ = self.poller.add(&*self.wake, 0, Interest::Read);
         let mut buffer = vec![0; READ_BYTES];
         // After closing, a grandchild that keeps a pipe open must not hold up the driver: the thread ends
         // after half a second of silence.
-        let silence = rustix::event::Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
+        let silence = 500_000_000;
+        let mut events = Events::with_capacity(64);
         loop {
             let closing = self.take_new();
             self.resume();
             if closing && self.pipes.is_empty() {
                 return;
             }
-            let mut events = Vec::with_capacity(64);
-            let timeout = closing.then_some(&silence);
-            let result = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout);
-            if closing && result == Ok(0) {
+            let timeout = closing.then_some(silence);
+            let result = self.poller.wait(&mut events, timeout);
+            if closing && result.is_ok() && events.is_empty() {
                 return;
             }
-            for event in events {
-                let token = event.data.u64();
+            for event in &events {
+                let token = event.token;
                 if token == 0 {
                     let mut count = [0; 8];
                     let _ = rustix::io::read(&*self.wake, &mut count);
@@ -203,8 +203,7 @@ impl Reader {
         for pipe in shared.new_pipes.drain(..) {
             let token = self.next_token;
             self.next_token += 1;
-            let data = epoll::EventData::new_u64(token);
-            let _ = epoll::add(&self.epoll, &pipe.descriptor, data, epoll::EventFlags::IN);
+            let _ = self.poller.add(&pipe.descriptor, token, Interest::Read);
             self.pipes.insert(token, pipe);
         }
         shared.closing
@@ -214,8 +213,7 @@ impl Reader {
     fn resume(&mut self) {
         let has_room = |pipe: &mut Pipe| pipe.sink.as_ref().is_none_or(|sink| !sink.is_full());
         for (token, pipe) in self.paused.extract_if(|_, pipe| has_room(pipe)) {
-            let data = epoll::EventData::new_u64(token);
-            let _ = epoll::add(&self.epoll, &pipe.descriptor, data, epoll::EventFlags::IN);
+            let _ = self.poller.add(&pipe.descriptor, token, Interest::Read);
             self.pipes.insert(token, pipe);
         }
     }
@@ -223,7 +221,7 @@ impl Reader {
     fn read(&mut self, token: u64, buffer: &mut [u8]) {
         let Some(pipe) = self.pipes.get_mut(&token) else { return };
         if pipe.sink.as_ref().is_some_and(|sink| sink.is_full()) {
-            let _ = epoll::delete(&self.epoll, pipe.descriptor.as_fd());
+            let _ = self.poller.remove(&pipe.descriptor);
             self.paused.extend(self.pipes.remove_entry(&token));
             return;
         }
@@ -241,7 +239,7 @@ impl Reader {
         if bytes == 0
             && let Some(pipe) = self.pipes.remove(&token)
         {
-            let _ = epoll::delete(&self.epoll, pipe.descriptor.as_fd());
+            let _ = self.poller.remove(&pipe.descriptor);
             if let Some(sink) = &pipe.sink {
                 sink.on_end(pipe.worker);
             }

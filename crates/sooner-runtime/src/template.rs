@@ -9,11 +9,11 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use rustix::event::epoll;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions};
 use sooner_wire::WorkerId;
 use sooner_wire::message::{Exited, Forked, Message};
 
+use crate::poller::{Events, Interest, Poller};
 use crate::transport::{Inlet, Outlet, ReadResult};
 use crate::ulimits::told;
 
@@ -47,7 +47,7 @@ struct Child {
 #[derive(Debug)]
 pub struct Template {
     socket: OwnedFd,
-    epoll: OwnedFd,
+    poller: Poller,
     node: Option<OwnedFd>,
     inlet: Inlet,
     outlet: Outlet,
@@ -66,18 +66,18 @@ impl Template {
     /// # Errors
     /// The kernel's error.
     pub fn new(socket: OwnedFd) -> rustix::io::Result<Self> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, &socket, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        let poller = Poller::new()?;
+        poller.add(&socket, 0, Interest::Read)?;
         // The socket's end is not enough: processes that a driver forked may hold copies of it.
         let node = rustix::net::sockopt::socket_peercred(&socket)
             .and_then(|peer| rustix::process::pidfd_open(peer.pid, PidfdFlags::empty()))
             .ok();
         if let Some(node) = &node {
-            epoll::add(&epoll, node, epoll::EventData::new_u64(NODE), epoll::EventFlags::IN)?;
+            poller.add(node, NODE, Interest::Read)?;
         }
         Ok(Self {
             socket,
-            epoll,
+            poller,
             node,
             inlet: Inlet::default(),
             outlet: Outlet::default(),
@@ -94,6 +94,7 @@ impl Template {
     /// # Errors
     /// [`rustix::io::Errno::INTR`] when a signal came: call again.
     pub fn next_request(&mut self) -> rustix::io::Result<Option<ForkRequest>> {
+        let mut events = Events::with_capacity(16);
         loop {
             if let Ok(Some(mut received)) = self.inlet.next_message() {
                 match received.message {
@@ -121,14 +122,13 @@ impl Template {
                 }
             }
             let left = self.patience_left();
-            let timeout = left.and_then(|left| rustix::event::Timespec::try_from(left).ok());
-            let mut events = Vec::with_capacity(16);
-            epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref())?;
+            let timeout = left.and_then(|left| u64::try_from(left.as_nanos()).ok());
+            self.poller.wait(&mut events, timeout)?;
             if events.is_empty() && left.is_some_and(|left| left.is_zero()) {
                 self.fence(true);
             }
-            for event in events {
-                let token = event.data.u64();
+            for event in &events {
+                let token = event.token;
                 if token == 0 {
                     if self.inlet.read(&self.socket) == ReadResult::End {
                         self.see_children_off();
@@ -169,7 +169,7 @@ impl Template {
 
     fn reap(&mut self, token: u64) {
         let Some(Child { worker, pid, pidfd }) = self.children.remove(&token) else { return };
-        let _ = epoll::delete(&self.epoll, &pidfd);
+        let _ = self.poller.remove(&pidfd);
         // Processes that the worker started and left running are killed with it. The worker's id is not
         // reused before it is reaped.
         let _ = rustix::process::kill_process_group(pid, Signal::KILL);
@@ -192,24 +192,23 @@ impl Template {
     /// processes they started are killed with each, and after [`SEEN_OFF`] also workers that have not ended.
     /// If the node's process was killed, the end of its sockets can be seen before its own.
     fn see_children_off(&mut self) {
-        let _ = epoll::delete(&self.epoll, &self.socket);
+        let _ = self.poller.remove(&self.socket);
         if let Some(node) = &self.node {
-            let _ = epoll::delete(&self.epoll, node);
+            let _ = self.poller.remove(node);
         }
         for child in self.children.values() {
             let _ = rustix::process::kill_process_group(child.pid, Signal::CONT);
         }
         let deadline = Instant::now() + SEEN_OFF;
+        let mut events = Events::with_capacity(16);
         while !self.children.is_empty() {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
             }
-            let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: i64::from(left.subsec_nanos()) };
-            let mut events = Vec::with_capacity(16);
-            let _ = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&timeout));
-            for event in events {
-                self.reap(event.data.u64());
+            let _ = self.poller.wait(&mut events, Some(u64::from(left.subsec_nanos())));
+            for event in &events {
+                self.reap(event.token);
             }
         }
         self.end_children();
@@ -229,7 +228,7 @@ impl Template {
         let token = self.next_token;
         self.next_token += 1;
         let watched = rustix::process::pidfd_open(process, PidfdFlags::empty()).and_then(|pidfd| {
-            epoll::add(&self.epoll, &pidfd, epoll::EventData::new_u64(token), epoll::EventFlags::IN)?;
+            self.poller.add(&pidfd, token, Interest::Read)?;
             Ok(pidfd)
         });
         match watched {

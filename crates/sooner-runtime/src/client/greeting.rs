@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use rustc_hash::{FxHashMap, FxHashSet};
-use rustix::event::epoll;
 use sooner_protocol::time::Instant;
 use sooner_protocol::worker::WorkerCore;
 use sooner_protocol::worker::action::{Actions, Peer};
@@ -23,6 +22,7 @@ use super::receiving::{Batch, Inbound, Lead};
 use super::shared::{Aftermath, Shared};
 use super::{Client, NODE_TOKEN, Outbox, WAKE_TOKEN, background};
 use crate::clock::now;
+use crate::poller::{Events, Interest, Poller};
 use crate::transport::{Inlet, Outlet, ReadResult};
 use crate::ulimits::told;
 use crate::wait::Spinner;
@@ -63,17 +63,17 @@ impl Client {
         if let (Some(file), Some(bytes)) = (file, welcome.fallback_bytes) {
             mapping = mapping.with_fallback(file, bytes).map_err(io::Error::other)?;
         }
-        let Own { epoll, wake, thread } = own;
+        let Own { poller, wake, thread } = own;
         let socket = Arc::new(socket);
-        let data = epoll::EventData::new_u64;
-        epoll::add(&*epoll, &*socket, data(NODE_TOKEN), epoll::EventFlags::IN)?;
-        epoll::add(&*epoll, &wake, data(WAKE_TOKEN), epoll::EventFlags::IN)?;
-        let outbox = Outbox::new(epoll.clone(), socket.clone(), welcome.worker, &python);
+        poller.add(&*socket, NODE_TOKEN, Interest::Read)?;
+        poller.add(&wake, WAKE_TOKEN, Interest::Read)?;
+        let outbox = Outbox::new(poller.clone(), socket.clone(), welcome.worker, &python);
         let shared = shared_for(&welcome, outbox);
         let inbound = Inbound::local(Peer::Node, socket, inlet);
         let records = events_bytes(&welcome) > 0;
         let lead = Lead {
-            epoll: Some(epoll),
+            poller: Some(poller),
+            events: Events::with_capacity(64),
             inbound: FxHashMap::from_iter([(NODE_TOKEN, inbound)]),
             spinner: Spinner::default(),
             last: NODE_TOKEN,
@@ -156,17 +156,17 @@ fn events_bytes(welcome: &Welcome) -> usize {
 
 /// What a process needs for a client. Taken before the greeting: a greeted node gives it work.
 struct Own {
-    epoll: Arc<OwnedFd>,
+    poller: Arc<Poller>,
     wake: OwnedFd,
     thread: background::Reserved,
 }
 
 impl Own {
     fn take() -> io::Result<Self> {
-        let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
+        let poller = Arc::new(Poller::new()?);
         let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
         let wake = rustix::event::eventfd(0, flags)?;
-        Ok(Self { epoll, wake, thread: background::reserve()? })
+        Ok(Self { poller, wake, thread: background::reserve()? })
     }
 }
 

@@ -9,7 +9,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::MutexGuard;
-use rustix::event::epoll;
 use rustix::io::Errno;
 use sooner_protocol::time::Instant;
 
@@ -249,20 +248,14 @@ impl Client {
 
     /// Looks at all sockets, waiting for at most `limit` nanoseconds (`None`: until something comes).
     pub(super) fn look(&self, lead: &mut Lead, limit: Option<u64>) -> Look {
-        let mut events = Vec::with_capacity(64);
-        let timeout = limit.map(|nanos| rustix::event::Timespec {
-            tv_sec: i64::try_from(nanos / 1_000_000_000).unwrap_or(i64::MAX),
-            tv_nsec: i64::try_from(nanos % 1_000_000_000).expect("below a second"),
-        });
-        let space = rustix::buffer::spare_capacity(&mut events);
-        let Some(epoll) = &lead.epoll else { return Look::Nothing };
-        if epoll::wait(&**epoll, space, timeout.as_ref()) == Err(Errno::INTR) {
+        let Some(poller) = &lead.poller else { return Look::Nothing };
+        if poller.wait(&mut lead.events, limit) == Err(Errno::INTR) {
             return Look::Signal;
         }
-        let mut reads = Vec::with_capacity(events.len());
+        let mut reads = Vec::with_capacity(lead.events.len());
         let mut writable = Vec::new();
-        for event in &events {
-            let (token, flags) = (event.data.u64(), event.flags);
+        for event in &lead.events {
+            let token = event.token;
             if token == WAKE_TOKEN {
                 let mut count = [0; 8];
                 if let Some(wake) = &*self.wake.lock() {
@@ -270,11 +263,11 @@ impl Client {
                 }
                 continue;
             }
-            if flags.contains(epoll::EventFlags::OUT) {
+            if event.is_writable() {
                 writable.push(token);
             }
             if let Some(inbound) = lead.inbound.get_mut(&token)
-                && flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR)
+                && event.is_readable()
             {
                 let result = inbound.read();
                 lead.last = token;
@@ -287,7 +280,7 @@ impl Client {
         }
         let timer_is_due = self.shared.lock().next_deadline().is_some_and(|at| at <= time);
         if reads.is_empty() && !timer_is_due {
-            return if events.is_empty() { Look::Nothing } else { Look::Something };
+            return if lead.events.is_empty() { Look::Nothing } else { Look::Something };
         }
         self.receive(lead, &reads);
         Look::Something

@@ -28,7 +28,7 @@ mod shared;
 mod tests;
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -527,7 +527,7 @@ impl Client {
     pub fn release(&self) {
         let mut lead = Led::of(self, self.lead.lock());
         lead.inbound.clear();
-        lead.epoll = None;
+        lead.poller = None;
         self.shared.lock().outbox.close();
         *self.wake.lock() = None;
         self.mapping.close_descriptor();
@@ -542,7 +542,7 @@ impl Client {
     /// Number of the descriptor that is readable when something came: for event loops.
     #[must_use]
     pub fn loop_descriptor(&self) -> Option<i32> {
-        self.lead.lock().epoll.as_ref().map(AsRawFd::as_raw_fd)
+        self.lead.lock().poller.as_ref().map(|poller| poller.as_fd().as_raw_fd())
     }
 }
 

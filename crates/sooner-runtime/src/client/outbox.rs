@@ -12,7 +12,6 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
-use rustix::event::epoll;
 use sooner_protocol::session::{Behind, FlushOrder, Turn};
 use sooner_protocol::time::Instant;
 use sooner_protocol::worker::action::Peer;
@@ -21,6 +20,7 @@ use sooner_wire::{NodeId, WorkerId};
 
 use super::remote::{Remotes, Said, is_remote};
 use crate::clock::now;
+use crate::poller::{Interest, Poller};
 use crate::transport::{Flush, Outlet};
 
 const GATHER_NANOS: u64 = 50_000;
@@ -41,7 +41,7 @@ struct Line {
 /// See the module.
 pub(crate) struct Outbox {
     /// `None` once the client is closed.
-    epoll: Option<Arc<OwnedFd>>,
+    poller: Option<Arc<Poller>>,
     node: Line,
     workers: FxHashMap<WorkerId, Line>,
     /// Lines to processes of other nodes.
@@ -55,11 +55,11 @@ pub(crate) struct Outbox {
 
 impl Outbox {
     /// `me` is this process, and `python` the version that it runs.
-    pub(super) fn new(epoll: Arc<OwnedFd>, node: Arc<OwnedFd>, me: WorkerId, python: &str) -> Self {
+    pub(super) fn new(poller: Arc<Poller>, node: Arc<OwnedFd>, me: WorkerId, python: &str) -> Self {
         Self {
-            remotes: Remotes::new(epoll.clone(), me, python),
+            remotes: Remotes::new(poller.clone(), me, python),
             here: me.node(),
-            epoll: Some(epoll),
+            poller: Some(poller),
             node: Line::new(super::NODE_TOKEN, Some(node)),
             workers: FxHashMap::default(),
             order: FlushOrder::default(),
@@ -189,7 +189,7 @@ impl Outbox {
 
     /// Closes the sockets; what waits is dropped.
     pub(super) fn close(&mut self) {
-        self.epoll = None;
+        self.poller = None;
         self.node.socket = None;
         self.workers.clear();
         self.remotes.close();
@@ -245,7 +245,7 @@ impl Outbox {
             self.flush_node();
         } else if let Some(line) = self.workers.get_mut(&WorkerId(token)) {
             // The worker's turn comes with the node's.
-            line.set_full(false, self.epoll.as_ref());
+            line.set_full(false, self.poller.as_ref());
             line.mark(WorkerId(token), &mut self.order);
         }
     }
@@ -260,7 +260,7 @@ impl Outbox {
     }
 
     fn flush_to_node(&mut self) {
-        self.node.flush(self.epoll.as_ref());
+        self.node.flush(self.poller.as_ref());
         self.order.on_node_flushed(self.node.is_full);
     }
 
@@ -270,7 +270,7 @@ impl Outbox {
         }
         let Some(line) = self.workers.get_mut(&worker) else { return };
         line.is_dirty = false;
-        line.flush(self.epoll.as_ref());
+        line.flush(self.poller.as_ref());
         self.let_go();
     }
 }
@@ -289,26 +289,23 @@ impl Line {
     }
 
     /// Sends what the socket takes.
-    fn flush(&mut self, epoll: Option<&Arc<OwnedFd>>) {
+    fn flush(&mut self, poller: Option<&Arc<Poller>>) {
         let Some(socket) = &self.socket else { return };
         let before = self.outlet.waiting();
         // The node announces that a peer is dead; what is queued for it is dropped then.
         let is_full = self.outlet.flush(&**socket) == Flush::Full;
         self.sent += (before - self.outlet.waiting()) as u64;
-        self.set_full(is_full, epoll);
+        self.set_full(is_full, poller);
     }
 
     /// Records whether the socket is full. While it is, the leader watches for it to become writable.
-    fn set_full(&mut self, is_full: bool, epoll: Option<&Arc<OwnedFd>>) {
+    fn set_full(&mut self, is_full: bool, poller: Option<&Arc<Poller>>) {
         if is_full == self.is_full {
             return;
         }
         self.is_full = is_full;
-        let mut flags = epoll::EventFlags::IN;
-        flags.set(epoll::EventFlags::OUT, is_full);
-        let data = epoll::EventData::new_u64(self.token);
-        if let (Some(epoll), Some(socket)) = (epoll, &self.socket) {
-            let _ = epoll::modify(&**epoll, &**socket, data, flags);
+        if let (Some(poller), Some(socket)) = (poller, &self.socket) {
+            let _ = poller.change(&**socket, self.token, Interest::read_and(is_full));
         }
     }
 }
@@ -334,9 +331,8 @@ mod tests {
     fn a_receiver_hears_nothing_before_the_node_has_heard_all() {
         let (node, node_end) = pair().expect("sockets");
         let (worker, worker_end) = pair().expect("sockets");
-        let flags = epoll::CreateFlags::CLOEXEC;
-        let epoll = Arc::new(epoll::create(flags).expect("a descriptor"));
-        let mut outbox = Outbox::new(epoll, Arc::new(node), ME, "3.11");
+        let poller = Arc::new(Poller::new().expect("a descriptor"));
+        let mut outbox = Outbox::new(poller, Arc::new(node), ME, "3.11");
         outbox.connected(RECEIVER, Arc::new(worker));
         // The receiver's line waits first; and the node's takes more than its socket.
         outbox.push(Peer::Worker(RECEIVER), &Connect { worker: RECEIVER }.into());
@@ -370,8 +366,8 @@ mod tests {
     #[test]
     fn the_node_hears_what_is_held_when_all_else_has_left() {
         let (node, node_end) = pair().expect("sockets");
-        let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).expect("a descriptor"));
-        let mut outbox = Outbox::new(epoll, Arc::new(node), ME, "3.11");
+        let poller = Arc::new(Poller::new().expect("a descriptor"));
+        let mut outbox = Outbox::new(poller, Arc::new(node), ME, "3.11");
         let mut at_node = Inlet::default();
         let answer = |number| Message::from(HeldFrom { gone: WorkerId(number), held: Vec::new() });
         let other = WorkerId(8);

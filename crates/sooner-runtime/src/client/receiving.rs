@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rustc_hash::{FxHashMap, FxHashSet};
-use rustix::event::epoll;
 use sooner_protocol::time::Instant;
 use sooner_protocol::worker::action::Peer;
 use sooner_wire::WorkerId;
@@ -17,6 +16,7 @@ use super::remote::is_remote;
 use super::shared::Shared;
 use super::{Client, NODE_TOKEN};
 use crate::clock::now;
+use crate::poller::{Events, Interest, Poller};
 use crate::transport::{Ended, Failure, Inlet, ReadResult, Reader, Received};
 use crate::ulimits::told;
 use crate::wait::Spinner;
@@ -37,7 +37,9 @@ enum Half {
 /// Everything the leader holds.
 pub(crate) struct Lead {
     /// `None` once the client is closed.
-    pub(super) epoll: Option<Arc<OwnedFd>>,
+    pub(super) poller: Option<Arc<Poller>>,
+    /// What the last look found.
+    pub(super) events: Events,
     pub(super) inbound: FxHashMap<u64, Inbound>,
     pub(super) spinner: Spinner,
     /// The token of the socket that was readable last: looked at first.
@@ -255,9 +257,8 @@ impl Client {
         shared.outbox.push(Peer::Node, &PeerConnected::pair(connected.worker).into());
         let socket = Arc::new(socket);
         let token = connected.worker.0;
-        let data = epoll::EventData::new_u64(token);
-        if let Some(epoll) = &lead.epoll {
-            let _ = epoll::add(&**epoll, &*socket, data, epoll::EventFlags::IN);
+        if let Some(poller) = &lead.poller {
+            let _ = poller.add(&*socket, token, Interest::Read);
         }
         lead.inbound.insert(token, Inbound::local(peer, socket.clone(), Inlet::default()));
         shared.outbox.connected(connected.worker, socket);
@@ -330,8 +331,8 @@ impl Lead {
     }
 
     fn unwatch(&self, inbound: &Inbound) {
-        if let (Some(epoll), Half::Local(socket, _)) = (&self.epoll, &inbound.half) {
-            let _ = epoll::delete(&**epoll, &**socket);
+        if let (Some(poller), Half::Local(socket, _)) = (&self.poller, &inbound.half) {
+            let _ = poller.remove(&**socket);
         }
     }
 }

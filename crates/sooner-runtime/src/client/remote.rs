@@ -19,6 +19,7 @@ use sooner_wire::message::{
 };
 
 use crate::identity::{self, Identity};
+use crate::poller::Poller;
 use crate::transport::{
     Ended, Failure, Reader, Received, Session, SessionNews, Stream, TlsFailure, TlsStream, Turn,
 };
@@ -60,7 +61,7 @@ pub(super) type Said = Vec<(WorkerId, u64)>;
 pub(crate) struct Remotes {
     me: Arc<Me>,
     /// `None` once the client is closed.
-    epoll: Option<Arc<OwnedFd>>,
+    poller: Option<Arc<Poller>>,
     credentials: Option<Credentials>,
     identity: Option<Identity>,
     lines: FxHashMap<WorkerId, RemoteLine>,
@@ -85,10 +86,10 @@ pub(crate) struct Remotes {
 }
 
 impl Remotes {
-    pub(super) fn new(epoll: Arc<OwnedFd>, me: WorkerId, python: &str) -> Self {
+    pub(super) fn new(poller: Arc<Poller>, me: WorkerId, python: &str) -> Self {
         Self {
             me: Arc::new(Me { id: me, is_head: false, python: python.to_owned() }),
-            epoll: Some(epoll),
+            poller: Some(poller),
             credentials: None,
             identity: None,
             lines: FxHashMap::default(),
@@ -318,7 +319,7 @@ impl Remotes {
 
     /// Closes all connections; what is queued is dropped.
     pub(super) fn close(&mut self) {
-        self.epoll = None;
+        self.poller = None;
         self.lines.clear();
         self.retained = 0;
         self.tokens.clear();
@@ -385,9 +386,9 @@ impl Remotes {
         time: Instant,
         work: impl FnOnce(&mut Session, Turn<'_>) -> R,
     ) -> Option<R> {
-        let epoll = self.epoll.as_ref()?;
+        let poller = self.poller.as_ref()?;
         let line = self.lines.get_mut(&worker)?;
-        let result = work(&mut line.wire, Turn { epoll, time });
+        let result = work(&mut line.wire, Turn { poller, time });
         if !line.is_dirty && line.wire.wants_flush() {
             line.is_dirty = true;
             self.dirty.push(worker);

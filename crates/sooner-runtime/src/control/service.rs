@@ -20,7 +20,6 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
-use rustix::event::epoll;
 use sooner_protocol::control::Found;
 use sooner_wire::NodeId;
 use sooner_wire::record::{HEAD, HeadRecord, NodeRecord};
@@ -33,6 +32,7 @@ use super::store::{Store, StoreError};
 use crate::clock::now;
 use crate::identity::Identity;
 use crate::node::notes::Notes;
+use crate::poller::{Interest, Poller};
 use probes::Probes;
 use running::Service;
 
@@ -145,15 +145,14 @@ impl Control {
         let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
         let wake = rustix::event::eventfd(0, flags)?;
         let shared = Arc::new(Shared { inbox: Mutex::default(), wake });
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let poller = Poller::new()?;
         let probes = Probes::new(options.identity.clone())?;
-        let data = epoll::EventData::new_u64;
-        epoll::add(&epoll, &shared.wake, data(WAKE), epoll::EventFlags::IN)?;
-        epoll::add(&epoll, probes.events(), data(PROBES), epoll::EventFlags::IN)?;
+        poller.add(&shared.wake, WAKE, Interest::Read)?;
+        poller.add(probes.events(), PROBES, Interest::Read)?;
         let of_thread = shared.clone();
         let run = move || {
             let notes = Notes::new(&options.node_directory);
-            match Service::new(state, &options, of_thread, epoll, probes, notes) {
+            match Service::new(state, &options, of_thread, poller, probes, notes) {
                 Ok(service) => service.run(),
                 Err(error) => {
                     Notes::new(&options.node_directory).write(&format!("no control service: {error}"))

@@ -4,7 +4,7 @@
 //! The destination of a connection stands in the first message of TLS. The door looks at it without reading
 //! it (`MSG_PEEK`), so that whoever gets the socket, in this process or another, does the whole handshake
 //! itself. Nothing is believed here: a connection that is handed on is as untrusted as before. Nothing waits
-//! here, either: this is a part of its owner's epoll loop, one descriptor ([`AsFd`]) that is readable when
+//! here, either: this is a part of its owner's event loop, one descriptor ([`AsFd`]) that is readable when
 //! [`Entrance::on_ready`] has something to do, and a deadline.
 
 mod client_hello;
@@ -16,7 +16,6 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use sooner_protocol::time::Instant;
@@ -24,6 +23,7 @@ use sooner_wire::NodeId;
 use sooner_wire::limits::{PEEK_BYTES, PEEKS_MAX};
 
 use crate::identity::Destination;
+use crate::poller::{Events, Interest, Poller};
 
 pub use client_hello::{ClientHello, HelloFault, look};
 pub use doorman::{Doorman, Verdict, Visitor, Why};
@@ -69,7 +69,7 @@ struct Waiting {
 /// See the module.
 pub struct Entrance {
     listener: TcpListener,
-    epoll: OwnedFd,
+    poller: Poller,
     doorman: Doorman,
     shares: Shares,
     /// In the order in which they came.
@@ -95,11 +95,11 @@ impl Entrance {
             io::Error::new(error.kind(), format!("cannot listen at {address}: {error}{remedy}"))
         })?;
         listener.set_nonblocking(true)?;
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
+        let poller = Poller::new()?;
+        poller.add(&listener, LISTENER, Interest::Read)?;
         Ok(Self {
             listener,
-            epoll,
+            poller,
             doorman: Doorman::new(node, is_head),
             shares: Shares::default(),
             waiting: BTreeMap::new(),
@@ -126,19 +126,15 @@ impl Entrance {
     /// Accepts, looks, hands on and refuses, as far as possible without waiting.
     pub fn on_ready(&mut self, now: Instant, out: &mut Vec<Entered>) {
         self.expire(now, out);
+        let mut events = Events::with_capacity(TAKEN_AT_A_TIME);
         for _ in 0..TURNS {
-            let mut events = Vec::with_capacity(TAKEN_AT_A_TIME);
-            let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-            let space = rustix::buffer::spare_capacity(&mut events);
-            if epoll::wait(&self.epoll, space, Some(&at_once)).is_err() || events.is_empty() {
+            if self.poller.wait(&mut events, Some(0)).is_err() || events.is_empty() {
                 return;
             }
-            for event in events {
-                let flags = event.flags;
-                let has_ended = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
-                match event.data.u64() {
+            for event in &events {
+                match event.token {
                     LISTENER => self.take(now, out),
-                    token => self.look(token, has_ended, out),
+                    token => self.look(token, event.has_ended(), out),
                 }
             }
         }
@@ -171,15 +167,14 @@ impl Entrance {
 
     fn pause(&mut self, until: Instant) {
         self.paused = Some(until);
-        let _ = epoll::modify(&self.epoll, &self.listener, EventData::new_u64(LISTENER), EventFlags::empty());
+        let _ = self.poller.change(&self.listener, LISTENER, Interest::Nothing);
     }
 
     fn admit(&mut self, socket: TcpStream, visitor: Visitor) -> Option<u64> {
         let token = self.next_token;
         self.next_token += 1;
-        // Reports each arrival of bytes once: bytes that are only looked at stay readable.
-        let flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
-        let is_watched = epoll::add(&self.epoll, &socket, EventData::new_u64(token), flags).is_ok();
+        // Bytes that are only looked at stay readable: each arrival is told once.
+        let is_watched = self.poller.add(&socket, token, Interest::Arrivals).is_ok();
         if socket.set_nonblocking(true).is_err() || !is_watched {
             return None;
         }
@@ -200,7 +195,7 @@ impl Entrance {
             Verdict::Wait => {}
             Verdict::Deliver(destination) => {
                 let waiting = self.waiting.remove(&token).expect("looked up above");
-                let _ = epoll::delete(&self.epoll, &waiting.socket);
+                let _ = self.poller.remove(&waiting.socket);
                 let socket = waiting.socket.into();
                 out.push(Entered::Arrived { socket, address: waiting.visitor.address, destination });
             }
@@ -215,14 +210,13 @@ impl Entrance {
         }
         if self.paused.is_some_and(|until| until <= now) {
             self.paused = None;
-            let data = EventData::new_u64(LISTENER);
-            let _ = epoll::modify(&self.epoll, &self.listener, data, EventFlags::IN);
+            let _ = self.poller.change(&self.listener, LISTENER, Interest::Read);
         }
     }
 
     fn refuse(&mut self, token: u64, why: Why, out: &mut Vec<Entered>) {
         let Some(waiting) = self.waiting.remove(&token) else { return };
-        let _ = epoll::delete(&self.epoll, &waiting.socket);
+        let _ = self.poller.remove(&waiting.socket);
         if let Some(alert) = why.alert() {
             say(waiting.socket.as_fd(), alert);
         }
@@ -248,7 +242,7 @@ fn say(socket: BorrowedFd<'_>, alert: doorman::Alert) {
 
 impl AsFd for Entrance {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.epoll.as_fd()
+        self.poller.as_fd()
     }
 }
 

@@ -22,7 +22,6 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::event::epoll::{self, EventFlags};
 use sooner_protocol::node::uplink::reporter::{Reporter, Spare};
 use sooner_protocol::session::hello::Me;
 use sooner_protocol::time::Instant;
@@ -37,6 +36,7 @@ use super::notes::Notes;
 use crate::clock::now;
 use crate::control::service::{Control, ControlOptions, Line, State};
 use crate::identity::{Credentials, Identity};
+use crate::poller::{Event, Events, Poller};
 use crate::transport::{Turn, pair};
 use away::Away;
 use dials::Dials;
@@ -47,7 +47,7 @@ use link::{Link, News};
 use links::Links;
 pub(super) use others::ClusterEvent;
 
-/// Tokens of the nested epoll: the door; each other one begins a range, with a token per connection.
+/// Tokens of the nested poller: the door; each other one begins a range, with a token per connection.
 const DOOR: u64 = 0;
 const FIRST_GUEST: u64 = 1;
 const FIRST_OF_LINK: u64 = 1 << 60;
@@ -98,7 +98,7 @@ pub(super) struct Itself<'a> {
 
 /// See the module.
 pub(super) struct Cluster {
-    epoll: OwnedFd,
+    poller: Poller,
     /// `None` on a program's node, which does not listen.
     door: Option<Door>,
     link: Link,
@@ -130,9 +130,9 @@ impl Cluster {
     /// Opens the door and begins to join.
     pub(super) fn open(options: ClusterOptions, itself: &Itself<'_>) -> io::Result<Self> {
         let ClusterOptions { identity, workers, listen, head, fate, .. } = options;
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let poller = Poller::new()?;
         let is_head = matches!(head, Head::Here { .. });
-        let open = |listen| Door::open(listen, itself.node, is_head, identity.clone(), &epoll);
+        let open = |listen| Door::open(listen, itself.node, is_head, identity.clone(), &poller);
         let door = listen.map(open).transpose()?;
         let address = door.as_ref().map(Door::address).transpose()?;
         let register = Register {
@@ -160,11 +160,11 @@ impl Cluster {
                 let control = Control::start(*state, options)?;
                 let (ours, theirs) = pair()?;
                 control.connect(theirs, Line::Control);
-                (Link::own(ours, address, &epoll)?, Some(control))
+                (Link::own(ours, address, &poller)?, Some(control))
             }
         };
         let mut cluster = Self {
-            epoll,
+            poller,
             away: door.is_none().then(Away::default),
             door,
             link,
@@ -188,14 +188,14 @@ impl Cluster {
         };
         if is_head {
             cluster.link.send(&cluster.register.clone().into());
-            cluster.link.flush(&cluster.epoll);
+            cluster.link.flush(&cluster.poller);
         }
         Ok(cluster)
     }
 
     /// Readable when [`Self::on_ready`] has something to do.
-    pub(super) fn events(&self) -> &OwnedFd {
-        &self.epoll
+    pub(super) fn events(&self) -> &Poller {
+        &self.poller
     }
 
     pub(super) fn next_deadline(&self) -> Option<Instant> {
@@ -230,36 +230,34 @@ impl Cluster {
 
     /// Handles what is ready.
     pub(super) fn on_ready(&mut self) {
-        let mut events = Vec::with_capacity(16);
-        let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-        let space = rustix::buffer::spare_capacity(&mut events);
-        let _ = epoll::wait(&self.epoll, space, Some(&at_once));
-        for event in events {
-            match event.data.u64() {
+        let mut events = Events::with_capacity(16);
+        let _ = self.poller.wait(&mut events, Some(0));
+        for event in &events {
+            match event.token {
                 DOOR => self.knocked(),
-                token => self.on_connection(token, event.flags),
+                _ => self.on_connection(event),
             }
         }
     }
 
-    fn on_connection(&mut self, token: u64, flags: EventFlags) {
-        match token {
-            FIRST_DIAL.. => {
-                if let Some(dialled) = self.dials.on_ready(token, &self.epoll) {
+    fn on_connection(&mut self, event: Event) {
+        match event.token {
+            token @ FIRST_DIAL.. => {
+                if let Some(dialled) = self.dials.on_ready(token, &self.poller) {
                     self.on_dialled(dialled);
                 }
             }
             FIRST_OF_NODES.. => {
-                self.links.on_ready(token, flags, turn(&self.epoll));
+                self.links.on_ready(event, turn(&self.poller));
                 self.on_links();
             }
             FIRST_OF_LINK.. => {
-                let news = self.link.on_ready(token, flags, &self.epoll);
+                let news = self.link.on_ready(event, &self.poller);
                 self.on_news(news);
             }
             _ => {
                 let door = self.door.as_mut();
-                if let Some(knock) = door.and_then(|door| door.on_remote_job(token, flags, &self.epoll)) {
+                if let Some(knock) = door.and_then(|door| door.on_remote_job(event, &self.poller)) {
                     self.let_in(knock);
                 }
             }
@@ -276,15 +274,15 @@ impl Cluster {
             self.knocked();
         }
         if let Some(failed) = self.health.take_failure() {
-            let news = self.link.renew(failed, &self.epoll);
+            let news = self.link.renew(failed, &self.poller);
             self.on_news(news);
         }
-        let news = self.link.on_time(time, &self.epoll);
+        let news = self.link.on_time(time, &self.poller);
         self.on_news(news);
         if let Some(seconds) = self.away.as_mut().and_then(|away| away.look(self.link.is_up(), time)) {
             self.end(&format!("there was no connection to the head for {seconds} s"));
         }
-        self.links.on_timer(turn(&self.epoll));
+        self.links.on_timer(turn(&self.poller));
         for late in self.dials.expire(time) {
             self.on_dialled(late);
         }
@@ -296,9 +294,9 @@ impl Cluster {
         {
             self.link.send(&report.into());
         }
-        self.links.flush(turn(&self.epoll));
+        self.links.flush(turn(&self.poller));
         self.on_links();
-        self.link.flush(&self.epoll);
+        self.link.flush(&self.poller);
     }
 
     /// Where a node listens, as far as this node knows.
@@ -328,7 +326,7 @@ impl Cluster {
 
     fn knocked(&mut self) {
         let Some(door) = &mut self.door else { return };
-        for knock in door.on_knock(&self.epoll, &mut self.notes) {
+        for knock in door.on_knock(&self.poller, &mut self.notes) {
             self.let_in(knock);
         }
     }
@@ -382,7 +380,7 @@ impl Cluster {
                 self.notes.write(&format!("node {:016x} is gone: {}", gone.node.0, gone.reason));
                 self.known.on_gone(gone.node, &gone.reason);
                 self.heard.push(ClusterEvent::NodeGone(gone.node));
-                self.links.forget(gone.node, turn(&self.epoll));
+                self.links.forget(gone.node, turn(&self.poller));
             }
             Message::ResourceView(view) => {
                 self.heard.push(ClusterEvent::View(view.clone()));
@@ -396,7 +394,7 @@ impl Cluster {
             Message::Fenced(fenced) => self.end(&fenced.reason),
             Message::Refused(refused) => {
                 let failure = JoinFailure::new(Kind::NotWanted, refused.reason);
-                self.link.on_refused(&failure, &self.epoll);
+                self.link.on_refused(&failure, &self.poller);
                 self.on_lost(&failure);
             }
             Message::Routed(Routed { to, message, .. })
@@ -502,11 +500,6 @@ pub fn address_towards(other: SocketAddr) -> io::Result<IpAddr> {
     Ok(socket.local_addr()?.ip())
 }
 
-fn turn(epoll: &OwnedFd) -> Turn<'_> {
-    Turn { epoll, time: now() }
-}
-
-/// Whether a connection can be read, or has ended.
-fn is_readable(flags: EventFlags) -> bool {
-    flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR)
+fn turn(poller: &Poller) -> Turn<'_> {
+    Turn { poller, time: now() }
 }

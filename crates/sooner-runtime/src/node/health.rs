@@ -13,7 +13,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
-use rustix::event::epoll::{self, EventData, EventFlags};
 use sooner_protocol::session::Redial;
 use sooner_protocol::session::hello::{Me, hello, on_answer};
 use sooner_protocol::time::Instant;
@@ -24,8 +23,9 @@ use sooner_wire::{DialAttempt, NodeId, WorkerId};
 use super::cluster::Itself;
 use super::cluster::fate::Fate;
 use super::notes::Notes;
-use crate::clock::{now, timespec};
+use crate::clock::now;
 use crate::identity::{Destination, Identity};
+use crate::poller::{Events, Interest, Poller};
 use crate::transport::dial::{dial, outcome};
 use crate::transport::{Conn, Stream, TlsStream};
 
@@ -78,8 +78,8 @@ impl Health {
             failed: AtomicU64::new(0),
             is_ending: false.into(),
         });
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, &shared.wake, EventData::new_u64(WAKE), EventFlags::IN)?;
+        let poller = Poller::new()?;
+        poller.add(&shared.wake, WAKE, Interest::Read)?;
         let me = Me { id: WorkerId(itself.node.0), is_head: false, python: itself.python.to_owned() };
         let pulse = Pulse {
             shared: shared.clone(),
@@ -88,7 +88,7 @@ impl Health {
             identity,
             fate,
             notes: Notes::new(itself.directory),
-            epoll,
+            poller,
             way: Way::Nowhere,
             settings: Settings { heartbeat: u64::MAX, health_timeout: u64::MAX },
             state: State::Down(None),
@@ -147,7 +147,7 @@ struct Pulse {
     identity: Identity,
     fate: Arc<Fate>,
     notes: Notes,
-    epoll: OwnedFd,
+    poller: Poller,
     way: Way,
     settings: Settings,
     state: State,
@@ -160,16 +160,15 @@ struct Pulse {
 
 impl Pulse {
     fn run(mut self) {
+        let mut events = Events::with_capacity(4);
         while !self.shared.is_ending.load(Ordering::Acquire) {
             if self.fate.must_end() {
                 return self.see_to_the_end();
             }
-            let timeout = self.next_deadline().map(|deadline| timespec(deadline.since(now())));
-            let mut events = Vec::with_capacity(4);
-            let space = rustix::buffer::spare_capacity(&mut events);
-            let _ = epoll::wait(&self.epoll, space, timeout.as_ref());
-            for event in events {
-                match event.data.u64() {
+            let timeout = self.next_deadline().map(|deadline| deadline.since(now()));
+            let _ = self.poller.wait(&mut events, timeout);
+            for event in &events {
+                match event.token {
                     WAKE => drop(rustix::io::read(&self.shared.wake, &mut [0; 8])),
                     _ => self.on_ready(),
                 }
@@ -194,7 +193,7 @@ impl Pulse {
         self.settings = settings;
         self.redial.on_connected();
         self.state = match way {
-            Way::Own(socket) => match Conn::add(Stream::Unix(socket), &self.epoll, LINE) {
+            Way::Own(socket) => match Conn::add(Stream::Unix(socket), &self.poller, LINE) {
                 Ok(framed) => State::Up(Box::new(framed)),
                 Err(_) => State::Down(None),
             },
@@ -211,8 +210,8 @@ impl Pulse {
         match &mut self.state {
             State::Connecting(..) => self.on_connected(),
             State::Greeting(framed, ..) | State::Up(framed) => {
-                framed.read(&self.epoll);
-                framed.flush(&self.epoll);
+                framed.read(&self.poller);
+                framed.flush(&self.poller);
                 self.listen();
             }
             State::Down(_) => {}
@@ -268,7 +267,7 @@ impl Pulse {
         let node_lag = if asked == Instant(0) { 0 } else { now.since(asked) };
         self.beats += 1;
         framed.push(&Heartbeat { number: self.beats, node_lag, data_lag: 0 }.into());
-        framed.flush(&self.epoll);
+        framed.flush(&self.poller);
         self.next_beat = now.plus(self.settings.heartbeat);
         if asked == Instant(0) {
             self.shared.asked.store(now.0, Ordering::Relaxed);
@@ -280,7 +279,7 @@ impl Pulse {
     fn dial(&mut self, now: Instant) {
         let Way::Dial { address, .. } = self.way else { return self.state = State::Down(None) };
         let begun = dial(address).and_then(|socket| {
-            epoll::add(&self.epoll, &socket, EventData::new_u64(LINE), EventFlags::OUT)?;
+            self.poller.add(&socket, LINE, Interest::Write)?;
             Ok(socket)
         });
         match begun {
@@ -297,14 +296,14 @@ impl Pulse {
         if let Err(error) = outcome(&socket) {
             return self.lose(&error.to_string());
         }
-        let _ = epoll::delete(&self.epoll, &socket);
+        let _ = self.poller.remove(&socket);
         let name = Destination::Health.server_name(head);
         let stream = Stream::Tls(Box::new(TlsStream::dial(socket, &self.identity, name)));
         let said = hello(&self.me, WorkerId(head.0), 0, DialAttempt::default(), None);
-        match Conn::add(stream, &self.epoll, LINE) {
+        match Conn::add(stream, &self.poller, LINE) {
             Ok(mut framed) => {
                 framed.push(&said.clone().into());
-                framed.flush(&self.epoll);
+                framed.flush(&self.poller);
                 let until = now().plus(HANDSHAKE_NANOS);
                 self.state = State::Greeting(Box::new(framed), Box::new(said), until);
             }
@@ -334,6 +333,7 @@ impl Pulse {
     fn see_to_the_end(&self) {
         self.wake_node();
         let deadline = now().plus(END_NANOS);
+        let mut events = Events::with_capacity(1);
         while !self.shared.is_ending.load(Ordering::Acquire) {
             let time = now();
             if time >= deadline {
@@ -342,9 +342,7 @@ impl Pulse {
                     rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
                 return;
             }
-            let mut events = Vec::with_capacity(1);
-            let space = rustix::buffer::spare_capacity(&mut events);
-            let _ = epoll::wait(&self.epoll, space, Some(&timespec(deadline.since(time))));
+            let _ = self.poller.wait(&mut events, Some(deadline.since(time)));
             let _ = rustix::io::read(&self.shared.wake, &mut [0; 8]);
         }
     }

@@ -2,12 +2,11 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
-use rustix::event::epoll;
 use sooner_protocol::engine::{Engine, Part};
 use sooner_protocol::node::NodeActions;
 use sooner_protocol::node::objects::Creations;
@@ -25,11 +24,12 @@ use super::metrics::Metrics;
 use super::notes::{Notes, tell};
 use super::rounds::Rounds;
 use super::{Eviction, HostJob, NodeOptions};
-use crate::clock::{now, timespec};
+use crate::clock::now;
 use crate::groups::Groups;
 use crate::identity::Credentials;
 use crate::logs::Logs;
 use crate::machine::Machine;
+use crate::poller::{Event, Events, Interest, Poller};
 use crate::session::SessionDirectory;
 use crate::transport::{Inlet, Outlet, ReadResult};
 
@@ -124,7 +124,7 @@ pub struct Service {
     mapping: Arc<Mapping>,
     arena: Room,
     listener: Listener,
-    epoll: OwnedFd,
+    poller: Poller,
     wake: Arc<OwnedFd>,
     signals: Signals,
     draining: Option<draining::Draining>,
@@ -191,18 +191,15 @@ impl Service {
         let arena =
             Room::new(mapping.clone(), options.store_bytes, available).with_fallback(fallback).with_spare();
         let logs = Logs::start(&directory.path().join("logs"))?;
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let add = |fd: &dyn AsFd, token| {
-            epoll::add(&epoll, fd.as_fd(), epoll::EventData::new_u64(token), epoll::EventFlags::IN)
-        };
-        add(&*wake, WAKE)?;
-        let listener = Listener::bind(&directory.path().join("node.sock"), &epoll, LISTENER)?;
+        let poller = Poller::new()?;
+        poller.add(&*wake, WAKE, Interest::Read)?;
+        let listener = Listener::bind(&directory.path().join("node.sock"), &poller, LISTENER)?;
         let data = open_data(&options, &directory, &mapping, &wake)?;
         let spilling = Spilling::open(&options, &mapping, &wake)?;
         let core = core_for(&options, arena.capacity(), spilling.is_on());
         let cluster = open_cluster(&mut options, &directory, &wake)?;
         if let Some(cluster) = &cluster {
-            add(cluster.events(), CLUSTER)?;
+            poller.add(cluster.events(), CLUSTER, Interest::Read)?;
         }
         let host = options.host.take();
         let mut service = Self {
@@ -223,7 +220,7 @@ impl Service {
             mapping,
             arena,
             listener,
-            epoll,
+            poller,
             wake,
             signals,
             draining: None,
@@ -250,14 +247,13 @@ impl Service {
 
     pub(super) fn run(mut self) {
         let mut out = NodeActions::new();
+        let mut events = Events::with_capacity(64);
         while !self.is_to_end() {
-            let timeout = self.timeout().map(timespec);
-            let mut events = Vec::with_capacity(64);
-            let space = rustix::buffer::spare_capacity(&mut events);
-            let _ = epoll::wait(&self.epoll, space, timeout.as_ref());
+            let timeout = self.timeout();
+            let _ = self.poller.wait(&mut events, timeout);
             let has_acted = !events.is_empty();
-            for event in events {
-                self.on_event(event.data.u64(), event.flags, &mut out);
+            for event in &events {
+                self.on_event(event, &mut out);
             }
             self.hear(&mut out);
             self.attend_data(&mut out);
@@ -265,7 +261,7 @@ impl Service {
             self.end_silent_processes(&mut out);
             self.watch_memory(&mut out);
             self.end_rounds();
-            self.listener.attend(&self.epoll, now);
+            self.listener.attend(&self.poller, now);
             self.end_jobs();
             self.reap_templates();
             self.beat();
@@ -319,7 +315,8 @@ impl Service {
         Some(next.since(now()))
     }
 
-    fn on_event(&mut self, token: u64, flags: epoll::EventFlags, out: &mut NodeActions) {
+    fn on_event(&mut self, event: Event, out: &mut NodeActions) {
+        let token = event.token;
         match token {
             WAKE => {
                 let mut count = [0; 8];
@@ -334,10 +331,10 @@ impl Service {
             _ if self.templates.contains_key(&token) => self.on_template(self.templates[&token], out),
             _ if self.processes.contains_key(&token) => self.on_process_end(self.processes[&token], out),
             _ => {
-                if flags.contains(epoll::EventFlags::OUT) {
+                if event.is_writable() {
                     self.flush(token);
                 }
-                if flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
+                if event.is_readable() {
                     self.read(token, out);
                 }
             }
@@ -345,7 +342,7 @@ impl Service {
     }
 
     fn accept(&mut self) {
-        let Some((stream, said)) = self.listener.accept(&self.epoll, now()) else { return };
+        let Some((stream, said)) = self.listener.accept(&self.poller, now()) else { return };
         said.into_iter().for_each(|said| self.note(&said));
         let own = rustix::process::getuid();
         match rustix::net::sockopt::socket_peercred(&stream) {
@@ -363,8 +360,7 @@ impl Service {
     fn add_connection(&mut self, socket: OwnedFd, worker: Option<WorkerId>) {
         let token = self.next_token;
         self.next_token += 1;
-        let data = epoll::EventData::new_u64(token);
-        if epoll::add(&self.epoll, &socket, data, epoll::EventFlags::IN).is_err() {
+        if self.poller.add(&socket, token, Interest::Read).is_err() {
             return;
         }
         if let Some(worker) = worker {

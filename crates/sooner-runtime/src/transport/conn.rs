@@ -1,16 +1,15 @@
-//! A connection that carries messages, in its owner's epoll loop: to a process of this machine or another.
+//! A connection that carries messages, in its owner's event loop: to a process of this machine or another.
 //!
 //! The owner holds the deadlines. Nothing here waits, and only the owner's thread reads or writes.
 
 use std::io;
-use std::os::fd::OwnedFd;
 
-use rustix::event::epoll::{self, EventData, EventFlags};
 use sooner_wire::NodeId;
 use sooner_wire::limits::LINK_BUFFER_BYTES_MAX;
 use sooner_wire::message::Message;
 
 use super::{Flush, Inlet, Outlet, ReadResult, Stream, TlsFailure};
+use crate::poller::{Interest, Poller};
 
 /// See the module.
 #[derive(Debug)]
@@ -19,7 +18,7 @@ pub struct Conn {
     inlet: Inlet,
     outlet: Outlet,
     token: u64,
-    interest: EventFlags,
+    interest: Interest,
     /// The most bytes that may wait for the peer.
     waiting_max: usize,
     /// Why the connection ended, if it did.
@@ -55,14 +54,14 @@ impl Conn {
     ///
     /// # Errors
     /// The system's error.
-    pub fn add(stream: Stream, epoll: &OwnedFd, token: u64) -> io::Result<Self> {
+    pub fn add(stream: Stream, poller: &Poller, token: u64) -> io::Result<Self> {
         let interest = stream.interest(false);
-        epoll::add(epoll, &stream, EventData::new_u64(token), interest)?;
+        poller.add(&stream, token, interest)?;
         let (inlet, outlet) = Default::default();
         let mut framed =
             Self { stream, inlet, outlet, token, interest, waiting_max: LINK_BUFFER_BYTES_MAX, ended: None };
         // The side that dialled begins the handshake with this flush.
-        framed.flush(epoll);
+        framed.flush(poller);
         Ok(framed)
     }
 
@@ -88,7 +87,7 @@ impl Conn {
     }
 
     /// Reads what is there. Messages come from [`Self::next_message`], also after the end.
-    pub fn read(&mut self, epoll: &OwnedFd) {
+    pub fn read(&mut self, poller: &Poller) {
         if self.inlet.read_stream(&self.stream) == ReadResult::End {
             let failure = match &self.stream {
                 Stream::Unix(_) => None,
@@ -96,7 +95,7 @@ impl Conn {
             };
             self.ended.get_or_insert(failure.map_or(Ended::Closed, Ended::Tls));
         }
-        self.watch(epoll);
+        self.watch(poller);
     }
 
     /// The next whole message that was read.
@@ -111,15 +110,15 @@ impl Conn {
     }
 
     /// Sends what the connection takes.
-    pub fn flush(&mut self, epoll: &OwnedFd) {
+    pub fn flush(&mut self, poller: &Poller) {
         if self.outlet.flush_stream(&self.stream) == Flush::Gone {
             // What can still be read tells why.
-            return self.read(epoll);
+            return self.read(poller);
         }
         if self.outlet.waiting() > self.waiting_max {
             self.ended.get_or_insert(Ended::Full);
         }
-        self.watch(epoll);
+        self.watch(poller);
     }
 
     /// Ends the connection because the peer has not proved in time who it is.
@@ -140,9 +139,9 @@ impl Conn {
 
     /// Hands on the connection, with what was read and not yet parsed. Nothing may be queued.
     #[must_use]
-    pub fn into_parts(self, epoll: &OwnedFd) -> (Stream, Inlet) {
+    pub fn into_parts(self, poller: &Poller) -> (Stream, Inlet) {
         debug_assert!(self.outlet.waiting() == 0, "what was said has left");
-        let _ = epoll::delete(epoll, &self.stream);
+        let _ = poller.remove(&self.stream);
         (self.stream, self.inlet)
     }
 
@@ -153,11 +152,11 @@ impl Conn {
     }
 
     /// Updates the events to wait for: TLS may have to write in order to read, and vice versa.
-    fn watch(&mut self, epoll: &OwnedFd) {
+    fn watch(&mut self, poller: &Poller) {
         let interest = self.stream.interest(self.outlet.waiting() > 0);
         if interest != self.interest {
             self.interest = interest;
-            let _ = epoll::modify(epoll, &self.stream, EventData::new_u64(self.token), interest);
+            let _ = poller.change(&self.stream, self.token, interest);
         }
     }
 }

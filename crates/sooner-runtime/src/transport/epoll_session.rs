@@ -1,4 +1,4 @@
-//! A session in its owner's epoll loop: [`Session`] with its readers.
+//! A session in its owner's event loop: [`Session`] with its readers.
 //!
 //! Sessions between nodes and with the head use this. The owner makes connections when asked to, gives each a
 //! token of its own, passes on the events under that token, and looks at [`EpollSession::take_news`] after
@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 
-use rustix::event::epoll::EventFlags;
 use sooner_protocol::session::hello::Me;
 use sooner_protocol::time::Instant;
 use sooner_wire::WorkerId;
@@ -14,6 +13,7 @@ use sooner_wire::message::Message;
 
 use super::session::{Failure, Session, SessionNews, Turn};
 use super::{Ended, Inlet, ReadResult, Reader, Stream};
+use crate::poller::Event;
 
 /// See the module.
 #[derive(Debug)]
@@ -123,11 +123,12 @@ impl EpollSession {
         }
     }
 
-    /// An event came for the connection with this token. Messages that count are appended to `out`.
-    pub fn on_ready(&mut self, token: u64, flags: EventFlags, turn: Turn<'_>, out: &mut Vec<Message>) {
+    /// A connection is ready. Messages that count are appended to `out`.
+    pub fn on_ready(&mut self, event: Event, turn: Turn<'_>, out: &mut Vec<Message>) {
+        let token = event.token;
         let Some(reader) = self.readers.iter_mut().find(|reader| reader.token() == token) else { return };
         let mut result = ReadResult::Nothing;
-        if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
+        if event.is_readable() {
             result = reader.read();
         }
         self.wire.after_read(token, turn);

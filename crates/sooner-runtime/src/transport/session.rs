@@ -9,10 +9,8 @@
 //! A connection is identified by the token that its owner gave it, under which its events come.
 
 use std::fmt;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use rustix::event::epoll::{self, EventData};
 use sooner_protocol::session::hello::{self, HEAD, Me, Refusal};
 use sooner_protocol::session::{Connection, Link, LinkAction, LinkActions, Resume, Resumed};
 use sooner_protocol::time::Instant;
@@ -23,12 +21,13 @@ use sooner_wire::{NodeId, WorkerId};
 use super::resend_buffer::ResendBuffer;
 use super::session_conn::{Purpose, Reader, SessionConn};
 use super::{Ended, Inlet, Received, Stream};
+use crate::poller::Poller;
 
-/// The time of an event, and the epoll that watches the connections.
+/// The time of an event, and the poller that watches the connections.
 #[derive(Debug, Clone, Copy)]
 pub struct Turn<'a> {
-    /// The owner's epoll.
-    pub epoll: &'a OwnedFd,
+    /// The owner's poller.
+    pub poller: &'a Poller,
     /// The current time.
     pub time: Instant,
 }
@@ -393,7 +392,7 @@ impl Session {
     fn add(&mut self, stream: Stream, inlet: Inlet, token: u64, turn: Turn<'_>) -> Option<Reader> {
         let stream = Arc::new(stream);
         let interest = stream.interest(false);
-        if let Err(error) = epoll::add(turn.epoll, &*stream, EventData::new_u64(token), interest) {
+        if let Err(error) = turn.poller.add(&*stream, token, interest) {
             self.on_dial_failed(&format!("its connection cannot be watched: {error}"), turn);
             return None;
         }
@@ -543,7 +542,7 @@ impl Session {
         if let Stream::Tls(tls) = &*way.stream {
             tls.end();
         }
-        let _ = epoll::delete(turn.epoll, &*way.stream);
+        let _ = turn.poller.remove(&*way.stream);
         self.news.push(SessionNews::Closed(way.token));
     }
 
@@ -553,7 +552,7 @@ impl Session {
         let way = &mut self.ways[at];
         way.is_proven = way.is_proven || way.has_proof();
         let has_left = way.send(&mut self.retained);
-        way.watch(&self.retained, turn.epoll);
+        way.watch(&self.retained, turn.poller);
         if has_left && matches!(way.purpose, Purpose::Leaving) {
             self.remove(at, turn);
         }

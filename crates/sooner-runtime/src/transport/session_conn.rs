@@ -1,9 +1,7 @@
 //! A connection of a session: what is sent on it outside the session, and what it is used for.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use rustix::event::epoll::{self, EventData, EventFlags};
 use sooner_protocol::session::Connection;
 use sooner_protocol::time::Instant;
 use sooner_wire::frame::FrameError;
@@ -12,6 +10,7 @@ use sooner_wire::message::{Message, PeerHello};
 
 use super::resend_buffer::ResendBuffer;
 use super::{Inlet, ReadResult, Received, Stream};
+use crate::poller::{Interest, Poller};
 
 /// The reading half of a connection.
 #[derive(Debug)]
@@ -39,7 +38,7 @@ pub(super) struct SessionConn {
     pub(super) token: u64,
     pub(super) number: Connection,
     pub(super) stream: Arc<Stream>,
-    pub(super) interest: EventFlags,
+    pub(super) interest: Interest,
     pub(super) purpose: Purpose,
     /// The other end has proved who it is. Before that only the reader's thread touches the stream, because a
     /// handshake takes time.
@@ -97,13 +96,13 @@ impl SessionConn {
         Ok(())
     }
 
-    pub(super) fn watch(&mut self, retained: &ResendBuffer, epoll: &OwnedFd) {
+    pub(super) fn watch(&mut self, retained: &ResendBuffer, poller: &Poller) {
         let has_more =
             self.has_outside() || (matches!(self.purpose, Purpose::Session) && !retained.unsent().is_empty());
         let interest = self.stream.interest(has_more);
         if interest != self.interest {
             self.interest = interest;
-            let _ = epoll::modify(epoll, &*self.stream, EventData::new_u64(self.token), interest);
+            let _ = poller.change(&*self.stream, self.token, interest);
         }
     }
 }

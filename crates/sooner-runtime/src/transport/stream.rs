@@ -7,10 +7,10 @@
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::event::epoll::EventFlags;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 
 use super::tls::TlsStream;
+use crate::poller::Interest;
 
 /// See the module.
 #[derive(Debug)]
@@ -82,14 +82,12 @@ impl Stream {
     /// after every read and every flush: an encrypted connection may have to write in order to read, and may
     /// take nothing until it has read.
     #[must_use]
-    pub fn interest(&self, has_more: bool) -> EventFlags {
+    pub fn interest(&self, has_more: bool) -> Interest {
         let wants_write = match self {
             Stream::Unix(_) => has_more,
             Stream::Tls(tls) => tls.wants_write(has_more),
         };
-        let mut flags = EventFlags::IN;
-        flags.set(EventFlags::OUT, wants_write);
-        flags
+        Interest::read_and(wants_write)
     }
 }
 

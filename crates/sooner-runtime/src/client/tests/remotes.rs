@@ -1,23 +1,22 @@
 //! Lines to other nodes without a connection. Time is made up.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use rustix::event::epoll;
 use sooner_protocol::time::Instant;
 use sooner_wire::WorkerId;
 use sooner_wire::limits::{LINK_BUFFER_BYTES_MAX, LINK_PATIENCE_NANOS, REMOTE_LINES_MAX, SEVERED_NANOS};
 use sooner_wire::message::{Blocked, Connect, FreeBlocks, HeldFrom, LinkRole, Message, PeerConnected};
 
 use crate::client::remote::Remotes;
+use crate::poller::Poller;
 
 const ME: WorkerId = WorkerId(0x0a00_0001);
 const FAR: WorkerId = WorkerId(0x0b00_0001);
 const BEGIN: Instant = Instant(1 << 40);
 
 fn remotes() -> Remotes {
-    let epoll: OwnedFd = epoll::create(epoll::CreateFlags::CLOEXEC).expect("a descriptor");
-    Remotes::new(Arc::new(epoll), ME, "3.11")
+    let poller = Poller::new().expect("a descriptor");
+    Remotes::new(Arc::new(poller), ME, "3.11")
 }
 
 fn say(remotes: &mut Remotes, to: WorkerId) {

@@ -9,7 +9,6 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use rustix::event::epoll::EventFlags;
 use sooner_protocol::session::hello::{Me, on_hello, welcome};
 use sooner_protocol::time::Instant;
 use sooner_wire::limits::{HANDSHAKE_NANOS, HANDSHAKES_MAX};
@@ -20,6 +19,7 @@ use super::Line;
 use crate::clock::now;
 use crate::identity::Identity;
 use crate::node::accept::Shares;
+use crate::poller::{self, Poller};
 use crate::transport::{Conn, Ended, Stream, TlsStream, Turn};
 use sessions::Sessions;
 
@@ -61,7 +61,7 @@ struct Link {
 pub(super) struct Links {
     me: Arc<Me>,
     identity: Identity,
-    epoll: OwnedFd,
+    poller: Poller,
     shares: Shares,
     links: HashMap<u64, Link>,
     sessions: Sessions,
@@ -76,13 +76,13 @@ pub(super) struct Links {
 }
 
 impl Links {
-    pub(super) fn new(me: Me, identity: Identity, epoll: OwnedFd, first_token: u64) -> Self {
+    pub(super) fn new(me: Me, identity: Identity, poller: Poller, first_token: u64) -> Self {
         let me = Arc::new(me);
         Self {
             sessions: Sessions::new(me.clone()),
             me,
             identity,
-            epoll,
+            poller,
             shares: Shares::default(),
             links: HashMap::new(),
             own: None,
@@ -93,8 +93,8 @@ impl Links {
         }
     }
 
-    pub(super) fn epoll(&self) -> &OwnedFd {
-        &self.epoll
+    pub(super) fn poller(&self) -> &Poller {
+        &self.poller
     }
 
     /// Takes a connection from the door. Returns which one had to make room for it, if any.
@@ -133,25 +133,26 @@ impl Links {
     fn add(&mut self, stream: Stream, address: Option<SocketAddr>, line: Line, phase: Phase) {
         let token = self.next_token;
         self.next_token += 1;
-        if let Ok(framed) = Conn::add(stream, &self.epoll, token) {
+        if let Ok(framed) = Conn::add(stream, &self.poller, token) {
             let framed = if address.is_none() { framed.within_process() } else { framed };
             self.links.insert(token, Link { framed, address, line, phase });
         }
     }
 
-    pub(super) fn on_ready(&mut self, token: u64, flags: EventFlags) -> Vec<Event> {
+    pub(super) fn on_ready(&mut self, event: poller::Event) -> Vec<Event> {
+        let token = event.token;
         let mut events = Vec::new();
         if self.sessions.has(token) {
-            let turn = Turn { epoll: &self.epoll, time: now() };
-            self.sessions.on_ready(token, flags, turn, &mut events);
+            let turn = Turn { poller: &self.poller, time: now() };
+            self.sessions.on_ready(event, turn, &mut events);
             return events;
         }
         let Some(link) = self.links.get_mut(&token) else { return events };
-        if flags.contains(EventFlags::OUT) {
-            link.framed.flush(&self.epoll);
+        if event.is_writable() {
+            link.framed.flush(&self.poller);
         }
-        if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
-            link.framed.read(&self.epoll);
+        if event.is_readable() {
+            link.framed.read(&self.poller);
         }
         while let Some(message) = self.links.get_mut(&token).and_then(|link| link.framed.next_message()) {
             self.on_message(token, message, &mut events);
@@ -187,10 +188,10 @@ impl Links {
             }
             (Ok(party), Line::Control) => {
                 let Some(link) = self.links.remove(&token) else { return };
-                let (stream, inlet) = link.framed.into_parts(&self.epoll);
+                let (stream, inlet) = link.framed.into_parts(&self.poller);
                 let token = self.next_token;
                 self.next_token += 1;
-                let turn = Turn { epoll: &self.epoll, time: now() };
+                let turn = Turn { poller: &self.poller, time: now() };
                 let arrival = sessions::Arrival { address, stream, inlet, hello: message, token };
                 self.sessions.on_arrival(party.id.node(), arrival, turn, events);
             }
@@ -233,7 +234,7 @@ impl Links {
 
     /// Sends the last message to a node, on all connections that it has.
     pub(super) fn dismiss(&mut self, node: NodeId, message: &Message) {
-        self.sessions.dismiss(node, message, Turn { epoll: &self.epoll, time: now() });
+        self.sessions.dismiss(node, message, Turn { poller: &self.poller, time: now() });
         self.health.remove(&node);
         // A dead node may have opened another heartbeat connection later.
         let known = |link: &Link| matches!(link.phase, Phase::Known(known) if known == node);
@@ -243,7 +244,7 @@ impl Links {
 
     /// A node is dead: ends its connections.
     pub(super) fn end_node(&mut self, node: NodeId) {
-        self.sessions.leave(node, Turn { epoll: &self.epoll, time: now() });
+        self.sessions.leave(node, Turn { poller: &self.poller, time: now() });
         let own = self.own.take_if(|_| self.me.id == WorkerId(node.0));
         for token in own.into_iter().chain(self.health.remove(&node)) {
             self.leave(token);
@@ -252,7 +253,7 @@ impl Links {
 
     /// Ends the session of a node that broke the protocol.
     pub(super) fn end_session(&mut self, node: NodeId, reason: &str) {
-        self.sessions.end(node, reason, Turn { epoll: &self.epoll, time: now() });
+        self.sessions.end(node, reason, Turn { poller: &self.poller, time: now() });
     }
 
     fn leave(&mut self, token: u64) {
@@ -266,18 +267,18 @@ impl Links {
     pub(super) fn flush(&mut self) {
         for token in std::mem::take(&mut self.dirty) {
             let Some(link) = self.links.get_mut(&token) else { continue };
-            link.framed.flush(&self.epoll);
+            link.framed.flush(&self.poller);
             if link.framed.ended().is_some() {
                 self.over.push(token);
             }
         }
-        self.sessions.flush(Turn { epoll: &self.epoll, time: now() });
+        self.sessions.flush(Turn { poller: &self.poller, time: now() });
     }
 
     /// Announces to all peers that nothing more comes.
     pub(super) fn end_all(&mut self) {
         self.links.values_mut().for_each(|link| link.framed.end());
-        self.sessions.close(Turn { epoll: &self.epoll, time: now() });
+        self.sessions.close(Turn { poller: &self.poller, time: now() });
     }
 
     /// Ends connections whose time is over, or that ended while something was sent.
@@ -298,7 +299,7 @@ impl Links {
         for token in late {
             self.end(token, &mut events);
         }
-        self.sessions.on_timer(Turn { epoll: &self.epoll, time: now }, &mut events);
+        self.sessions.on_timer(Turn { poller: &self.poller, time: now }, &mut events);
         events
     }
 

@@ -10,7 +10,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
-use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use sooner_protocol::control::Probed;
 use sooner_protocol::time::Instant;
@@ -18,6 +17,7 @@ use sooner_wire::NodeId;
 use sooner_wire::limits::PROBE_NANOS;
 
 use crate::identity::{Destination, Identity};
+use crate::poller::{Events, Interest, Poller};
 use crate::transport::dial::{dial, outcome};
 use crate::transport::{Conn, Stream, TlsStream};
 
@@ -41,20 +41,20 @@ pub(super) type Answer = (NodeId, u32, Probed);
 /// See the module.
 pub(super) struct Probes {
     identity: Identity,
-    epoll: OwnedFd,
+    poller: Poller,
     probes: BTreeMap<u64, Probe>,
     next_token: u64,
 }
 
 impl Probes {
     pub(super) fn new(identity: Identity) -> io::Result<Self> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        Ok(Self { identity, epoll, probes: BTreeMap::new(), next_token: 0 })
+        let poller = Poller::new()?;
+        Ok(Self { identity, poller, probes: BTreeMap::new(), next_token: 0 })
     }
 
     /// Readable when [`Self::on_ready`] has something to do.
-    pub(super) fn events(&self) -> &OwnedFd {
-        &self.epoll
+    pub(super) fn events(&self) -> &Poller {
+        &self.poller
     }
 
     /// Begins a probe; returns its result if that is known at once.
@@ -71,8 +71,7 @@ impl Probes {
         };
         let token = self.next_token;
         self.next_token += 1;
-        let flags = EventFlags::OUT;
-        if epoll::add(&self.epoll, &socket, EventData::new_u64(token), flags).is_err() {
+        if self.poller.add(&socket, token, Interest::Write).is_err() {
             return Some(Probed::Silent);
         }
         self.probes.insert(token, probe(Stage::Connecting(socket)));
@@ -80,13 +79,11 @@ impl Probes {
     }
 
     pub(super) fn on_ready(&mut self) -> Vec<Answer> {
-        let mut events = Vec::with_capacity(64);
-        let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-        let space = rustix::buffer::spare_capacity(&mut events);
-        let _ = epoll::wait(&self.epoll, space, Some(&at_once));
+        let mut events = Events::with_capacity(64);
+        let _ = self.poller.wait(&mut events, Some(0));
         let mut answers = Vec::new();
-        for event in events {
-            let token = event.data.u64();
+        for event in &events {
+            let token = event.token;
             let Some(probe) = self.probes.remove(&token) else { continue };
             let Probe { node, number, until, address, may_dial_again, .. } = probe;
             let probed = match self.advance(token, probe) {
@@ -109,15 +106,15 @@ impl Probes {
         match probe.stage {
             Stage::Connecting(socket) => {
                 outcome(&socket).map_err(|error| of_error(&error))?;
-                let _ = epoll::delete(&self.epoll, &socket);
+                let _ = self.poller.remove(&socket);
                 let name = Destination::Node.server_name(probe.node);
                 let stream = Stream::Tls(Box::new(TlsStream::dial(socket, &self.identity, name)));
-                let framed = Conn::add(stream, &self.epoll, token).map_err(|_| Probed::Silent)?;
+                let framed = Conn::add(stream, &self.poller, token).map_err(|_| Probed::Silent)?;
                 Ok(Probe { stage: Stage::Shaking(Box::new(framed)), ..probe })
             }
             Stage::Shaking(ref mut framed) => {
-                framed.read(&self.epoll);
-                framed.flush(&self.epoll);
+                framed.read(&self.poller);
+                framed.flush(&self.poller);
                 match (framed.peer(), framed.ended()) {
                     (Some(node), _) => {
                         framed.end();

@@ -5,10 +5,8 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use rustix::event::epoll;
 use sooner_protocol::control::membership::NodesOptions;
 use sooner_protocol::control::persist::Write;
 use sooner_protocol::control::{Batch, Beginning, ControlAction, ControlActions, ControlCore};
@@ -21,11 +19,12 @@ use super::links::{self, Links};
 use super::probes::Probes;
 use super::tickets::Tickets;
 use super::{Arrival, ControlOptions, FIRST_LINK, Line, PROBES, Shared, State, WAKE};
-use crate::clock::{now, timespec};
+use crate::clock::now;
 use crate::control::commit::{Committer, Done};
 use crate::control::records;
 use crate::control::store::Outcome;
 use crate::node::notes::Notes;
+use crate::poller::{Event, Events, Poller};
 
 pub(super) struct Service {
     me: NodeId,
@@ -45,7 +44,7 @@ impl Service {
         state: State,
         options: &ControlOptions,
         shared: Arc<Shared>,
-        epoll: OwnedFd,
+        poller: Poller,
         probes: Probes,
         notes: Notes,
     ) -> io::Result<Self> {
@@ -74,7 +73,7 @@ impl Service {
             first,
             committer: Committer::start(Box::new(state.store), Box::new(on_done))?,
             tickets: Tickets::default(),
-            links: Links::new(me, options.identity.clone(), epoll, FIRST_LINK),
+            links: Links::new(me, options.identity.clone(), poller, FIRST_LINK),
             probes,
             shared,
             notes,
@@ -84,16 +83,15 @@ impl Service {
     pub(super) fn run(mut self) {
         let first = std::mem::take(&mut self.first);
         self.perform(first);
+        let mut events = Events::with_capacity(64);
         loop {
             let deadlines =
                 [self.core.next_deadline(), self.links.next_deadline(), self.probes.next_deadline()];
             let next = deadlines.into_iter().flatten().min();
-            let timeout = next.map(|deadline| timespec(deadline.since(now())));
-            let mut events = Vec::with_capacity(64);
-            let space = rustix::buffer::spare_capacity(&mut events);
-            let _ = epoll::wait(self.links.epoll(), space, timeout.as_ref());
-            for event in events {
-                self.on_event(event.data.u64(), event.flags);
+            let timeout = next.map(|deadline| deadline.since(now()));
+            let _ = self.links.poller().wait(&mut events, timeout);
+            for event in &events {
+                self.on_event(event);
             }
             if self.take_inbox() {
                 return self.close();
@@ -103,8 +101,8 @@ impl Service {
         }
     }
 
-    fn on_event(&mut self, token: u64, flags: epoll::EventFlags) {
-        match token {
+    fn on_event(&mut self, event: Event) {
+        match event.token {
             WAKE => {
                 let _ = rustix::io::read(&self.shared.wake, &mut [0; 8]);
             }
@@ -114,7 +112,7 @@ impl Service {
                 }
             }
             _ => {
-                for event in self.links.on_ready(token, flags) {
+                for event in self.links.on_ready(event) {
                     self.on_link(event);
                 }
             }

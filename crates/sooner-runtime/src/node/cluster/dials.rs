@@ -11,12 +11,12 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
-use rustix::event::epoll::{self, EventData, EventFlags};
 use sooner_protocol::time::Instant;
 use sooner_wire::limits::{DIAL_NANOS, DIALS_MAX};
 use sooner_wire::{NodeId, WorkerId};
 
 use super::FIRST_DIAL;
+use crate::poller::{Interest, Poller};
 use crate::transport::dial::{dial, outcome};
 
 /// For whom a connection is made.
@@ -51,13 +51,13 @@ impl Dials {
         &mut self,
         caller: Caller,
         address: SocketAddr,
-        epoll: &OwnedFd,
+        poller: &Poller,
         now: Instant,
     ) -> Result<(), String> {
         self.check_room()?;
         let socket = dial(address).map_err(|error| error.to_string())?;
-        let data = EventData::new_u64(FIRST_DIAL + self.made);
-        epoll::add(epoll, &socket, data, EventFlags::OUT).map_err(|error| error.to_string())?;
+        let token = FIRST_DIAL + self.made;
+        poller.add(&socket, token, Interest::Write).map_err(|error| error.to_string())?;
         self.insert(caller, Some(socket), now);
         Ok(())
     }
@@ -87,11 +87,11 @@ impl Dials {
         self.made += 1;
     }
 
-    pub(super) fn on_ready(&mut self, token: u64, epoll: &OwnedFd) -> Option<Dialled> {
+    pub(super) fn on_ready(&mut self, token: u64, poller: &Poller) -> Option<Dialled> {
         let Dialling { caller, socket: Some(socket), .. } = self.open.remove(&token)? else { return None };
-        // The socket's next owner may be another process: this epoll would watch it for as long as that has
+        // The socket's next owner may be another process: this poller would watch it for as long as that has
         // it.
-        let _ = epoll::delete(epoll, &socket);
+        let _ = poller.remove(&socket);
         let made = outcome(&socket).map_err(|error| error.to_string());
         Some((caller, made.map(|()| socket)))
     }

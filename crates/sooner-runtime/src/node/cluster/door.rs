@@ -5,17 +5,17 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
-use rustix::event::epoll::{self, EventData, EventFlags};
 use sooner_protocol::time::Instant;
 use sooner_wire::NodeId;
 use sooner_wire::limits::{HANDSHAKES_MAX, PROBE_NANOS};
 use sooner_wire::message::Message;
 
-use super::{DOOR, FIRST_GUEST, is_readable};
+use super::{DOOR, FIRST_GUEST};
 use crate::clock::now;
 use crate::identity::{Destination, Identity};
 use crate::node::accept::{Crowd, Entered, Entrance, Shares};
 use crate::node::notes::Notes;
+use crate::poller::{Event, Interest, Poller};
 use crate::transport::{Conn, Stream, TlsStream};
 
 /// Another node that will greet, or a peer that only checks whether this node is alive: the handshake shows
@@ -49,10 +49,10 @@ impl Door {
         node: NodeId,
         is_head: bool,
         identity: Identity,
-        epoll: &OwnedFd,
+        poller: &Poller,
     ) -> io::Result<Self> {
         let entrance = Entrance::open(listen, node, is_head)?;
-        epoll::add(epoll, &entrance, EventData::new_u64(DOOR), EventFlags::IN)?;
+        poller.add(&entrance, DOOR, Interest::Read)?;
         let (shares, guests) = (Shares::default(), HashMap::new());
         Ok(Self { entrance, identity, shares, guests, next_token: FIRST_GUEST })
     }
@@ -67,7 +67,7 @@ impl Door {
     }
 
     /// Accepts what waits. Keeps guests, and returns the others.
-    pub(super) fn on_knock(&mut self, epoll: &OwnedFd, notes: &mut Notes) -> Vec<Knock> {
+    pub(super) fn on_knock(&mut self, poller: &Poller, notes: &mut Notes) -> Vec<Knock> {
         let time = now();
         self.guests.retain(|_, guest| guest.until > time);
         let (mut entered, mut others) = (Vec::new(), Vec::new());
@@ -75,7 +75,7 @@ impl Door {
         for one in entered {
             match one {
                 Entered::Arrived { socket, address, destination: Destination::Node } => {
-                    if let Some((address, crowd)) = self.receive(socket, address, epoll, time) {
+                    if let Some((address, crowd)) = self.receive(socket, address, poller, time) {
                         notes.write_rationed(&format!("ended a connection from {address}: {crowd}"));
                     }
                 }
@@ -98,7 +98,7 @@ impl Door {
         &mut self,
         socket: OwnedFd,
         address: SocketAddr,
-        epoll: &OwnedFd,
+        poller: &Poller,
         now: Instant,
     ) -> Option<(SocketAddr, Crowd)> {
         let guests = self.guests.iter().map(|(token, guest)| (*token, guest.address.ip()));
@@ -107,19 +107,20 @@ impl Door {
         let token = self.next_token;
         self.next_token += 1;
         let stream = Stream::Tls(Box::new(TlsStream::accept(socket, &self.identity)));
-        if let Ok(framed) = Conn::add(stream, epoll, token) {
+        if let Ok(framed) = Conn::add(stream, poller, token) {
             self.guests.insert(token, Guest { framed, address, until: now.plus(PROBE_NANOS) });
         }
         left
     }
 
-    pub(super) fn on_remote_job(&mut self, token: u64, flags: EventFlags, epoll: &OwnedFd) -> Option<Knock> {
+    pub(super) fn on_remote_job(&mut self, event: Event, poller: &Poller) -> Option<Knock> {
+        let token = event.token;
         let guest = self.guests.get_mut(&token)?;
-        if flags.contains(EventFlags::OUT) {
-            guest.framed.flush(epoll);
+        if event.is_writable() {
+            guest.framed.flush(poller);
         }
-        if is_readable(flags) {
-            guest.framed.read(epoll);
+        if event.is_readable() {
+            guest.framed.read(poller);
         }
         // A peer that only checks whether this node is alive sends nothing.
         match (guest.framed.next_message(), guest.framed.peer()) {

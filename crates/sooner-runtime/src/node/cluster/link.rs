@@ -10,7 +10,6 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use rustix::event::epoll::{self, EventData, EventFlags};
 use sooner_protocol::session::Redial;
 use sooner_protocol::session::hello::{HEAD, Me, Refusal};
 use sooner_protocol::time::Instant;
@@ -18,10 +17,11 @@ use sooner_wire::NodeId;
 use sooner_wire::limits::{CONTROL_BUFFER_BYTES_MAX, JOIN_NANOS};
 use sooner_wire::message::Message;
 
+use super::FIRST_OF_LINK;
 use super::fate::{JoinFailure, Kind};
-use super::{FIRST_OF_LINK, is_readable};
 use crate::clock::now;
 use crate::identity::{Destination, Identity};
+use crate::poller::{Event, Interest, Poller};
 use crate::transport::dial::{dial, outcome};
 use crate::transport::{
     Conn, Ended, EpollSession, Failure, SessionNews, Stream, TlsFailure, TlsStream, Turn,
@@ -139,8 +139,8 @@ impl Link {
     }
 
     /// To the head in this process, which needs no proof.
-    pub(super) fn own(socket: OwnedFd, address: SocketAddr, epoll: &OwnedFd) -> io::Result<Self> {
-        let framed = Conn::add(Stream::Unix(socket), epoll, FIRST_OF_LINK)?.within_process();
+    pub(super) fn own(socket: OwnedFd, address: SocketAddr, poller: &Poller) -> io::Result<Self> {
+        let framed = Conn::add(Stream::Unix(socket), poller, FIRST_OF_LINK)?.within_process();
         Ok(Self {
             state: State::Registering(now().plus(JOIN_NANOS)),
             way: Way::Own(Box::new(framed)),
@@ -192,11 +192,11 @@ impl Link {
     }
 
     /// The head has refused this node.
-    pub(super) fn on_refused(&mut self, failure: &JoinFailure, epoll: &OwnedFd) {
+    pub(super) fn on_refused(&mut self, failure: &JoinFailure, poller: &Poller) {
         match &mut self.way {
             Way::Own(framed) => framed.end(),
             Way::Session(session) => {
-                let turn = Turn { epoll, time: now() };
+                let turn = Turn { poller, time: now() };
                 session.line.end("the head has said no", turn);
                 session.begin_anew(turn);
             }
@@ -217,11 +217,11 @@ impl Link {
         }
     }
 
-    pub(super) fn flush(&mut self, epoll: &OwnedFd) {
+    pub(super) fn flush(&mut self, poller: &Poller) {
         match &mut self.way {
-            Way::Own(framed) => framed.flush(epoll),
+            Way::Own(framed) => framed.flush(poller),
             Way::Session(session) => {
-                let turn = Turn { epoll, time: now() };
+                let turn = Turn { poller, time: now() };
                 if !session.line.is_open() && session.line.retained() > CONTROL_BUFFER_BYTES_MAX {
                     // The head is away for long. When it is back, all that it must know is sent again.
                     return session.begin_anew(turn);
@@ -245,16 +245,16 @@ impl Link {
     }
 
     /// Time passes.
-    pub(super) fn on_time(&mut self, now: Instant, epoll: &OwnedFd) -> Vec<News> {
+    pub(super) fn on_time(&mut self, now: Instant, poller: &Poller) -> Vec<News> {
         let mut news = Vec::new();
         if let Way::Session(session) = &mut self.way {
-            session.line.on_timer(Turn { epoll, time: now });
+            session.line.on_timer(Turn { poller, time: now });
         }
-        self.on_way(epoll, &mut news);
+        self.on_way(poller, &mut news);
         match &self.state {
-            State::Down(until) if *until <= now => self.dial(now, epoll, &mut news),
+            State::Down(until) if *until <= now => self.dial(now, poller, &mut news),
             State::Connecting(_, until) | State::Registering(until) if *until <= now => {
-                self.lose(self.no_answer(), epoll, &mut news);
+                self.lose(self.no_answer(), poller, &mut news);
             }
             _ => {}
         }
@@ -262,58 +262,58 @@ impl Link {
     }
 
     /// Something has happened on a connection of this link.
-    pub(super) fn on_ready(&mut self, token: u64, flags: EventFlags, epoll: &OwnedFd) -> Vec<News> {
+    pub(super) fn on_ready(&mut self, event: Event, poller: &Poller) -> Vec<News> {
         let mut news = Vec::new();
         match &mut self.way {
             // An earlier connection may not be over yet.
             Way::Session(session)
-                if matches!(self.state, State::Connecting(..)) && token == session.token =>
+                if matches!(self.state, State::Connecting(..)) && event.token == session.token =>
             {
-                self.on_connected(epoll, &mut news);
+                self.on_connected(poller, &mut news);
                 return news;
             }
             Way::Own(framed) => {
-                if flags.contains(EventFlags::OUT) {
-                    framed.flush(epoll);
+                if event.is_writable() {
+                    framed.flush(poller);
                 }
-                if is_readable(flags) {
-                    framed.read(epoll);
+                if event.is_readable() {
+                    framed.read(poller);
                 }
                 news.extend(std::iter::from_fn(|| framed.next_message()).map(News::Said));
             }
             Way::Session(session) => {
                 let mut said = Vec::new();
-                session.line.on_ready(token, flags, Turn { epoll, time: now() }, &mut said);
+                session.line.on_ready(event, Turn { poller, time: now() }, &mut said);
                 news.extend(said.into_iter().map(News::Said));
             }
         }
-        self.on_way(epoll, &mut news);
+        self.on_way(poller, &mut news);
         news
     }
 
     /// Heartbeats have failed. An older connection may lead nowhere, too: while nothing is sent, nobody
     /// notices that the machine at its other end was restarted, and a head that began there meanwhile does
     /// not know this node. If the connection was well, cutting it loses nothing.
-    pub(super) fn renew(&mut self, failed: Instant, epoll: &OwnedFd) -> Vec<News> {
+    pub(super) fn renew(&mut self, failed: Instant, poller: &Poller) -> Vec<News> {
         let mut news = Vec::new();
         if let (State::Up, Way::Session(session)) = (&self.state, &mut self.way)
             && self.connected <= failed
         {
-            session.line.cut("heartbeats do not reach the head", Turn { epoll, time: now() });
-            self.on_way(epoll, &mut news);
+            session.line.cut("heartbeats do not reach the head", Turn { poller, time: now() });
+            self.on_way(poller, &mut news);
         }
         news
     }
 
     /// Looks at what has become of the connection.
-    fn on_way(&mut self, epoll: &OwnedFd, news: &mut Vec<News>) {
-        let turn = Turn { epoll, time: now() };
+    fn on_way(&mut self, poller: &Poller, news: &mut Vec<News>) {
+        let turn = Turn { poller, time: now() };
         match &mut self.way {
             Way::Own(framed) => {
                 let Some(ended) = framed.ended().cloned() else { return };
                 if !matches!(self.state, State::Down(_)) {
                     let failure = self.of_end(&ended);
-                    self.lose(failure, epoll, news);
+                    self.lose(failure, poller, news);
                 }
             }
             Way::Session(session) => {
@@ -367,58 +367,58 @@ impl Link {
         news.push(News::Lost(failure));
     }
 
-    fn dial(&mut self, now: Instant, epoll: &OwnedFd, news: &mut Vec<News>) {
+    fn dial(&mut self, now: Instant, poller: &Poller, news: &mut Vec<News>) {
         let Way::Session(session) = &mut self.way else { return };
         if !std::mem::take(&mut session.wants_dial) {
             return;
         }
-        session.line.connect(Turn { epoll, time: now });
+        session.line.connect(Turn { poller, time: now });
         // Drops its request for this dial.
         session.line.take_news();
         let token = session.next_token();
         self.redial.on_dialled();
         let socket = match dial(self.address()) {
             Ok(socket) => socket,
-            Err(error) => return self.lose(self.of_error(&error), epoll, news),
+            Err(error) => return self.lose(self.of_error(&error), poller, news),
         };
-        if let Err(error) = epoll::add(epoll, &socket, EventData::new_u64(token), EventFlags::OUT) {
-            return self.lose(self.of_error(&error.into()), epoll, news);
+        if let Err(error) = poller.add(&socket, token, Interest::Write) {
+            return self.lose(self.of_error(&error.into()), poller, news);
         }
         self.state = State::Connecting(socket, now.plus(CONNECT_NANOS));
     }
 
-    fn on_connected(&mut self, epoll: &OwnedFd, news: &mut Vec<News>) {
+    fn on_connected(&mut self, poller: &Poller, news: &mut Vec<News>) {
         let State::Connecting(socket, _) = std::mem::replace(&mut self.state, State::Down(Instant(0))) else {
             return;
         };
-        let _ = epoll::delete(epoll, &socket);
+        let _ = poller.remove(&socket);
         if let Err(error) = outcome(&socket) {
-            return self.lose(self.of_error(&error), epoll, news);
+            return self.lose(self.of_error(&error), poller, news);
         }
         let Way::Session(session) = &mut self.way else { return };
         let name = Destination::head_name();
         let stream = Stream::Tls(Box::new(TlsStream::dial(socket, &session.identity, name)));
         let token = session.next_token();
         self.state = State::Greeting;
-        session.line.on_dialled(stream, token, Turn { epoll, time: now() });
-        self.on_way(epoll, news);
+        session.line.on_dialled(stream, token, Turn { poller, time: now() });
+        self.on_way(poller, news);
     }
 
     /// There is no connection, or the one that there is leads nowhere.
-    fn lose(&mut self, failure: JoinFailure, epoll: &OwnedFd, news: &mut Vec<News>) {
+    fn lose(&mut self, failure: JoinFailure, poller: &Poller, news: &mut Vec<News>) {
         if let State::Connecting(socket, _) = &self.state {
-            let _ = epoll::delete(epoll, socket);
+            let _ = poller.remove(socket);
         }
         let has_connection = matches!(self.state, State::Registering(_));
         self.down(&failure);
         if let Way::Session(session) = &mut self.way {
-            let turn = Turn { epoll, time: now() };
+            let turn = Turn { poller, time: now() };
             if has_connection {
                 session.line.cut(&failure.to_string(), turn);
             } else {
                 session.line.on_dial_failed(&failure.to_string(), turn);
             }
-            self.on_way(epoll, news);
+            self.on_way(poller, news);
         }
         news.push(News::Lost(failure));
     }

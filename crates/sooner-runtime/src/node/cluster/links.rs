@@ -10,7 +10,6 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use rustix::event::epoll::EventFlags;
 use sooner_protocol::session::hello::Me;
 use sooner_protocol::time::Instant;
 use sooner_wire::limits::{LINKS_BUFFER_BYTES_MAX, NODE_QUEUE_BYTES_MAX};
@@ -19,6 +18,7 @@ use sooner_wire::{NodeId, WorkerId};
 
 use super::FIRST_OF_NODES;
 use crate::identity::{Destination, Identity};
+use crate::poller::Event;
 use crate::transport::{Conn, EpollSession, SessionNews, Stream, TlsStream, Turn};
 
 /// An event of a link.
@@ -140,17 +140,17 @@ impl Links {
         if self.lines.get(&node).is_some_and(|line| line.ended().is_some()) {
             self.forget(node, turn);
         }
-        let (stream, inlet) = framed.into_parts(turn.epoll);
+        let (stream, inlet) = framed.into_parts(turn.poller);
         let token = self.next_token(node);
         self.line(node).accept(stream, inlet, hello, token, turn);
         self.after(node);
     }
 
-    pub(super) fn on_ready(&mut self, token: u64, flags: EventFlags, turn: Turn<'_>) {
-        let Some(node) = self.tokens.get(&token).copied() else { return };
+    pub(super) fn on_ready(&mut self, event: Event, turn: Turn<'_>) {
+        let Some(node) = self.tokens.get(&event.token).copied() else { return };
         let Some(line) = self.lines.get_mut(&node) else { return };
         let mut said = Vec::new();
-        line.on_ready(token, flags, turn, &mut said);
+        line.on_ready(event, turn, &mut said);
         self.dirty.push(node);
         for message in said {
             // Other messages are of a later minor version.

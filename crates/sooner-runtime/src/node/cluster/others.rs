@@ -160,7 +160,7 @@ impl Cluster {
 
     fn begin_dial(&mut self, caller: Caller, node: NodeId) {
         let begun = match self.known.address_of(node) {
-            Some(address) => self.dials.begin(caller, address, &self.epoll, now()),
+            Some(address) => self.dials.begin(caller, address, &self.poller, now()),
             None => self.ask_to_dial(caller, node),
         };
         if let Err(reason) = begun {
@@ -209,7 +209,7 @@ impl Cluster {
         if values == Some(true) {
             self.heard.push(ClusterEvent::WantsValues(node, address));
         } else if to.0 == to.node().0 {
-            self.links.connect(node, turn(&self.epoll));
+            self.links.connect(node, turn(&self.poller));
             self.on_links();
         } else {
             self.heard.push(ClusterEvent::DialMe { client: to, to: from });
@@ -219,7 +219,7 @@ impl Cluster {
     pub(super) fn on_dialled(&mut self, (caller, made): Dialled) {
         match caller {
             Caller::Link(node) => {
-                self.links.on_dialled(node, made, turn(&self.epoll));
+                self.links.on_dialled(node, made, turn(&self.poller));
                 self.on_links();
             }
             Caller::Process { client, to } => {
@@ -240,7 +240,7 @@ impl Cluster {
                 LinkNews::Said(node, routed) => self.heard.push(ClusterEvent::Routed(node, routed)),
                 LinkNews::Ended(node, reason) => {
                     self.notes.write_rationed(&format!("the link with node {:016x} ended: {reason}", node.0));
-                    self.links.forget(node, turn(&self.epoll));
+                    self.links.forget(node, turn(&self.poller));
                     self.link.send(&Suspect { node, is_given_up: None }.into());
                     self.heard.push(ClusterEvent::LinkEnded(node));
                 }
@@ -265,7 +265,7 @@ impl Cluster {
             node.0
         ));
         self.known.give_up(node);
-        self.links.forget(node, turn(&self.epoll));
+        self.links.forget(node, turn(&self.poller));
         if self.link.is_up() {
             self.send_given_up();
         }
@@ -280,7 +280,7 @@ impl Cluster {
 
     /// Ends the link with a node that does not keep to the protocol.
     pub(in crate::node) fn end_link(&mut self, node: NodeId, why: &str) {
-        self.links.end(node, why, turn(&self.epoll));
+        self.links.end(node, why, turn(&self.poller));
         self.on_links();
     }
 
@@ -301,7 +301,7 @@ impl Cluster {
                 // A node that has just joined is not known yet, and dials again.
                 if self.known.has(node) {
                     self.dials.has_come(Caller::Link(node));
-                    self.links.accept(node, *framed, hello, turn(&self.epoll));
+                    self.links.accept(node, *framed, hello, turn(&self.poller));
                     self.on_links();
                 }
             }

@@ -7,7 +7,6 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rustix::event::epoll::{self, EventData, EventFlags};
 use sooner_protocol::node::objects::{Fetching, Permit, Serves, StreamEnd};
 use sooner_protocol::session::hello::{Me, hello};
 use sooner_protocol::time::Instant;
@@ -20,11 +19,12 @@ use super::line::{Line, News, Piece, Targets};
 use super::neighbours::Neighbours;
 use super::peers::{Peer, Stream};
 use super::{Command, DataEvent, ForData, Moved, Shared, Ticket, Tuning, address_of};
-use crate::clock::{now, timespec};
+use crate::clock::now;
 use crate::identity::{Destination, Identity};
 use crate::node::accept::{Shares, turn_back};
 use crate::node::notes::Notes;
 use crate::node::send_buffers::SendBuffer;
+use crate::poller::{Events, Interest, Poller};
 use crate::transport::TlsStream;
 use crate::transport::dial::{dial, outcome};
 
@@ -57,14 +57,14 @@ struct Connection {
     /// The node that asks over it, if that could not dial.
     asker: Option<NodeId>,
     address: SocketAddr,
-    interest: EventFlags,
+    interest: Interest,
 }
 
 /// See the module.
 pub(super) struct Carrier {
     parts: Parts,
     shares: Shares,
-    epoll: OwnedFd,
+    poller: Poller,
     connections: HashMap<u64, Connection>,
     next_token: u64,
     peers: BTreeMap<NodeId, Peer>,
@@ -77,14 +77,14 @@ pub(super) struct Carrier {
 
 impl Carrier {
     pub(super) fn new(parts: Parts) -> io::Result<Self> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, &parts.shared.wake, EventData::new_u64(WAKE), EventFlags::IN)?;
+        let poller = Poller::new()?;
+        poller.add(&parts.shared.wake, WAKE, Interest::Read)?;
         let neighbours = Arc::new(Neighbours::new(parts.mapping.clone(), parts.tuning.shares_memory));
         Ok(Self {
             parts,
             shares: Shares::default(),
             neighbours,
-            epoll,
+            poller,
             connections: HashMap::new(),
             next_token: FIRST_LINE,
             peers: BTreeMap::new(),
@@ -95,13 +95,12 @@ impl Carrier {
     }
 
     pub(super) fn run(mut self) {
+        let mut events = Events::with_capacity(64);
         while !self.parts.shared.is_ending.load(Ordering::Acquire) {
-            let timeout = self.next_deadline().map(|deadline| timespec(deadline.since(now())));
-            let mut events = Vec::with_capacity(64);
-            let space = rustix::buffer::spare_capacity(&mut events);
-            let _ = epoll::wait(&self.epoll, space, timeout.as_ref());
-            for event in events {
-                match event.data.u64() {
+            let timeout = self.next_deadline().map(|deadline| deadline.since(now()));
+            let _ = self.poller.wait(&mut events, timeout);
+            for event in &events {
+                match event.token {
                     WAKE => drop(rustix::io::read(&self.parts.shared.wake, &mut [0; 8])),
                     token => self.on_ready(token),
                 }
@@ -273,9 +272,9 @@ impl Carrier {
     /// Begins to dial, to ask `node` for values or to offer them to `asker`. Gives the token of the
     /// connection.
     fn begin(&mut self, address: SocketAddr, node: Option<NodeId>, asker: Option<NodeId>) -> io::Result<u64> {
-        let (token, interest) = (self.next_token, EventFlags::OUT);
+        let (token, interest) = (self.next_token, Interest::Write);
         let socket = dial(address)?;
-        epoll::add(&self.epoll, &socket, EventData::new_u64(token), interest)?;
+        self.poller.add(&socket, token, interest)?;
         self.next_token += 1;
         let state = State::Connecting(socket, now());
         self.connections.insert(token, Connection { state, node, asker, address, interest });
@@ -311,8 +310,8 @@ impl Carrier {
         }
         let stream = TlsStream::accept(socket, &self.parts.identity);
         let token = self.next_token;
-        let interest = EventFlags::IN;
-        if epoll::add(&self.epoll, &stream, EventData::new_u64(token), interest).is_ok() {
+        let interest = Interest::Read;
+        if self.poller.add(&stream, token, interest).is_ok() {
             self.next_token += 1;
             let line = Line::new(stream, None, what == ForData::Serves, self.neighbours.clone(), now());
             let state = State::Open(Box::new(line));
@@ -371,7 +370,7 @@ impl Carrier {
         let stream = TlsStream::dial(socket, &self.parts.identity, name);
         let said = hello(&self.parts.me, address_of(other), 0, DialAttempt::default(), None);
         let line = Line::new(stream, Some(said), node.is_some(), self.neighbours.clone(), now());
-        let interest = EventFlags::OUT;
+        let interest = Interest::Write;
         let state = State::Open(Box::new(line));
         self.connections.insert(token, Connection { state, node, asker, address, interest });
         self.flush(token);
@@ -464,12 +463,10 @@ impl Carrier {
     fn watch(&mut self, token: u64) {
         let Some(connection) = self.connections.get_mut(&token) else { return };
         let State::Open(line) = &connection.state else { return };
-        let mut interest = EventFlags::IN;
-        interest.set(EventFlags::OUT, line.stream.wants_write(line.has_more()));
+        let interest = Interest::read_and(line.stream.wants_write(line.has_more()));
         if interest != connection.interest {
             connection.interest = interest;
-            let data = EventData::new_u64(token);
-            let _ = epoll::modify(&self.epoll, &line.stream, data, interest);
+            let _ = self.poller.change(&line.stream, token, interest);
         }
     }
 

@@ -5,7 +5,6 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use rustix::event::epoll;
 use rustix::process::{Pid, Signal};
 use sooner_protocol::node::workers::memory::Running;
 use sooner_protocol::time::Instant;
@@ -15,8 +14,9 @@ use sooner_wire::message::{Exited, Message, Shutdown};
 use sooner_wire::{Started, WorkerId};
 
 use crate::node::cluster::Cluster;
+use crate::poller::Events;
 
-use super::{Connection, LISTENER, NodeActions, Role, Service, now, timespec};
+use super::{Connection, LISTENER, NodeActions, Role, Service, now};
 
 /// How long the end of a worker waits for the template to say why (nanoseconds).
 const REASON_NANOS: u64 = 200_000_000;
@@ -239,14 +239,12 @@ impl Service {
         let is_worker_left = |this: &Self, (token, role): &(u64, Role)| {
             *role == Role::Worker && this.connections.contains_key(token)
         };
+        let mut events = Events::with_capacity(64);
         while now() < deadline && told.iter().any(|one| is_worker_left(&self, one)) {
-            let mut events = Vec::with_capacity(64);
-            let timeout = timespec(deadline.since(now()));
-            let space = rustix::buffer::spare_capacity(&mut events);
-            let _ = epoll::wait(&self.epoll, space, Some(&timeout));
-            for event in events {
-                if event.data.u64() != LISTENER {
-                    self.on_event(event.data.u64(), event.flags, &mut out);
+            let _ = self.poller.wait(&mut events, Some(deadline.since(now())));
+            for event in &events {
+                if event.token != LISTENER {
+                    self.on_event(event, &mut out);
                 }
             }
             self.pass_lines();

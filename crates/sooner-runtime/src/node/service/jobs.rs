@@ -10,12 +10,11 @@
 //! node's own interpreter, and its workers' output goes to the driver's node.
 
 use std::net::IpAddr;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::event::epoll;
 use rustix::process::PidfdFlags;
 use sooner_protocol::table::Set;
 use sooner_protocol::time::Instant;
@@ -33,6 +32,7 @@ use crate::node::interpreter::{Begin, Interpreter};
 use crate::node::notes::tell;
 use crate::node::orphan::Orphan;
 use crate::node::template::{Output, Program, TemplateProcess};
+use crate::poller::Interest;
 use crate::transport::{ReadResult, pair};
 use crate::ulimits::{keeps_reserve, told};
 
@@ -224,8 +224,7 @@ impl Service {
         let Ok(process) = rustix::process::pidfd_open(peer.pid, PidfdFlags::empty()) else { return };
         let watch = self.next_token;
         self.next_token += 1;
-        let data = epoll::EventData::new_u64(watch);
-        if epoll::add(&self.epoll, &process, data, epoll::EventFlags::IN).is_ok() {
+        if self.poller.add(&process, watch, Interest::Read).is_ok() {
             connection.process = Some((process, watch));
             self.processes.insert(watch, token);
         }
@@ -239,7 +238,7 @@ impl Service {
 
     pub(super) fn unwatch_process(&mut self, process: Option<(OwnedFd, u64)>) {
         if let Some((process, watch)) = process {
-            let _ = epoll::delete(&self.epoll, process.as_fd());
+            let _ = self.poller.remove(&process);
             self.processes.remove(&watch);
         }
     }
@@ -259,7 +258,7 @@ impl Service {
     fn watch_template(&mut self, id: WorkerId, socket: &OwnedFd) -> std::io::Result<u64> {
         let token = self.next_token;
         self.next_token += 1;
-        epoll::add(&self.epoll, socket, epoll::EventData::new_u64(token), epoll::EventFlags::IN)?;
+        self.poller.add(socket, token, Interest::Read)?;
         self.templates.insert(token, id);
         Ok(token)
     }
@@ -296,7 +295,7 @@ impl Service {
     fn restart_template(&mut self, id: WorkerId, out: &mut NodeActions) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let Some((mut template, token)) = job.template.take() else { return };
-        let _ = epoll::delete(&self.epoll, template.socket());
+        let _ = self.poller.remove(template.socket());
         self.templates.remove(&token);
         let restarted = template
             .restart()
@@ -427,7 +426,7 @@ impl Service {
             self.core.forget_job(id);
             let Some(job) = self.jobs.get_mut(&id) else { continue };
             if let Some((template, token)) = job.template.take() {
-                let _ = epoll::delete(&self.epoll, template.socket());
+                let _ = self.poller.remove(template.socket());
                 self.templates.remove(&token);
                 self.leaving.push((template.dismiss(), now().plus(DISMISSED_NANOS)));
             }

@@ -5,13 +5,13 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustc_hash::FxHashMap;
-use rustix::event::epoll;
 use sooner_protocol::time::Instant;
 use sooner_wire::WorkerId;
 use sooner_wire::limits::{CLIENT_UNREAD_BYTES_MAX, START_PATIENCE_NANOS};
 use sooner_wire::message::{Message, PeerConnected};
 
 use super::{Role, Service, now};
+use crate::poller::Interest;
 use crate::transport::{Flush, Outlet, pair};
 use crate::ulimits::told;
 
@@ -178,10 +178,7 @@ impl Service {
         let is_full = flush_or_cut(&mut connection.outlet, &connection.socket, CLIENT_UNREAD_BYTES_MAX);
         if is_full != connection.is_full {
             connection.is_full = is_full;
-            let mut flags = epoll::EventFlags::IN;
-            flags.set(epoll::EventFlags::OUT, is_full);
-            let data = epoll::EventData::new_u64(token);
-            let _ = epoll::modify(&self.epoll, &connection.socket, data, flags);
+            let _ = self.poller.change(&connection.socket, token, Interest::read_and(is_full));
         }
     }
 }

@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use rustix::event::epoll;
 use sooner_protocol::session::hello::{HEAD, Me, hello};
 use sooner_protocol::time::Instant;
 use sooner_wire::limits::{HANDSHAKE_NANOS, LINK_BUFFER_BYTES_MAX, LINK_PATIENCE_NANOS};
@@ -11,7 +10,7 @@ use sooner_wire::message::{Connect, Message, Refused, SessionEnded};
 use sooner_wire::{DialAttempt, WorkerId};
 
 use super::*;
-use crate::clock::timespec;
+use crate::poller::{Events, Poller};
 
 const MILLI: u64 = 1_000_000;
 
@@ -27,7 +26,7 @@ fn numbered(number: u64) -> Message {
 struct Peer {
     line: EpollSession,
     identity: Option<Identity>,
-    epoll: OwnedFd,
+    poller: Poller,
     heard: Vec<Message>,
     news: Vec<SessionNews>,
     wants_dial: bool,
@@ -37,12 +36,12 @@ impl Peer {
     fn new(me: Arc<Me>, peer: WorkerId, session: u64, identity: Option<Identity>) -> Self {
         let wins = me.id < peer;
         let line = EpollSession::new(me, peer, session, wins);
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).expect("a descriptor");
-        Self { line, identity, epoll, heard: Vec::new(), news: Vec::new(), wants_dial: false }
+        let poller = Poller::new().expect("a descriptor");
+        Self { line, identity, poller, heard: Vec::new(), news: Vec::new(), wants_dial: false }
     }
 
     fn act<R>(&mut self, time: Instant, work: impl FnOnce(&mut EpollSession, Turn<'_>) -> R) -> R {
-        let result = work(&mut self.line, Turn { epoll: &self.epoll, time });
+        let result = work(&mut self.line, Turn { poller: &self.poller, time });
         let news = self.line.take_news();
         self.wants_dial |= news.contains(&SessionNews::Dial);
         self.news.extend(news.into_iter().filter(|one| *one != SessionNews::Dial));
@@ -51,12 +50,11 @@ impl Peer {
 
     /// Reads and writes what is possible now.
     fn turn(&mut self, time: Instant) -> bool {
-        let mut events = Vec::with_capacity(8);
-        let space = rustix::buffer::spare_capacity(&mut events);
-        let _ = epoll::wait(&self.epoll, space, Some(&timespec(0)));
+        let mut events = Events::with_capacity(8);
+        let _ = self.poller.wait(&mut events, Some(0));
         for event in &events {
             let mut heard = Vec::new();
-            self.act(time, |line, turn| line.on_ready(event.data.u64(), event.flags, turn, &mut heard));
+            self.act(time, |line, turn| line.on_ready(event, turn, &mut heard));
             self.heard.extend(heard);
         }
         self.act(time, |line, turn| line.flush(turn));
@@ -487,23 +485,22 @@ fn a_node_knows_the_head_by_its_answer_and_hears_when_it_is_another() {
         at_node.act(time, |line, turn| line.on_dialled(Stream::Tls(Box::new(stream)), 3 + life, turn));
         let mut at_head = Peer::new(head.clone(), node.id, 0, None);
         let guest = Stream::Tls(Box::new(TlsStream::accept(from_node, &of_head)));
-        let mut framed = Conn::add(guest, &at_head.epoll, 9).expect("added");
+        let mut framed = Conn::add(guest, &at_head.poller, 9).expect("added");
         let said = loop {
             at_node.turn(time);
-            framed.read(&at_head.epoll);
-            framed.flush(&at_head.epoll);
+            framed.read(&at_head.poller);
+            framed.flush(&at_head.poller);
             if let Some(message) = framed.next_message() {
                 break message;
             }
         };
-        let (stream, inlet) = framed.into_parts(&at_head.epoll);
+        let (stream, inlet) = framed.into_parts(&at_head.poller);
         at_head.act(time, |line, turn| line.accept(stream, inlet, said, 9, turn));
         while at_head.turn(time) | at_node.turn(time) {}
         if life == 0 {
             assert_eq!(at_head.numbers(), [1]);
             assert_eq!(at_node.line.peer(), head.id);
-            let epoll = at_head.epoll.try_clone().expect("a descriptor");
-            at_head.line.close(Turn { epoll: &epoll, time });
+            at_head.line.close(Turn { poller: &at_head.poller, time });
             drop(at_head);
             while at_node.turn(time) {}
             assert!(!at_node.line.is_open() && at_node.wants_dial);

@@ -2,11 +2,11 @@
 
 use std::io::IoSlice;
 
-use rustix::event::epoll::{self, EventData, EventFlags};
 use sooner_wire::WorkerId;
 use sooner_wire::message::{Connect, Message, Refused};
 
 use super::*;
+use crate::poller::{Event, Events, Interest, Poller};
 
 /// Numbers that look random: a linear congruential generator (Knuth's constants).
 struct Numbers(u64);
@@ -101,12 +101,12 @@ fn a_reader_with_enough_room_leaves_nothing_behind() {
     assert_eq!(got, sent);
 }
 
-/// A process of a node, as its loop sees it: woken by epoll alone.
+/// A process of a node, as its loop sees it: woken by its poller alone.
 struct Process {
     stream: Stream,
     inlet: Inlet,
     outlet: Outlet,
-    interest: EventFlags,
+    interest: Interest,
     heard: u64,
     is_full: bool,
 }
@@ -114,11 +114,11 @@ struct Process {
 impl Process {
     fn new(stream: Stream) -> Self {
         let (inlet, outlet) = (Inlet::default(), Outlet::default());
-        Self { stream, inlet, outlet, interest: EventFlags::IN, heard: 0, is_full: true }
+        Self { stream, inlet, outlet, interest: Interest::Read, heard: 0, is_full: true }
     }
 
-    fn on_event(&mut self, flags: EventFlags) {
-        if flags.contains(EventFlags::IN) {
+    fn on_event(&mut self, event: Event) {
+        if event.is_readable() {
             assert_ne!(self.inlet.read_stream(&self.stream), ReadResult::End);
             while let Some(received) = self.inlet.next_message().expect("frames") {
                 match received.message {
@@ -150,7 +150,7 @@ fn an_epoll_loop_carries_frames_both_ways_and_never_spins() {
     let dialled = TlsStream::dial(to_b, &member(A, CLUSTER), name);
     let accepted = TlsStream::accept(from_a, &member(B, CLUSTER));
     let mut processes = [dialled, accepted].map(|tls| Process::new(Stream::Tls(Box::new(tls))));
-    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).expect("a descriptor");
+    let poller = Poller::new().expect("a descriptor");
     for (process, token) in processes.iter_mut().zip(0..) {
         for number in 0..MESSAGES {
             process.outlet.push(&Connect { worker: WorkerId(number) }.into());
@@ -158,25 +158,24 @@ fn an_epoll_loop_carries_frames_both_ways_and_never_spins() {
         process.outlet.push(&Refused { reason: "x".repeat(300_000) }.into());
         process.flush();
         process.interest = process.stream.interest(process.is_full);
-        epoll::add(&epoll, &process.stream, EventData::new_u64(token), process.interest).expect("watched");
+        poller.add(&process.stream, token, process.interest).expect("watched");
     }
+    let mut events = Events::with_capacity(8);
     let (mut wakes, mut idle) = (0_u32, 0_u32);
     while processes.iter().any(|process| process.heard <= MESSAGES || process.is_full) {
-        let mut events = Vec::with_capacity(8);
-        let timeout = rustix::event::Timespec { tv_sec: 20, tv_nsec: 0 };
-        let _ = epoll::wait(&epoll, rustix::buffer::spare_capacity(&mut events), Some(&timeout));
+        let _ = poller.wait(&mut events, Some(20_000_000_000));
         assert!(!events.is_empty(), "nothing more happens");
-        for event in events {
-            let token = event.data.u64();
+        for event in &events {
+            let token = event.token;
             let process = &mut processes[usize::try_from(token).expect("0 or 1")];
             let before = (process.heard, process.outlet.waiting());
-            process.on_event(event.flags);
+            process.on_event(event);
             wakes += 1;
             idle += u32::from(before == (process.heard, process.outlet.waiting()));
             let interest = process.stream.interest(process.is_full);
             if interest != process.interest {
                 process.interest = interest;
-                epoll::modify(&epoll, &process.stream, EventData::new_u64(token), interest).expect("watched");
+                poller.change(&process.stream, token, interest).expect("watched");
             }
         }
     }

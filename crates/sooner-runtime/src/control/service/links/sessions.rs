@@ -8,7 +8,6 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use rustix::event::epoll::EventFlags;
 use sooner_protocol::session::hello::Me;
 use sooner_protocol::time::Instant;
 use sooner_wire::limits::HANDSHAKE_NANOS;
@@ -16,6 +15,7 @@ use sooner_wire::message::Message;
 use sooner_wire::{NodeId, WorkerId};
 
 use super::{Event, LEAVE_NANOS, Line};
+use crate::poller;
 use crate::transport::{EpollSession, Inlet, SessionNews, Stream, Turn};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -98,17 +98,11 @@ impl Sessions {
         self.after(node, events);
     }
 
-    pub(super) fn on_ready(
-        &mut self,
-        token: u64,
-        flags: EventFlags,
-        turn: Turn<'_>,
-        events: &mut Vec<Event>,
-    ) {
-        let Some(node) = self.tokens.get(&token).copied() else { return };
+    pub(super) fn on_ready(&mut self, event: poller::Event, turn: Turn<'_>, events: &mut Vec<Event>) {
+        let Some(node) = self.tokens.get(&event.token).copied() else { return };
         let Some(session) = self.sessions.get_mut(&node) else { return };
         let mut said = Vec::new();
-        session.wire.on_ready(token, flags, turn, &mut said);
+        session.wire.on_ready(event, turn, &mut said);
         if !matches!(session.phase, Phase::Leaving(_)) {
             let line = Line::Control;
             events.extend(said.into_iter().map(|message| Event::Said { node, line, message }));

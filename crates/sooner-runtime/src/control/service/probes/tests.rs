@@ -16,11 +16,11 @@ fn probe(expected: NodeId, answers: Option<Identity>) -> Probed {
     let mut probes = Probes::new(member(OTHER, 1)).expect("descriptors");
     let begin = now();
     assert_eq!(probes.begin(expected, 5, &address, begin), None);
-    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).expect("descriptors");
+    let poller = Poller::new().expect("descriptors");
     let mut server = answers.map(|identity| {
         let (socket, _) = listener.accept().expect("dialled");
         let stream = Stream::Tls(Box::new(TlsStream::accept(socket.into(), &identity)));
-        Conn::add(stream, &epoll, 0).expect("added")
+        Conn::add(stream, &poller, 0).expect("added")
     });
     loop {
         let mut answers = probes.on_ready();
@@ -36,8 +36,8 @@ fn probe(expected: NodeId, answers: Option<Identity>) -> Probed {
             return probed;
         }
         if let Some(server) = &mut server {
-            server.read(&epoll);
-            server.flush(&epoll);
+            server.read(&poller);
+            server.flush(&poller);
         }
     }
 }

@@ -7,24 +7,23 @@ use sooner_wire::message::{PeerWelcome, Refused};
 use sooner_wire::version::{FEATURES, PROTOCOL_MINOR};
 
 use super::*;
-use crate::clock::timespec;
 use crate::identity::testing::{authority, identity, member};
 use crate::identity::{Bearer, Credentials};
+use crate::poller::Events;
 
 const HERE: NodeId = NodeId(1 << 24);
 const THERE: NodeId = NodeId(2 << 24);
 const CLUSTER: u8 = 7;
 const TURN_NANOS: u64 = 10_000_000;
 
-fn epoll() -> OwnedFd {
-    epoll::create(epoll::CreateFlags::CLOEXEC).expect("a descriptor")
+fn poller() -> Poller {
+    Poller::new().expect("a descriptor")
 }
 
-fn wait(epoll: &OwnedFd) -> Vec<epoll::Event> {
-    let mut events = Vec::with_capacity(8);
-    let space = rustix::buffer::spare_capacity(&mut events);
-    let _ = epoll::wait(epoll, space, Some(&timespec(TURN_NANOS)));
-    events
+fn wait(poller: &Poller) -> Vec<Event> {
+    let mut events = Events::with_capacity(8);
+    let _ = poller.wait(&mut events, Some(TURN_NANOS));
+    events.iter().collect()
 }
 
 /// A head that proves who it is, and answers the greeting so.
@@ -33,15 +32,15 @@ fn head(listener: &TcpListener, answer: &Message) {
     let credentials = Credentials::issue(THERE, Bearer::Head, &authority, &[&authority]);
     let (socket, _) = listener.accept().expect("somebody comes");
     let stream = Stream::Tls(Box::new(TlsStream::accept(socket.into(), &identity(&credentials))));
-    let epoll = epoll();
-    let mut framed = Conn::add(stream, &epoll, 1).expect("a descriptor");
+    let poller = poller();
+    let mut framed = Conn::add(stream, &poller, 1).expect("a descriptor");
     while framed.ended().is_none() {
-        wait(&epoll);
-        framed.read(&epoll);
+        wait(&poller);
+        framed.read(&poller);
         if let Some(Message::PeerHello(_)) = framed.next_message() {
             framed.push(answer);
         }
-        framed.flush(&epoll);
+        framed.flush(&poller);
     }
 }
 
@@ -50,14 +49,14 @@ fn failure_after(answer: Message) -> (Kind, String) {
     let address = listener.local_addr().expect("bound");
     let head = thread::spawn(move || head(&listener, &answer));
     let me = Me { id: sooner_wire::WorkerId(HERE.0), is_head: false, python: "3.11".into() };
-    let epoll = epoll();
+    let poller = poller();
     let mut link = Link::to(vec![address], me, member(HERE, CLUSTER));
     let failure = loop {
-        let mut news = link.on_time(now(), &epoll);
-        for event in wait(&epoll) {
-            news.extend(link.on_ready(event.data.u64(), event.flags, &epoll));
+        let mut news = link.on_time(now(), &poller);
+        for event in wait(&poller) {
+            news.extend(link.on_ready(event, &poller));
         }
-        link.flush(&epoll);
+        link.flush(&poller);
         let lost = |one| if let News::Lost(failure) = one { Some(failure) } else { None };
         if let Some(failure) = news.into_iter().find_map(lost) {
             break failure;

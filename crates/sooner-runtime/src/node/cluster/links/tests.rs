@@ -2,17 +2,17 @@
 
 use std::net::SocketAddr;
 
-use rustix::event::epoll::{self, CreateFlags};
 use sooner_protocol::time::Instant;
 use sooner_wire::message::{Connect, FreeBlocks};
 
 use super::*;
-use crate::clock::{now, timespec};
+use crate::clock::now;
 use crate::identity::testing::member;
 use crate::node::cluster::dials::{Caller, Dials};
 use crate::node::cluster::door::{Door, Knock};
 use crate::node::cluster::{DOOR, FIRST_DIAL};
 use crate::node::notes::Notes;
+use crate::poller::{Events, Poller};
 
 const A: NodeId = NodeId(0x0a00_0000);
 const B: NodeId = NodeId(0x0b00_0000);
@@ -25,7 +25,7 @@ struct Node {
     links: Links,
     door: Door,
     dials: Dials,
-    epoll: OwnedFd,
+    poller: Poller,
     notes: Notes,
     heard: Vec<u64>,
     ended: Vec<NodeId>,
@@ -37,17 +37,17 @@ struct Node {
 
 impl Node {
     fn new(id: NodeId) -> Self {
-        let epoll = epoll::create(CreateFlags::CLOEXEC).expect("a descriptor");
+        let poller = Poller::new().expect("a descriptor");
         let identity = member(id, CLUSTER);
         let listen = SocketAddr::from(([127, 0, 0, 1], 0));
-        let door = Door::open(listen, id, false, identity.clone(), &epoll).expect("a port");
+        let door = Door::open(listen, id, false, identity.clone(), &poller).expect("a port");
         let me = Me { id: WorkerId(id.0), is_head: false, python: "3.11".to_owned() };
         Self {
             id,
             links: Links::new(me, identity),
             door,
             dials: Dials::default(),
-            epoll,
+            poller,
             notes: Notes::new(&std::env::temp_dir()),
             heard: Vec::new(),
             ended: Vec::new(),
@@ -64,35 +64,34 @@ impl Node {
     }
 
     fn turn(&mut self, address_of_other: SocketAddr) {
-        let mut events = Vec::with_capacity(16);
-        let space = rustix::buffer::spare_capacity(&mut events);
-        let _ = epoll::wait(&self.epoll, space, Some(&timespec(1_000_000)));
-        for event in events {
-            match event.data.u64() {
-                DOOR => drop(self.door.on_knock(&self.epoll, &mut self.notes)),
+        let mut events = Events::with_capacity(16);
+        let _ = self.poller.wait(&mut events, Some(1_000_000));
+        for event in &events {
+            match event.token {
+                DOOR => drop(self.door.on_knock(&self.poller, &mut self.notes)),
                 token @ FIRST_DIAL.. => {
-                    if let Some((Caller::Link(node), made)) = self.dials.on_ready(token, &self.epoll) {
+                    if let Some((Caller::Link(node), made)) = self.dials.on_ready(token, &self.poller) {
                         self.connections += 1;
-                        self.links.on_dialled(node, made, Turn { epoll: &self.epoll, time: now() });
+                        self.links.on_dialled(node, made, Turn { poller: &self.poller, time: now() });
                     }
                 }
-                token @ FIRST_OF_NODES.. => {
-                    let turn = Turn { epoll: &self.epoll, time: now() };
-                    self.links.on_ready(token, event.flags, turn);
+                FIRST_OF_NODES.. => {
+                    let turn = Turn { poller: &self.poller, time: now() };
+                    self.links.on_ready(event, turn);
                 }
-                token => {
+                _ => {
                     if let Some(Knock::Node(node, framed, hello)) =
-                        self.door.on_remote_job(token, event.flags, &self.epoll)
+                        self.door.on_remote_job(event, &self.poller)
                     {
                         self.dials.has_come(Caller::Link(node));
-                        let turn = Turn { epoll: &self.epoll, time: now() };
+                        let turn = Turn { poller: &self.poller, time: now() };
                         self.links.accept(node, *framed, hello, turn);
                     }
                 }
             }
         }
-        self.links.on_timer(Turn { epoll: &self.epoll, time: now() });
-        self.links.flush(Turn { epoll: &self.epoll, time: now() });
+        self.links.on_timer(Turn { poller: &self.poller, time: now() });
+        self.links.flush(Turn { poller: &self.poller, time: now() });
         for news in self.links.take_news() {
             match news {
                 LinkNews::Dial(node) if self.asks => {
@@ -101,7 +100,7 @@ impl Node {
                 }
                 LinkNews::Dial(node) => self
                     .dials
-                    .begin(Caller::Link(node), address_of_other, &self.epoll, now())
+                    .begin(Caller::Link(node), address_of_other, &self.poller, now())
                     .expect("it can be begun"),
                 LinkNews::Said(from, routed) => {
                     assert_eq!((routed.from, routed.to), (WorkerId(from.0), WorkerId(self.id.0)));
@@ -109,7 +108,7 @@ impl Node {
                     self.heard.extend(free.offsets);
                 }
                 LinkNews::Ended(node, _) => {
-                    self.links.forget(node, Turn { epoll: &self.epoll, time: now() });
+                    self.links.forget(node, Turn { poller: &self.poller, time: now() });
                     self.ended.push(node);
                 }
             }
@@ -118,7 +117,7 @@ impl Node {
 
     /// Ends whatever connection there is, as a network does.
     fn cut(&mut self, other: NodeId) {
-        let turn = Turn { epoll: &self.epoll, time: now() };
+        let turn = Turn { poller: &self.poller, time: now() };
         self.links.line(other).cut("it was cut", turn);
         self.links.after(other);
     }
@@ -182,7 +181,7 @@ fn the_end_of_a_link_is_heard_at_both_ends_and_the_next_word_begins_another() {
     pair.0[0].say(B, 1);
     pair.run_until("it is heard", |pair| pair.0[1].heard == [1]);
     let [a, _] = &mut pair.0;
-    a.links.end(B, "it says nonsense", Turn { epoll: &a.epoll, time: now() });
+    a.links.end(B, "it says nonsense", Turn { poller: &a.poller, time: now() });
     pair.run_until("both know", |pair| pair.0[0].ended == [B] && pair.0[1].ended == [A]);
     pair.0[1].say(A, 2);
     pair.run_until("another one is there", |pair| pair.0[0].heard == [2]);
@@ -221,7 +220,7 @@ fn a_node_that_cannot_be_dialled_comes_when_it_is_asked() {
     pair.run_until("it is asked", |pair| pair.0[0].asked == [B]);
     assert!(pair.0[0].dials.next_deadline().is_some(), "it is not waited for without end");
     let [a, b] = &mut pair.0;
-    b.links.connect(a.id, Turn { epoll: &b.epoll, time: now() });
+    b.links.connect(a.id, Turn { poller: &b.poller, time: now() });
     pair.run_until("it is heard", |pair| pair.0[1].heard == [1]);
     assert!(pair.0[0].dials.next_deadline().is_none(), "it has come");
     // From now on it comes by itself.
