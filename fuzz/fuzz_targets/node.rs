@@ -28,7 +28,7 @@ fuzz_target!(|bytes: &[u8]| {
         now = now.plus(STEP_NANOS);
         rest = frame;
         if who & ENDS != 0 {
-            node.on_gone(from, "killed", None, &mut out);
+            node.on_dead(from, "killed", None, &mut out);
             clients.retain(|client| *client != from);
         } else {
             let Ok(Some(head)) = whole_frame(frame) else { return };
@@ -57,7 +57,7 @@ fn start_workers(node: &mut Solo, out: &NodeActions, clients: &mut Vec<WorkerId>
                 clients.push(*worker);
             }
             NodeAction::KillWorker(worker) => {
-                node.on_gone(*worker, "killed", None, &mut more);
+                node.on_dead(*worker, "killed", None, &mut more);
                 clients.retain(|client| client != worker);
             }
             _ => {}

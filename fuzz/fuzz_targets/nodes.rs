@@ -61,14 +61,14 @@ impl World {
                 python: PYTHON.into(),
                 rejoins: None,
             };
-            world.say(node, register.into());
+            world.send(node, register.into());
             world.happen(0);
         }
         assert_eq!(world.nodes.rows().count(), 2);
         world
     }
 
-    fn say(&mut self, node: NodeId, message: Message) {
+    fn send(&mut self, node: NodeId, message: Message) {
         let mut out = Vec::new();
         match message {
             Message::Register(register) => {
@@ -97,7 +97,7 @@ impl World {
     /// That a node is gone is said once it is written. Until then the view may name it, and the list has the
     /// reason already.
     fn may_be_named(&self, node: NodeId) -> bool {
-        self.joined.contains(&node) && (self.nodes.is_known(node) || self.nodes.why_gone(node).is_some())
+        self.joined.contains(&node) && (self.nodes.is_known(node) || self.nodes.why_dead(node).is_some())
     }
 
     /// Something without a frame.
@@ -131,8 +131,8 @@ impl World {
                     self.view.on_joined(row);
                     self.joined.insert(node);
                 }
-                NodesAction::Gone(node, _) => {
-                    self.view.on_gone(node);
+                NodesAction::Dead(node, _) => {
+                    self.view.on_dead(node);
                     self.joined.remove(&node);
                 }
                 NodesAction::Send(..)
@@ -160,7 +160,7 @@ fuzz_target!(|bytes: &[u8]| {
         let Ok(Some(head)) = whole_frame(frame) else { return };
         rest = &frame[HEAD_BYTES + head.length..];
         if let Ok(message) = Message::decode(head.kind, &frame[HEAD_BYTES..HEAD_BYTES + head.length]) {
-            world.say(SPEAKERS[usize::from(*who) % SPEAKERS.len()], message);
+            world.send(SPEAKERS[usize::from(*who) % SPEAKERS.len()], message);
         }
     }
 });

@@ -50,7 +50,7 @@ fn start_workers(node: &mut Member, out: &NodeActions, now: Instant) {
     for action in out {
         match action {
             NodeAction::StartWorker(worker) => node.on_connected(*worker, 2, now),
-            NodeAction::KillWorker(worker) => node.on_gone(*worker, "killed", None, &mut more),
+            NodeAction::KillWorker(worker) => node.on_dead(*worker, "killed", None, &mut more),
             _ => {}
         }
     }

@@ -55,7 +55,7 @@ impl World {
             match action {
                 NodeAction::StartWorker(worker) => self.member.on_connected(worker, 2, self.now),
                 NodeAction::KillWorker(worker) => {
-                    self.member.on_gone(worker, "killed", None, &mut NodeActions::new());
+                    self.member.on_dead(worker, "killed", None, &mut NodeActions::new());
                 }
                 NodeAction::Control(word) => self.notify_control(HERE, word.into_message(HERE)),
                 _ => {}
@@ -69,12 +69,12 @@ impl World {
         match what % 6 {
             0 => self.control.expect_nodes(self.now.plus(STEP_NANOS * 20)),
             1 => self.control.on_all_here(self.now, &mut out),
-            2 => self.control.on_node_gone(THERE, "silent", &mut out),
+            2 => self.control.on_node_dead(THERE, "silent", &mut out),
             3 => self.with_member(|member, now, _| member.on_control_down(now)),
             4 => self.with_member(|member, now, out| member.on_control_up(true, now, out)),
             _ => {
                 let process = WorkerId(HERE.0 + 1 + u64::from(what) / 6 % 4);
-                self.with_member(|member, _, out| member.on_gone(process, "killed", None, out));
+                self.with_member(|member, _, out| member.on_dead(process, "killed", None, out));
             }
         }
         self.control.settle(self.now, &mut out);

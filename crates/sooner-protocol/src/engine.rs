@@ -85,14 +85,14 @@ impl Engine {
     }
 
     /// A client's connection ended. `reason` is for people; `last_started` says what it began last.
-    pub fn on_gone(
+    pub fn on_dead(
         &mut self,
         client: WorkerId,
         reason: &str,
         last_started: Option<Started>,
         out: &mut NodeActions,
     ) {
-        ask!(self, core => core.on_gone(client, reason, last_started, out));
+        ask!(self, core => core.on_dead(client, reason, last_started, out));
     }
 
     /// Whether nothing is left of a job: no driver, no worker here, and no actor anywhere.

@@ -4,7 +4,7 @@ use sooner_wire::GroupId;
 use sooner_wire::message::{Failure, FailureCode};
 
 /// The failure of a call to an actor that is not known any more.
-pub(crate) fn gone_failure() -> Failure {
+pub(crate) fn death_failure() -> Failure {
     let message = "the actor is gone: its last handle was dropped before this one was used, or it ended with its node while the cluster had no head";
     Failure::new(FailureCode::ActorDied, message)
 }

@@ -75,7 +75,7 @@ mod bugs {
         RetainedReleasedOnFlush, ResumeFromSent, ResumeFromAcknowledged, FlushedIsAcknowledged, StaleRedialTaken,
         AckBeforeProcessed, SettledAlone, PlaceLeftWhileRead, SpilledWhileBorrowed, SpilledWhilePushed,
         ToldAndForgotten, RestoreNotTriedAgain, HeldBackForGood, PromotedWhileArriving, PromotedForNobody,
-        ForgottenCopyKept, OwnerEndedWhileIdle, JoinedUntold, GoneUntold, CompleteTooEarly,
+        ForgottenCopyKept, OwnerEndedWhileIdle, JoinedUntold, DeathUntold, CompleteTooEarly,
     }
 
     thread_local! {

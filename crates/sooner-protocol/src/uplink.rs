@@ -8,7 +8,7 @@
 pub use sooner_wire::message::PlaceActor;
 use sooner_wire::message::{
     ActorDead, ActorHere, ActorRestarting, ActorStarted, ActorsHere, Commit, CreateActor, FindGroup, Held,
-    Job, Message, Place, Prepare, Prepared, Release, Restore, Settled, WorkerGone,
+    Job, Message, Place, Prepare, Prepared, Release, Restore, Settled, WorkerDead,
 };
 use sooner_wire::{ActorId, NodeId, Takeover, WorkerId};
 
@@ -50,13 +50,13 @@ pub enum ToControl {
         for_now: bool,
     },
     /// The process of an actor is dead, and its resources are free.
-    ActorProcessGone {
+    ActorProcessDead {
         /// The actor.
         actor: ActorId,
         /// The takeover of this process.
         takeover: Takeover,
         /// What the processes of its node are told.
-        gone: Box<WorkerGone>,
+        gone: Box<WorkerDead>,
     },
     /// About bundles of a placement group.
     Bundles(Box<BundleAnswer>),
@@ -66,13 +66,13 @@ pub enum ToControl {
         process: WorkerId,
     },
     /// A process that others may know is dead, or did not exist when a message for it came.
-    ProcessGone {
+    ProcessDead {
         /// Which.
         process: WorkerId,
         /// Other nodes that know the process: they are told.
         watchers: Vec<NodeId>,
         /// What they are told, if the control service settles the death.
-        gone: Option<Box<WorkerGone>>,
+        gone: Option<Box<WorkerDead>>,
     },
     /// What the clients of the node hold of a dead process. All of them have answered.
     Collected {
@@ -90,8 +90,8 @@ pub enum ToControl {
 impl ToControl {
     /// The death of a process that no other node knows.
     #[must_use]
-    pub fn process_gone(process: WorkerId) -> Self {
-        Self::ProcessGone { process, watchers: Vec::new(), gone: None }
+    pub fn process_dead(process: WorkerId) -> Self {
+        Self::ProcessDead { process, watchers: Vec::new(), gone: None }
     }
 }
 
@@ -143,7 +143,7 @@ pub enum ToNode {
     /// The node need not keep a block any more, which held the state of a checkpoint.
     LetGo(Place),
     /// A process of another node is dead.
-    Gone(Box<WorkerGone>),
+    WorkerDead(Box<WorkerDead>),
     /// Deaths are settled: what owners must know of them.
     Settled(Box<Settled>),
     /// What has become of a job.

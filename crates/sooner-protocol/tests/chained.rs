@@ -11,7 +11,7 @@ use sooner_protocol::worker::WorkerCore;
 use sooner_protocol::worker::action::{Action, Actions, Peer};
 use sooner_protocol::worker::ownership::Slot;
 use sooner_wire::message::{
-    CopyGone, CopyMade, DropCopy, FreeAt, Locate, Located, Location, Message, NodeGone, Outcome, Priority,
+    CopyLeaving, CopyMade, DropCopy, FreeAt, Locate, Located, Location, Message, NodeDead, Outcome, Priority,
     Promote, Promoted, Pull, Remote, SenderFailed,
 };
 use sooner_wire::{BlockId, NodeId, ObjectId, TaskId, WorkerId};
@@ -222,7 +222,7 @@ impl World {
         let this = self.nodes.get_mut(&at).expect("it lives");
         if this.asking.remove(&who) {
             let mut out = Vec::new();
-            this.pulls.on_client_gone(who, &mut out);
+            this.pulls.on_client_dead(who, &mut out);
             return self.perform(at, out);
         }
         let held = this.holders.iter().find(|(_, holders)| holders.contains(&who)).map(|(block, _)| *block);
@@ -325,7 +325,7 @@ impl World {
             PullAction::SenderFailed { object, attempt } => {
                 this.to_owner.push_back(SenderFailed { object, node: at, attempt }.into());
             }
-            PullAction::Leave(object) => this.to_owner.push_back(CopyGone { object, node: at }.into()),
+            PullAction::Leave(object) => this.to_owner.push_back(CopyLeaving { object, node: at }.into()),
         }
     }
 
@@ -481,7 +481,7 @@ impl World {
         let (this, mut out) = (self.nodes.get_mut(&at).expect("it lives"), Vec::new());
         this.to_owner.clear();
         this.from_owner.clear();
-        this.pulls.on_words_lost(OWNER.node(), &mut out);
+        this.pulls.on_messages_lost(OWNER.node(), &mut out);
         if let Some(promote) = self.promoting.filter(|promote| promote.node == at) {
             this.from_owner.push_back(promote.into());
             self.seen.asked_again += 1;
@@ -491,10 +491,10 @@ impl World {
 
     fn all_receive(&mut self, gone: NodeId) {
         self.promoting.take_if(|promote| promote.node == gone);
-        self.notify_owner(NodeGone { node: gone, reason: String::new() }.into());
+        self.notify_owner(NodeDead { node: gone, reason: String::new() }.into());
         for at in self.nodes.keys().copied().collect::<Vec<_>>() {
             let (this, mut out) = (self.nodes.get_mut(&at).expect("it lives"), Vec::new());
-            this.pulls.on_node_gone(gone, &mut out);
+            this.pulls.on_node_dead(gone, &mut out);
             self.perform(at, out);
         }
     }

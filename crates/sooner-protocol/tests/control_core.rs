@@ -88,7 +88,7 @@ impl Head {
         all
     }
 
-    fn say(&mut self, node: NodeId, message: impl Into<Message>) -> ControlActions {
+    fn send(&mut self, node: NodeId, message: impl Into<Message>) -> ControlActions {
         self.act(|core, now, out| core.on_message(node, message.into(), now, out))
     }
 
@@ -98,7 +98,7 @@ impl Head {
 
     fn report(&mut self, node: NodeId, free: f64) -> ControlActions {
         let report = ResourceReport { version: 1, free: cpus(free), demand: Vec::new(), bundles: None };
-        self.say(node, report)
+        self.send(node, report)
     }
 }
 
@@ -126,7 +126,7 @@ fn a_node_is_taken_in_when_its_record_is_written() {
     assert!(matches!(&out[1], ControlAction::Log(text) if text.contains("is part of the cluster")));
     // Its resources count, and questions find it.
     let find = find(2.0);
-    let out = head.say(OTHER, find);
+    let out = head.send(OTHER, find);
     assert!(matches!(sent(&out, OTHER)[..], [Message::Candidates(_)]), "{out:?}");
 }
 
@@ -167,7 +167,7 @@ fn the_node_of_a_program_runs_nothing() {
     let nodes = head.core.nodes().rows().count();
     assert_eq!(nodes, 3);
     let find = find(1.0);
-    let out = head.say(OTHER, find);
+    let out = head.send(OTHER, find);
     let [Message::Candidates(found)] = sent(&out, OTHER)[..] else { panic!("{out:?}") };
     assert!(found.nodes.iter().all(|candidate| candidate.node != PROGRAM), "{found:?}");
 }
@@ -175,12 +175,12 @@ fn the_node_of_a_program_runs_nothing() {
 #[test]
 fn a_node_that_left_is_gone_for_all_parts_in_this_order() {
     let mut head = Head::new();
-    let out = head.say(OTHER, Drained { node: ME });
+    let out = head.send(OTHER, Drained { node: ME });
     assert_eq!(out, [], "it speaks for itself alone");
-    let out = head.say(OTHER, Drained { node: OTHER });
+    let out = head.send(OTHER, Drained { node: OTHER });
     let out = head.written(&out);
     let news = sent(&out, ME);
-    assert!(matches!(news[0], Message::NodeGone(gone) if gone.node == OTHER), "first the node: {out:?}");
+    assert!(matches!(news[0], Message::NodeDead(gone) if gone.node == OTHER), "first the node: {out:?}");
     let ends =
         out.iter().position(|action| *action == ControlAction::EndNode(OTHER)).expect("its session ends");
     assert!(matches!(&out[ends - 1], ControlAction::Log(text) if text.contains("is gone: it left")));
@@ -191,20 +191,20 @@ fn a_node_that_left_is_gone_for_all_parts_in_this_order() {
 #[test]
 fn a_node_that_is_to_leave_is_no_place_for_anything_before_it_hears_so() {
     let mut head = Head::new();
-    let out = head.say(ME, Drain { node: OTHER, nanos: 1_000_000_000 });
+    let out = head.send(ME, Drain { node: OTHER, nanos: 1_000_000_000 });
     assert!(matches!(sent(&out, OTHER)[..], [Message::Drain(_)]), "{out:?}");
     let find = find(1.0);
-    let out = head.say(ME, find);
+    let out = head.send(ME, find);
     let [Message::Candidates(found)] = sent(&out, ME)[..] else { panic!("{out:?}") };
     assert!(found.nodes.iter().all(|candidate| candidate.node != OTHER), "{found:?}");
-    let out = head.say(ME, Drain { node: PROGRAM, nanos: 1 });
+    let out = head.send(ME, Drain { node: PROGRAM, nanos: 1 });
     assert!(matches!(&out[..], [ControlAction::LogRationed(text)] if text.contains("no node")), "{out:?}");
 }
 
 #[test]
 fn who_holds_the_own_node_of_the_control_service_for_gone_is_gone_itself() {
     let mut head = Head::new();
-    let out = head.say(OTHER, Suspect { node: ME, is_given_up: Some(true) });
+    let out = head.send(OTHER, Suspect { node: ME, is_given_up: Some(true) });
     let out = head.written(&out);
     assert!(head.core.nodes().row(ME).is_some() && head.core.nodes().row(OTHER).is_none(), "{out:?}");
 }
@@ -228,7 +228,7 @@ fn nobody_dials_the_node_of_the_control_service_before() {
 #[test]
 fn a_node_that_lives_may_be_asked_about() {
     let mut head = Head::new();
-    let out = head.say(ME, Suspect { node: OTHER, is_given_up: None });
+    let out = head.send(ME, Suspect { node: OTHER, is_given_up: None });
     let [ControlAction::Probe { node: OTHER, number, .. }] = out[..] else { panic!("{out:?}") };
     let answered = Probed::Answered(OTHER);
     let out = head.act(|core, now, out| core.on_probed(OTHER, number, answered, now, out));
@@ -240,9 +240,9 @@ fn a_node_that_lives_may_be_asked_about() {
 fn nodes_speak_for_themselves() {
     let mut head = Head::new();
     let (mine, others) = (WorkerId(OTHER.0 + 1), WorkerId(ME.0 + 1));
-    let out = head.say(OTHER, DialMe { from: mine, to: others, values: None });
+    let out = head.send(OTHER, DialMe { from: mine, to: others, values: None });
     assert!(matches!(sent(&out, ME)[..], [Message::DialMe(_)]), "{out:?}");
-    let out = head.say(OTHER, DialMe { from: others, to: mine, values: None });
+    let out = head.send(OTHER, DialMe { from: others, to: mine, values: None });
     assert!(
         matches!(&out[..], [ControlAction::LogRationed(_), ControlAction::EndSession(OTHER, _)]),
         "{out:?}"
@@ -254,10 +254,10 @@ fn what_the_directory_has_is_a_part_of_the_state_of_a_node() {
     let mut head = Head::new();
     let question = Inspect { request: 4, ..Inspect::default() };
     let (from, to) = (WorkerId(OTHER.0), WorkerId(0));
-    let out = head.say(OTHER, Routed { from, to, message: Box::new(question.clone().into()) });
+    let out = head.send(OTHER, Routed { from, to, message: Box::new(question.clone().into()) });
     let [Message::Routed(answer)] = sent(&out, OTHER)[..] else { panic!("{out:?}") };
     assert!(matches!(&*answer.message, Message::InspectEnd(InspectEnd { request: 4, .. })), "{answer:?}");
     // Nobody asks for another node.
-    let out = head.say(OTHER, Routed { from: WorkerId(ME.0), to, message: Box::new(question.into()) });
+    let out = head.send(OTHER, Routed { from: WorkerId(ME.0), to, message: Box::new(question.into()) });
     assert!(sent(&out, OTHER).is_empty() && sent(&out, ME).is_empty(), "{out:?}");
 }

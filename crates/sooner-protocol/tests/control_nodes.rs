@@ -117,7 +117,7 @@ impl World {
             (0..self.daemons.len()).filter(|number| self.head.is_known(id(*number))).collect();
         self.happen(event);
         for number in known {
-            if let Some(reason) = self.head.why_gone(id(number)) {
+            if let Some(reason) = self.head.why_dead(id(number)) {
                 self.judge(number, reason);
             }
         }
@@ -129,12 +129,12 @@ impl World {
         match event {
             Event::Register(daemon) => self.on_register(daemon, &mut out),
             Event::Beat(daemon) if self.daemons[daemon].runs => {
-                self.hear(daemon);
+                self.receive(daemon);
                 let beat = Heartbeat { number: 1, node_lag: 0, data_lag: 0 };
                 self.head.on_heartbeat(id(daemon), beat, self.now, &mut out);
             }
             Event::Back(daemon) if self.daemons[daemon].runs => {
-                self.hear(daemon);
+                self.receive(daemon);
                 self.head.on_connected(id(daemon), self.now);
             }
             Event::Cut(daemon) => self.head.on_disconnected(id(daemon), self.now, &mut out),
@@ -151,7 +151,7 @@ impl World {
                     (true, true) => Probed::Answered(node),
                 };
                 if let Probed::Answered(_) = probed {
-                    self.hear(daemon_of(node));
+                    self.receive(daemon_of(node));
                 }
                 self.head.on_probed(node, number, probed, self.now, &mut out);
             }
@@ -172,7 +172,7 @@ impl World {
         self.carry(out);
     }
 
-    fn hear(&mut self, daemon: usize) {
+    fn receive(&mut self, daemon: usize) {
         self.daemons[daemon].unheard = 0;
     }
 
@@ -186,7 +186,7 @@ impl World {
         if !self.daemons[daemon].runs {
             return;
         }
-        self.hear(daemon);
+        self.receive(daemon);
         match self.head.on_register(id(daemon), self.register(daemon), self.now, out) {
             Ok(()) => {}
             Err(Refusal::Fenced(_)) => {
@@ -231,7 +231,7 @@ impl World {
                 NodesAction::Persist(batch, writes) => self.writes.push((batch, writes)),
                 NodesAction::Probe { node, number, .. } => self.probes.push((node, number)),
                 NodesAction::Joined(node) => assert!(self.head.row(node).is_some()),
-                NodesAction::Gone(node, _) => drop(self.told.insert(node)),
+                NodesAction::Dead(node, _) => drop(self.told.insert(node)),
                 NodesAction::AskedAfter { node, .. } => assert!(!self.head.is_known(node)),
                 NodesAction::Warn(_) => {}
             }
@@ -257,7 +257,7 @@ impl World {
                     "news of who is gone"
                 );
             }
-            Message::NodeGone(gone) => assert!(!self.head.is_known(gone.node), "{gone:?}"),
+            Message::NodeDead(gone) => assert!(!self.head.is_known(gone.node), "{gone:?}"),
             _ => {}
         }
     }

@@ -9,7 +9,7 @@ use sooner_protocol::worker::action::{Action, Actions, Peer};
 use sooner_protocol::worker::ownership::Slot;
 use sooner_wire::limits::RETRY_PAUSE_NANOS;
 use sooner_wire::message::{
-    Define, Failure, FailureCode, LeaseGranted, Message, Outcome, TaskKind, TaskSpec, WorkerGone,
+    Define, Failure, FailureCode, LeaseGranted, Message, Outcome, TaskKind, TaskSpec, WorkerDead,
 };
 use sooner_wire::{Blob, FunctionId, LeaseId, Name, ResourceSet, ShapeId, TaskId, WorkerId};
 
@@ -37,7 +37,7 @@ impl World {
         Self { core, slot, now: Instant(0), workers: 100 }
     }
 
-    fn hear(&mut self, message: impl Into<Message>) -> Actions {
+    fn receive(&mut self, message: impl Into<Message>) -> Actions {
         let mut out = Actions::new();
         self.core.on_message(Peer::Node, message.into(), self.now, &mut out);
         out
@@ -49,10 +49,10 @@ impl World {
         let worker = WorkerId(self.workers);
         let grant =
             LeaseGranted { shape: ShapeId(0), lease: LeaseId(self.workers), worker, gpus: Vec::new() };
-        let out = self.hear(grant);
+        let out = self.receive(grant);
         assert!(out.iter().any(|action| matches!(action, Action::Push { .. })), "{out:?}");
         let reason = "was killed by signal 9".to_owned();
-        self.hear(WorkerGone {
+        self.receive(WorkerDead {
             worker,
             reason,
             last_started: Some(TASK),

@@ -382,7 +382,7 @@ fn the_tasks_of_a_dead_caller_go_and_its_running_ones_are_cancelled() {
     push(&mut execution, [task(CALLER, 1), task(OTHER, 2), task(CALLER, 3), task(OTHER, 4)]);
     execution.take_next(Instant(7)).expect("four wait");
     execution.take_next(Instant(7)).expect("three wait");
-    let (gone, interrupted) = execution.on_caller_gone(CALLER);
+    let (gone, interrupted) = execution.on_caller_dead(CALLER);
     assert_eq!((numbers(&gone), interrupted), (vec![3], vec![TaskId { owner: CALLER, number: 1 }]));
     assert!(execution.is_cancelled(TaskId { owner: CALLER, number: 1 }));
     assert!(!execution.is_cancelled(TaskId { owner: OTHER, number: 2 }));

@@ -79,7 +79,7 @@ fn the_handle_of_an_actor_that_is_announced_is_there_before_it_is_created_and_go
     core.on_handles_dropped(&[actor.object(0)], &mut out);
     core.on_message(
         Peer::Worker(OTHER),
-        RemoveBorrow { object: actor.object(0), count: 1, giver: None, was_said: None }.into(),
+        RemoveBorrow { object: actor.object(0), count: 1, giver: None, was_sent: None }.into(),
         NOW,
         &mut out,
     );

@@ -112,7 +112,7 @@ impl World {
     /// The worker ends. What the caller's shell is asked.
     fn kill_the_giver(&mut self) -> Vec<Message> {
         let mut out = NodeActions::new();
-        self.node.on_gone(GIVER, "was killed by signal 9", None, &mut out);
+        self.node.on_dead(GIVER, "was killed by signal 9", None, &mut out);
         self.perform(out)
     }
 }

@@ -17,7 +17,7 @@ use sooner_wire::{
 
 mod kit;
 
-use kit::worker_gone;
+use kit::worker_dead;
 
 const ME: WorkerId = WorkerId(1);
 const WORKER: WorkerId = WorkerId(5);
@@ -80,7 +80,7 @@ impl Process {
         slot
     }
 
-    fn hear(&mut self, message: impl Into<Message>) {
+    fn receive(&mut self, message: impl Into<Message>) {
         assert_eq!(self.core.on_message(Peer::Node, message.into(), Instant(10), &mut self.out), None);
         self.core.check();
     }
@@ -111,14 +111,14 @@ fn who_waits_for_a_group_gets_the_value_when_it_is_created() {
     assert_eq!(process.said(), [create.into()]);
     assert!(!process.core.is_group_known(GROUP), "others may not be told yet");
     let early = process.awaits(60, GROUP);
-    process.hear(news(GROUP, GroupPhase::Pending));
+    process.receive(news(GROUP, GroupPhase::Pending));
     assert!(process.core.is_group_known(GROUP) && !early.has_outcome());
-    process.hear(news(GROUP, GroupPhase::Created));
+    process.receive(news(GROUP, GroupPhase::Created));
     assert_eq!(early.outcome().as_deref(), Some(&value()));
     assert_eq!(process.awaits(61, GROUP).outcome().as_deref(), Some(&value()), "at once");
-    process.hear(news(GROUP, GroupPhase::Rescheduling));
+    process.receive(news(GROUP, GroupPhase::Rescheduling));
     assert_eq!(process.awaits(62, GROUP).outcome(), None, "its bundles are gone");
-    process.hear(news(GROUP, GroupPhase::Created));
+    process.receive(news(GROUP, GroupPhase::Created));
     assert_eq!(process.said(), []);
     process.core.remove_group(GROUP, &mut process.out);
     assert_eq!(process.awaits(63, GROUP).outcome(), None, "it is on its way out");
@@ -131,7 +131,7 @@ fn a_group_of_another_process_is_asked_about_once() {
     process.shape(FOREIGN);
     let find = FindGroup { request: 0, group: Some(FOREIGN), title: None, attempt: None };
     assert_eq!(process.said(), [find.clone().into()]);
-    process.hear(news(FOREIGN, GroupPhase::Removed));
+    process.receive(news(FOREIGN, GroupPhase::Removed));
     assert_eq!(code(&first), Some(FailureCode::TaskGroupRemoved));
     process.awaits(61, FOREIGN);
     assert_eq!(process.said(), [find.into()], "what is removed is forgotten");
@@ -142,13 +142,13 @@ fn removal_fails_what_waits_what_runs_and_what_comes() {
     let mut process = Process::new();
     let shape = process.shape(FOREIGN);
     let tasks: Vec<Arc<Slot>> = (1..=3).map(|number| process.submit(number, shape, -1)).collect();
-    process.hear(LeaseGranted { shape, lease: LeaseId(1), worker: WORKER, gpus: vec![] });
-    process.hear(news(FOREIGN, GroupPhase::Removed));
+    process.receive(LeaseGranted { shape, lease: LeaseId(1), worker: WORKER, gpus: vec![] });
+    process.receive(news(FOREIGN, GroupPhase::Removed));
     let codes = |slots: &[Arc<Slot>]| slots.iter().map(|slot| code(slot)).collect::<Vec<_>>();
     let removed = Some(FailureCode::TaskGroupRemoved);
     assert_eq!(codes(&tasks), [None, removed, removed], "the first one runs");
-    let gone = worker_gone(WORKER, "was killed");
-    process.hear(gone);
+    let gone = worker_dead(WORKER, "was killed");
+    process.receive(gone);
     assert_eq!(codes(&tasks), [removed; 3], "and is not tried again");
     process.said();
     assert_eq!(code(&process.submit(4, shape, 3)), removed);
@@ -170,7 +170,7 @@ fn a_shape_that_will_never_be_granted_fails_its_tasks_and_no_others() {
     assert_eq!(process.said().iter().map(asked).collect::<Vec<_>>(), [Some(place), None]);
     let failure = Failure::new(FailureCode::TaskUnschedulable, "there is no such node");
     let closed = Some(Box::new(Closed { shape: bound, failure, for_now: None }));
-    process.hear(Infeasible {
+    process.receive(Infeasible {
         asked: ResourceSet::default(),
         total: ResourceSet::default(),
         closed,

@@ -77,7 +77,7 @@ impl World {
         Self { ends: [end(0), end(1)], wires: Vec::new(), now: Instant(0) }
     }
 
-    fn say(&mut self, index: usize, length: usize) {
+    fn send(&mut self, index: usize, length: usize) {
         let end = &mut self.ends[index];
         if end.ended.is_some() || end.link.is_full(0) {
             return;
@@ -258,7 +258,7 @@ impl World {
                     Message::from(Ack { received }).append(&mut end.retained, 0);
                     end.link.took_ack((end.retained.len() - before) as u64);
                 }
-                LinkAction::SayEnded(on, _) => {
+                LinkAction::SendEnded(on, _) => {
                     self.greet(index, on, &numbers(ENDED, &[]));
                     self.write(index, usize::MAX);
                     self.close(index, on);
@@ -337,7 +337,7 @@ proptest! {
         let mut world = World::new();
         for step in steps {
             match step {
-                Step::Say(end, length) => world.say(end, length),
+                Step::Say(end, length) => world.send(end, length),
                 Step::Dialled(end) => world.dialled(end),
                 Step::DialFails(end) => {
                     if std::mem::take(&mut world.ends[end].wants_dial) {
@@ -448,7 +448,7 @@ fn an_ended_session_is_never_resumed() {
     assert!(
         matches!(
             &out[..],
-            [LinkAction::Close(Connection(1)), LinkAction::SayEnded(Connection(2), reason)]
+            [LinkAction::Close(Connection(1)), LinkAction::SendEnded(Connection(2), reason)]
                 if reason.contains("25 s")
         ),
         "{out:?}"
@@ -472,7 +472,7 @@ fn a_session_that_nobody_knows_is_refused() {
     let mut out = Vec::new();
     let hello = Resume { session: 77, attempt: DialAttempt(4), received: Some(1000) };
     link.on_hello(Connection(0), hello, Instant(0), &mut out);
-    assert!(matches!(&out[..], [LinkAction::SayEnded(Connection(0), _)]), "{out:?}");
+    assert!(matches!(&out[..], [LinkAction::SendEnded(Connection(0), _)]), "{out:?}");
     // A new one is welcome.
     out.clear();
     link.on_hello(

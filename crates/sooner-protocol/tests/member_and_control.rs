@@ -31,7 +31,7 @@ const CLIENTS: usize = 2;
 /// A node and a control service, however they are connected.
 trait Pair {
     fn new_process(&mut self) -> WorkerId;
-    fn say(&mut self, from: WorkerId, message: Message) -> NodeActions;
+    fn send(&mut self, from: WorkerId, message: Message) -> NodeActions;
     fn end(&mut self, process: WorkerId) -> NodeActions;
     fn connect(&mut self, process: WorkerId) -> NodeActions;
     fn allocate(&mut self, block: u64, process: WorkerId);
@@ -50,7 +50,7 @@ impl Pair for Solo {
         id
     }
 
-    fn say(&mut self, from: WorkerId, message: Message) -> NodeActions {
+    fn send(&mut self, from: WorkerId, message: Message) -> NodeActions {
         let mut out = NodeActions::new();
         assert_eq!(self.on_message(from, message, NOW, &mut out), None);
         self.settle(NOW, &mut out);
@@ -60,7 +60,7 @@ impl Pair for Solo {
 
     fn end(&mut self, process: WorkerId) -> NodeActions {
         let mut out = NodeActions::new();
-        self.on_gone(process, "was killed", None, &mut out);
+        self.on_dead(process, "was killed", None, &mut out);
         self.settle(NOW, &mut out);
         out
     }
@@ -204,12 +204,12 @@ impl Pair for Linked {
         id
     }
 
-    fn say(&mut self, from: WorkerId, message: Message) -> NodeActions {
+    fn send(&mut self, from: WorkerId, message: Message) -> NodeActions {
         self.with(|member, out| assert_eq!(member.on_message(from, message, NOW, out), None))
     }
 
     fn end(&mut self, process: WorkerId) -> NodeActions {
-        self.with(|member, out| member.on_gone(process, "was killed", None, out))
+        self.with(|member, out| member.on_dead(process, "was killed", None, out))
     }
 
     fn connect(&mut self, process: WorkerId) -> NodeActions {
@@ -386,7 +386,7 @@ impl<P: Pair> World<P> {
     fn deliver(&mut self, to: WorkerId, message: Message) {
         match message {
             // The constructor returns at once.
-            Message::Push(push) => self.say(to, ActorReady { actor: push.spec.task, failure: None }),
+            Message::Push(push) => self.send(to, ActorReady { actor: push.spec.task, failure: None }),
             Message::Restore(restore) => {
                 self.restored.insert(restore.actor, restore.state.map(|state| state.outcome));
             }
@@ -402,21 +402,21 @@ impl<P: Pair> World<P> {
             }
             Message::ForgetLost(question) => {
                 let (round, offsets) = (question.round, Vec::new());
-                self.say(to, sooner_wire::message::StillRead { round, offsets, lent: None });
+                self.send(to, sooner_wire::message::StillRead { round, offsets, lent: None });
             }
             Message::ReadersOf(question) => {
                 let round = question.round;
-                self.say(to, sooner_wire::message::StillRead { round, offsets: Vec::new(), lent: Some(0) });
+                self.send(to, sooner_wire::message::StillRead { round, offsets: Vec::new(), lent: Some(0) });
             }
-            Message::WorkerGone(gone) => {
-                self.say(to, sooner_wire::message::HeldFrom { gone: gone.worker, held: Vec::new() });
+            Message::WorkerDead(gone) => {
+                self.send(to, sooner_wire::message::HeldFrom { gone: gone.worker, held: Vec::new() });
             }
             _ => {}
         }
     }
 
-    fn say(&mut self, from: WorkerId, message: impl Into<Message>) {
-        let out = self.pair.say(from, message.into());
+    fn send(&mut self, from: WorkerId, message: impl Into<Message>) {
+        let out = self.pair.send(from, message.into());
         self.perform(out);
     }
 
@@ -449,7 +449,7 @@ impl<P: Pair> World<P> {
                 let Some(from) = self.clients[*by] else { return };
                 let id = self.actor((*by, *number));
                 if self.made.insert(id) {
-                    self.say(from, create(id, *restarts, *detached, *checkpoints));
+                    self.send(from, create(id, *restarts, *detached, *checkpoints));
                 }
             }
             Step::Reserve { by, number, name } => {
@@ -459,26 +459,26 @@ impl<P: Pair> World<P> {
                     self.requests += 1;
                     let (namespace, name) = ("space".to_owned(), name.to_string());
                     let (request, description) = (self.requests, Blob::from(&b"it"[..]));
-                    self.say(from, ReserveName { request, namespace, name, actor, description });
+                    self.send(from, ReserveName { request, namespace, name, actor, description });
                 }
             }
             Step::Find { by, name } => {
                 let Some(from) = self.clients[*by] else { return };
                 self.requests += 1;
                 let (request, namespace, name) = (self.requests, "space".to_owned(), name.to_string());
-                self.say(from, FindName { request, namespace, name });
+                self.send(from, FindName { request, namespace, name });
             }
             Step::List { by } => {
                 let Some(from) = self.clients[*by] else { return };
                 self.requests += 1;
-                self.say(from, ListNames { request: self.requests, namespace: None });
+                self.send(from, ListNames { request: self.requests, namespace: None });
             }
             Step::Subscribe { by, to } => {
                 let Some(from) = self.clients[*by] else { return };
                 let actor = self.actor(*to);
                 // An owner says so that its actor will come, others ask for it.
                 if (actor.owner == from) != self.made.contains(&actor) {
-                    self.say(from, SubscribeActor { actor });
+                    self.send(from, SubscribeActor { actor });
                 }
             }
             Step::Kill { by, to, may_restart } => {
@@ -489,14 +489,14 @@ impl<P: Pair> World<P> {
                 }
                 // Whether there is a process to be killed must not be a matter of time.
                 self.drain();
-                self.say(from, KillActor { actor, may_restart: Some(*may_restart) });
+                self.send(from, KillActor { actor, may_restart: Some(*may_restart) });
                 self.drain();
             }
             Step::Drop { by, number } => {
                 let Some(from) = self.clients[*by] else { return };
                 let actor = self.actor((*by, *number));
                 if self.made.contains(&actor) {
-                    self.say(from, ActorOutOfScope { actor });
+                    self.send(from, ActorOutOfScope { actor });
                 }
             }
             Step::Group { by, number } => {
@@ -506,12 +506,12 @@ impl<P: Pair> World<P> {
                     self.requests += 1;
                     let bundles = vec![Bundle { resources: cpus(1.0), labels: Vec::new() }];
                     let (request, strategy, driver) = (self.requests, GroupStrategy::Pack, Some(from));
-                    self.say(from, CreateGroup { request, group, title: None, strategy, bundles, driver });
+                    self.send(from, CreateGroup { request, group, title: None, strategy, bundles, driver });
                 }
             }
             Step::RemoveGroup { by, number } => {
                 let Some(from) = self.clients[*by] else { return };
-                self.say(from, RemoveGroup { group: TaskId { owner: from, number: 100 + *number } });
+                self.send(from, RemoveGroup { group: TaskId { owner: from, number: 100 + *number } });
             }
             Step::Crash { to } => {
                 self.drain();
@@ -527,7 +527,7 @@ impl<P: Pair> World<P> {
                 self.pair.allocate(self.blocks, worker);
                 let location = Location { offset: self.blocks, length: 7 };
                 let state = plain(Outcome::Stored(location));
-                self.say(worker, Checkpoint { actor, state, calls: Vec::new() });
+                self.send(worker, Checkpoint { actor, state, calls: Vec::new() });
             }
             Step::EndClient { by } => {
                 self.drain();
@@ -664,7 +664,7 @@ fn questions_end_when_the_control_service_stays_away() {
     let client = linked.new_process();
     linked.member.on_control_down(NOW);
     let find = FindName { request: 3, namespace: "space".to_owned(), name: "it".to_owned() };
-    assert_eq!(linked.say(client, find.into()), []);
+    assert_eq!(linked.send(client, find.into()), []);
     let until = linked.member.next_deadline().expect("it does not wait for ever");
     assert_eq!(until.since(NOW), CONTROL_AWAY_NANOS);
     let mut out = NodeActions::new();
@@ -694,7 +694,7 @@ fn questions(linked: &mut Linked, client: WorkerId) {
         FindGroup { request: 5, group: None, title, attempt: None }.into(),
     ];
     for question in all {
-        assert_eq!(linked.say(client, question), []);
+        assert_eq!(linked.send(client, question), []);
     }
 }
 
@@ -771,13 +771,13 @@ fn what_a_question_that_was_given_up_would_have_made_is_taken_back() {
         let group = GroupId { owner: client, number };
         CreateGroup { request, group, title, strategy: GroupStrategy::Pack, bundles, driver }
     };
-    linked.say(client, name(1, 1).into());
-    linked.say(client, group(2, 1).into());
+    linked.send(client, name(1, 1).into());
+    linked.send(client, group(2, 1).into());
     let until = linked.member.next_deadline().expect("they do not wait for ever");
     assert_eq!(given_up(&linked.at(until, |_, _| ())), [1, 2]);
     // Who tries again meanwhile is behind that, and gets both.
-    linked.say(client, name(3, 2).into());
-    linked.say(client, group(4, 2).into());
+    linked.send(client, name(3, 2).into());
+    linked.send(client, group(4, 2).into());
     let mut answered = Vec::new();
     while !linked.is_silent() {
         for action in linked.pump(true) {
@@ -792,7 +792,7 @@ fn what_a_question_that_was_given_up_would_have_made_is_taken_back() {
         }
     }
     assert_eq!(answered, [(3, None), (4, None)]);
-    linked.say(client, RemoveGroup { group: group(0, 2).group }.into());
+    linked.send(client, RemoveGroup { group: group(0, 2).group }.into());
     while !linked.is_silent() {
         linked.pump(true);
     }

@@ -10,7 +10,7 @@ use sooner_protocol::worker::ownership::Slot;
 use sooner_wire::limits::{MEMORY_RETRIES_MAX, RETRY_PAUSE_NANOS};
 use sooner_wire::message::{
     Define, Failure, FailureCode, LeaseGranted, MemoryEnd, Message, Outcome, RequestLease, TaskKind,
-    TaskSpec, WorkerGone,
+    TaskSpec, WorkerDead,
 };
 use sooner_wire::resources::UNIT;
 use sooner_wire::{Blob, FunctionId, LeaseId, Name, ObjectId, ResourceSet, TaskId, WorkerId};
@@ -72,7 +72,7 @@ impl World {
         }
     }
 
-    fn hear(&mut self, message: impl Into<Message>) {
+    fn receive(&mut self, message: impl Into<Message>) {
         let mut out = Actions::new();
         self.core.on_message(Peer::Node, message.into(), self.now, &mut out);
         self.read(&out);
@@ -106,10 +106,10 @@ impl World {
         self.workers += 1;
         let worker = WorkerId(self.workers);
         let shape = self.asked.as_ref().expect("it asked").shape;
-        self.hear(LeaseGranted { shape, lease: LeaseId(self.workers), worker, gpus: Vec::new() });
+        self.receive(LeaseGranted { shape, lease: LeaseId(self.workers), worker, gpus: Vec::new() });
         let memory = Some(Box::new(end));
         let last_started = has_begun.then_some(TASK);
-        self.hear(WorkerGone { worker, last_started, memory, ..WorkerGone::default() });
+        self.receive(WorkerDead { worker, last_started, memory, ..WorkerDead::default() });
     }
 
     /// Lets the pause pass, and says how long it was.

@@ -312,9 +312,9 @@ fn the_holder_of_most_bytes_is_found() {
 }
 
 #[test]
-fn what_is_missing_is_said() {
+fn what_is_missing_is_sent() {
     let rows = [row(1, (4, 0), (0, 0), 0)];
-    let say = |cpus: &[u32], strategy| {
+    let send = |cpus: &[u32], strategy| {
         let bundles: Vec<Bundle> =
             cpus.iter().map(|cpu| Bundle { resources: set(*cpu, 0), labels: vec![] }).collect();
         let open: Vec<(u32, &Bundle)> = (0..).zip(&bundles).collect();
@@ -323,9 +323,9 @@ fn what_is_missing_is_said() {
             Ok(places) => panic!("{places:?}"),
         }
     };
-    let spread = say(&[1, 1], GroupStrategy::StrictSpread);
+    let spread = send(&[1, 1], GroupStrategy::StrictSpread);
     assert!(spread.contains("2 bundles") && spread.contains("has 1"), "{spread}");
-    assert!(say(&[9], GroupStrategy::Pack).contains("9 CPU"));
-    assert!(say(&[3, 3], GroupStrategy::StrictPack).contains("6 CPU"));
-    assert!(say(&[3, 3], GroupStrategy::Pack).contains("together"));
+    assert!(send(&[9], GroupStrategy::Pack).contains("9 CPU"));
+    assert!(send(&[3, 3], GroupStrategy::StrictPack).contains("6 CPU"));
+    assert!(send(&[3, 3], GroupStrategy::Pack).contains("together"));
 }

@@ -193,7 +193,7 @@ impl World {
                 node.is_alive = false;
                 node.up.clear();
                 node.down.clear();
-                self.control(|groups, _, out| groups.on_node_gone(NodeId(at as u64), out));
+                self.control(|groups, _, out| groups.on_node_dead(NodeId(at as u64), out));
             }
             Event::Load(at) => {
                 self.left.loads -= 1;
@@ -227,7 +227,7 @@ impl World {
             (0..).zip(&self.nodes).filter(|(_, node)| !node.is_alive).map(|(at, _)| NodeId(at)).collect();
         self.control(|groups, _, out| {
             *groups = Groups::restored(records, incarnation, out);
-            gone.into_iter().for_each(|node| groups.on_node_gone(node, out));
+            gone.into_iter().for_each(|node| groups.on_node_dead(node, out));
             // Its node says for the client what it wants to hear.
             let find = FindGroup { request: 0, group: Some(GROUP), title: None, attempt: None };
             groups.on_find(CLIENT, &find, out);

@@ -8,13 +8,13 @@ use sooner_wire::message::state::{Inspect, RunningRow, about, hold};
 use sooner_wire::message::{
     ActorReady, AddBorrow, Blocked, BlocksLost, CancelTask, Dependency, Failure, FailureCode, GiveBlock,
     Held, HeldFrom, Item, ItemsTaken, Location, Message, Outcome, Push, Remote, RemoveBorrow, Reply, Return,
-    TaskKind, TaskSpec, TasksReturned, Timing, Unblocked, WorkerGone,
+    TaskKind, TaskSpec, TasksReturned, Timing, Unblocked, WorkerDead,
 };
 use sooner_wire::{Blob, FunctionId, Name, NodeId, ObjectId, ShapeId, TaskId, WorkerId};
 
 mod kit;
 
-use kit::{plain, reply_of, worker_gone};
+use kit::{plain, reply_of, worker_dead};
 
 const ME: WorkerId = WorkerId(1);
 const CALLER: WorkerId = WorkerId(2);
@@ -32,7 +32,7 @@ impl Worker {
         Self { core: WorkerCore::new(ME), out: Actions::new() }
     }
 
-    fn hear(&mut self, from: Peer, message: impl Into<Message>, at: u64) {
+    fn receive(&mut self, from: Peer, message: impl Into<Message>, at: u64) {
         assert_eq!(self.core.on_message(from, message.into(), Instant(at), &mut self.out), None);
     }
 
@@ -43,7 +43,7 @@ impl Worker {
             ..TaskSpec::new(task, kind, FunctionId(1), Name::from("f"), Blob::default())
         };
         let from = if kind == TaskKind::Creation { Peer::Node } else { Peer::Worker(caller) };
-        self.hear(from, Push { spec: Box::new(spec), dependencies: Vec::new(), gpus: Vec::new() }, 10);
+        self.receive(from, Push { spec: Box::new(spec), dependencies: Vec::new(), gpus: Vec::new() }, 10);
     }
 
     fn push_task(&mut self, caller: WorkerId, number: u64, references: &[ObjectId]) {
@@ -117,7 +117,7 @@ fn an_argument_that_is_held_on_is_named_once_and_returned_when_it_goes() {
     assert_eq!(worker.core.ownership().len(), 1);
     assert!(slot.release());
     worker.core.on_handles_dropped(&[kept], &mut worker.out);
-    let done = RemoveBorrow { object: kept, count: 1, giver: None, was_said: None };
+    let done = RemoveBorrow { object: kept, count: 1, giver: None, was_sent: None };
     assert_eq!(worker.said(), [(Peer::Worker(CALLER), done.into())]);
     assert!(worker.core.ownership().is_empty());
 }
@@ -160,7 +160,7 @@ fn what_a_task_keeps_is_held_on_although_others_were_lent_the_same() {
     assert_eq!(finish(2), [(Peer::Worker(CALLER), answer.into())], "the caller was told");
     // The caller ends: its queued task goes, its running one is interrupted, and what it registered counts as
     // this process's own.
-    worker.hear(Peer::Node, worker_gone(CALLER, ""), 20);
+    worker.receive(Peer::Node, worker_dead(CALLER, ""), 20);
     worker.out.retain(|action| !matches!(action, Action::Interrupt { .. }));
     let held = vec![Held { object: theirs, borrower: ME, count: 1, of: None }];
     assert_eq!(worker.said(), [(Peer::Node, HeldFrom { gone: CALLER, held }.into())]);
@@ -168,7 +168,7 @@ fn what_a_task_keeps_is_held_on_although_others_were_lent_the_same() {
     worker.said();
     slot.release();
     worker.core.on_handles_dropped(&[theirs], &mut worker.out);
-    let done = RemoveBorrow { object: theirs, count: 1, giver: Some(CALLER), was_said: Some(true) };
+    let done = RemoveBorrow { object: theirs, count: 1, giver: Some(CALLER), was_sent: Some(true) };
     assert_eq!(worker.said(), [(Peer::Worker(OTHER), done.into())]);
     assert!(worker.core.ownership().is_empty());
 }
@@ -205,9 +205,9 @@ fn a_queued_task_that_is_cancelled_is_answered_and_did_not_run() {
     let mut worker = Worker::new();
     worker.push_task(CALLER, 1, &[id(50).object(0)]);
     let cancel = |number| CancelTask { task: id(number), force: true, recursive: false };
-    worker.hear(Peer::Worker(CALLER), cancel(2), 20);
+    worker.receive(Peer::Worker(CALLER), cancel(2), 20);
     assert_eq!(worker.said(), [], "it is not here");
-    worker.hear(Peer::Worker(CALLER), cancel(1), 20);
+    worker.receive(Peer::Worker(CALLER), cancel(1), 20);
     let said = worker.said();
     let [(Peer::Worker(CALLER), Message::Reply(answer))] = &said[..] else { panic!("{said:?}") };
     assert_eq!((answer.task, answer.not_run), (id(1), Some(true)));
@@ -222,7 +222,7 @@ fn a_running_task_that_is_cancelled_is_interrupted() {
     worker.push_task(CALLER, 1, &[]);
     worker.take();
     let cancel = CancelTask { task: id(1), force: true, recursive: false };
-    worker.hear(Peer::Worker(CALLER), cancel, 20);
+    worker.receive(Peer::Worker(CALLER), cancel, 20);
     assert_eq!(worker.out, [Action::Interrupt { task: id(1), force: true }]);
     assert!(worker.core.execution().is_cancelled(id(1)));
 }
@@ -243,7 +243,7 @@ fn calling(number: u64) -> Worker {
 fn a_call_of_an_actor_is_never_ended_by_force() {
     let mut worker = calling(1);
     let cancel = CancelTask { task: id(1), force: true, recursive: true };
-    worker.hear(Peer::Worker(OTHER), cancel, 20);
+    worker.receive(Peer::Worker(OTHER), cancel, 20);
     assert_eq!(worker.out, [Action::Interrupt { task: id(1), force: false }]);
 }
 
@@ -251,7 +251,7 @@ fn a_call_of_an_actor_is_never_ended_by_force() {
 fn a_call_that_returns_after_it_was_cancelled_was_cancelled() {
     let mut worker = calling(1);
     let cancel = CancelTask { task: id(1), force: false, recursive: false };
-    worker.hear(Peer::Worker(CALLER), cancel, 20);
+    worker.receive(Peer::Worker(CALLER), cancel, 20);
     worker.out.clear();
     let location = Location { offset: 64, length: 200_000 };
     let value = plain(Outcome::Stored(location));
@@ -274,9 +274,9 @@ fn the_tasks_of_a_dead_caller_end_here() {
     worker.push_task(OTHER, 3, &[]);
     worker.take();
     let reason = "exited".to_owned();
-    worker.hear(
+    worker.receive(
         Peer::Node,
-        WorkerGone {
+        WorkerDead {
             worker: CALLER,
             reason,
             last_started: None,
@@ -321,7 +321,7 @@ fn items_go_to_the_caller_while_the_task_runs() {
     let register = AddBorrow { object: theirs, borrower: CALLER };
     let item = Item { task: id(1), index: 1, value: value(&[theirs]) };
     assert_eq!(worker.said(), [(Peer::Worker(OTHER), register.into()), (Peer::Worker(CALLER), item.into())]);
-    worker.hear(Peer::Worker(CALLER), ItemsTaken { task: id(1), taken: 1, stop: true }, 20);
+    worker.receive(Peer::Worker(CALLER), ItemsTaken { task: id(1), taken: 1, stop: true }, 20);
     let taken = worker.core.execution().taken(id(1));
     assert_eq!((taken.items, taken.stop), (1, true));
 }
@@ -384,9 +384,9 @@ fn a_task_goes_back_for_an_argument_that_is_lost_here_while_another_one_is_on_it
         Outcome::Remote(Box::new(Remote { node: NodeId(9 << 24), location }))
     };
     let mut worker = Worker::new();
-    worker.hear(Peer::Node, BlocksLost { offsets: vec![64] }, 5);
+    worker.receive(Peer::Node, BlocksLost { offsets: vec![64] }, 5);
     worker.said();
-    worker.hear(Peer::Worker(CALLER), push([stored.clone(), remote(128)]), 10);
+    worker.receive(Peer::Worker(CALLER), push([stored.clone(), remote(128)]), 10);
     let back = TasksReturned { tasks: vec![id(1)], lacks_room: None, missing: None };
     assert_eq!(
         worker.said(),
@@ -396,6 +396,6 @@ fn a_task_goes_back_for_an_argument_that_is_lost_here_while_another_one_is_on_it
 
     // What is on its way is waited for.
     let mut worker = Worker::new();
-    worker.hear(Peer::Worker(CALLER), push([stored, remote(128)]), 10);
+    worker.receive(Peer::Worker(CALLER), push([stored, remote(128)]), 10);
     assert!(matches!(worker.said()[..], [(Peer::Node, Message::Pull(_))]));
 }

@@ -51,7 +51,7 @@ fn stored(table: &mut Ownership, number: u64) -> (ObjectId, Arc<Slot>) {
 }
 
 fn remove(object: ObjectId) -> RemoveBorrow {
-    RemoveBorrow { object, count: 1, giver: None, was_said: None }
+    RemoveBorrow { object, count: 1, giver: None, was_sent: None }
 }
 
 fn row(table: &Ownership, object: ObjectId) -> ObjectRow {
@@ -186,7 +186,7 @@ fn an_argument_is_kept_beyond_its_task_by_handles_and_other_uses() {
     assert_eq!(out, [], "the handle is left");
     slot.release();
     table.on_handle_dropped(id, &mut out);
-    let remove = |giver| send(FRIEND, RemoveBorrow { object: id, count: 1, giver, was_said: None });
+    let remove = |giver| send(FRIEND, RemoveBorrow { object: id, count: 1, giver, was_sent: None });
     assert_eq!(out, [remove(None), remove(Some(THIRD))]);
     table.begin_loan(id);
     table.add_use(id);
@@ -223,7 +223,7 @@ fn borrowers_are_listed_until_they_have_returned_all() {
     assert_eq!(borrowers(&table), [FRIEND, THIRD]);
     table.on_remove_borrow(FRIEND, &remove(id), &mut out);
     assert_eq!(borrowers(&table), [THIRD]);
-    table.on_worker_gone(THIRD);
+    table.on_worker_dead(THIRD);
     assert_eq!(borrowers(&table), [THIRD], "it may have handed it on");
     table.on_settled(&Settled { gone: vec![THIRD], held: Vec::new() }, &mut out);
     assert_eq!(borrowers(&table), []);
@@ -242,7 +242,7 @@ fn the_node_is_asked_once_to_tell_of_the_end_of_a_borrower_at_another_node() {
     table.on_add_borrow(second, far, ME, &mut out);
     let watch = Message::from(Watch { worker: far });
     assert_eq!(out, [Action::Send { to: Peer::Node, message: Box::new(watch) }]);
-    table.on_worker_gone(far);
+    table.on_worker_dead(far);
     table.on_add_borrow(first, far, FRIEND, &mut out);
     assert_eq!(out.len(), 1, "its end is known");
 }
@@ -260,7 +260,7 @@ fn a_reference_is_registered_with_its_owner_unless_that_is_the_receiver() {
     assert_eq!(out, []);
     table.hand_over(theirs, THIRD, &mut out);
     assert_eq!(out, [send(FRIEND, AddBorrow { object: theirs, borrower: THIRD })]);
-    table.on_worker_gone(THIRD);
+    table.on_worker_dead(THIRD);
     table.hand_over(theirs, THIRD, &mut out);
     assert_eq!(out.len(), 1, "it is gone");
 }
@@ -274,8 +274,8 @@ fn what_a_dead_owner_has_not_told_is_named() {
     let (elsewhere, _other) = borrowed(&mut table, THIRD, 4);
     table.resolve(has_value, Outcome::Stored(BLOCK), &[], &mut out);
     table.resolve(inline_value, inline(), &[], &mut out);
-    assert_eq!(table.on_worker_gone(FRIEND), [waits]);
-    assert_eq!(table.on_worker_gone(THIRD), [elsewhere]);
+    assert_eq!(table.on_worker_dead(FRIEND), [waits]);
+    assert_eq!(table.on_worker_dead(THIRD), [elsewhere]);
 }
 
 #[test]

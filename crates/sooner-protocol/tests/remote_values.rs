@@ -11,13 +11,13 @@ use sooner_wire::message::{
     AddBorrow, Define, Dependency, Failure, FailureCode, FreeAt, FreeBlocks, GiveBlock, HandOver, HandedOver,
     Held, HeldFrom, LeaseGranted, Location, LostAt, Message, Missing, Outcome, Priority, Pull, Pulled, Push,
     Remote, RemoveBorrow, Reply, Restore, Return, Settled, TaskKind, TaskSpec, TasksReturned, Value,
-    WorkerGone,
+    WorkerDead,
 };
 use sooner_wire::{Blob, FunctionId, LeaseId, Name, NodeId, ObjectId, ResourceSet, TaskId, WorkerId};
 
 mod kit;
 
-use kit::{node_gone, plain, reply_of, worker_gone};
+use kit::{node_dead, plain, reply_of, worker_dead};
 
 #[path = "remote_values/gave_way.rs"]
 mod gave_way;
@@ -214,7 +214,7 @@ fn a_value_that_is_read_where_it_was_made_stays_there_until_that_ends() {
     core.ownership_mut().end_use(object, &mut Actions::new());
     assert_eq!(on(&mut core, Peer::Node, hand_over()), [handed_over()]);
     assert_eq!(
-        on(&mut core, Peer::Worker(FAR), RemoveBorrow { object, count: 1, giver: None, was_said: None }),
+        on(&mut core, Peer::Worker(FAR), RemoveBorrow { object, count: 1, giver: None, was_sent: None }),
         []
     );
     assert_eq!(on(&mut core, Peer::Node, hand_over()), [left_there(), handed_over()]);
@@ -443,7 +443,7 @@ fn a_borrower_holds_its_copy_itself_and_never_lends_it() {
     assert_eq!(core.ownership().outcome_for(object, Some(NEIGHBOUR)), Some(remote()));
     let mut freed = drop_last(&mut core, object, &slot);
     assert_eq!(freed.remove(0), to_node(FreeBlocks { offsets: vec![THE_COPY.offset] }));
-    let returned = sooner_wire::message::RemoveBorrow { object, count: 1, giver: None, was_said: None };
+    let returned = sooner_wire::message::RemoveBorrow { object, count: 1, giver: None, was_sent: None };
     assert_eq!(freed, [to(FAR, returned)], "the other place is its owner's");
 }
 
@@ -463,7 +463,7 @@ fn a_borrower_asks_again_for_what_is_not_there() {
 fn a_value_that_was_not_brought_goes_with_its_owner() {
     let (mut core, object, slot) = borrower();
     bring(&mut core, object);
-    let gone = worker_gone(FAR, "ended");
+    let gone = worker_dead(FAR, "ended");
     on(&mut core, Peer::Node, gone);
     let outcome = slot.outcome();
     let Some(Outcome::Failed(failure)) = outcome.as_deref() else { panic!("it failed: {outcome:?}") };
@@ -476,7 +476,7 @@ fn what_came_inside_a_value_goes_with_it_when_its_owner_ends() {
     let inner = task(NEIGHBOUR, 3).object(0);
     let (mut core, object, slot) = borrower_of(vec![inner]);
     assert!(core.ownership().record(inner).is_some(), "it came with the value");
-    on(&mut core, Peer::Node, worker_gone(FAR, ""));
+    on(&mut core, Peer::Node, worker_dead(FAR, ""));
     drop_last(&mut core, object, &slot);
     assert_eq!(core.ownership().len(), 0, "nothing is left of either");
 }
@@ -485,7 +485,7 @@ fn what_came_inside_a_value_goes_with_it_when_its_owner_ends() {
 fn a_process_of_another_node_that_was_heard_of_only_when_all_was_settled_is_answered_for() {
     let (mut core, ..) = borrower();
     on(&mut core, Peer::Node, Settled { gone: vec![FAR], held: Vec::new() });
-    let said = on(&mut core, Peer::Node, worker_gone(FAR, ""));
+    let said = on(&mut core, Peer::Node, worker_dead(FAR, ""));
     assert!(said.contains(&to_node(HeldFrom { gone: FAR, held: Vec::new() })), "{said:?}");
 }
 
@@ -498,11 +498,11 @@ fn what_is_held_of_a_process_is_said_again_when_it_ends_after_it_could_not_be_re
     let held = vec![Held { object, borrower: ME, count: 1, of: None }];
     let answer = to_node(HeldFrom { gone: FAR, held });
     for _ in 0..2 {
-        let gone = WorkerGone { worker: FAR, all_begun: Some(true), ..WorkerGone::default() };
+        let gone = WorkerDead { worker: FAR, all_begun: Some(true), ..WorkerDead::default() };
         assert!(on(&mut core, Peer::Node, gone).contains(&answer), "nobody settled the first");
     }
     on(&mut core, Peer::Node, Settled { gone: vec![FAR], held: Vec::new() });
-    let late = on(&mut core, Peer::Node, worker_gone(FAR, ""));
+    let late = on(&mut core, Peer::Node, worker_dead(FAR, ""));
     assert!(late.contains(&to_node(HeldFrom { gone: FAR, held: Vec::new() })), "it is counted: {late:?}");
 }
 
@@ -511,7 +511,7 @@ fn a_copy_stays_when_the_owner_ends() {
     let (mut core, object, slot) = borrower();
     bring(&mut core, object);
     pulled(&mut core, object);
-    let gone = worker_gone(FAR, "ended");
+    let gone = worker_dead(FAR, "ended");
     on(&mut core, Peer::Node, gone);
     assert_eq!(slot.outcome().as_deref(), Some(&Outcome::Stored(THE_COPY)));
     let freed = drop_last(&mut core, object, &slot);

@@ -13,7 +13,7 @@ use sooner_wire::message::state::{Inspect, KnownActorRow, Report, about, hold};
 use sooner_wire::message::{
     ActorDead, ActorRestarting, ActorStarted, AddBorrow, BlocksLost, CancelTask, Define, Failure,
     FailureCode, Item, ItemsTaken, KillActor, LeaseGranted, Location, Message, MethodCall, Outcome, Reply,
-    Streaming, SubscribeActor, Target, TaskKind, TaskSpec, TasksReturned, WorkerGone,
+    Streaming, SubscribeActor, Target, TaskKind, TaskSpec, TasksReturned, WorkerDead,
 };
 use sooner_wire::{Blob, FunctionId, LeaseId, Name, ObjectId, ResourceSet, ShapeId, TaskId, WorkerId};
 
@@ -74,25 +74,25 @@ impl Process {
         self.core.check();
     }
 
-    fn hear(&mut self, from: Peer, message: impl Into<Message>) {
+    fn receive(&mut self, from: Peer, message: impl Into<Message>) {
         assert_eq!(self.core.on_message(from, message.into(), Instant(10), &mut self.out), None);
         self.core.check();
     }
 
     fn lease(&mut self) {
         let (shape, lease) = (ShapeId(0), LeaseId(1));
-        self.hear(Peer::Node, LeaseGranted { shape, lease, worker: WORKER, gpus: Vec::new() });
+        self.receive(Peer::Node, LeaseGranted { shape, lease, worker: WORKER, gpus: Vec::new() });
     }
 
     fn reply(&mut self, number: u64, outcome: Outcome, retry: bool) {
-        self.hear(Peer::Worker(WORKER), reply(number, outcome, retry));
+        self.receive(Peer::Worker(WORKER), reply(number, outcome, retry));
     }
 
-    fn worker_gone(&mut self, last_started: Option<u64>) {
+    fn worker_dead(&mut self, last_started: Option<u64>) {
         let (reason, last_started) = ("was killed by signal 9".to_owned(), last_started.map(id));
-        self.hear(
+        self.receive(
             Peer::Node,
-            WorkerGone {
+            WorkerDead {
                 worker: WORKER,
                 reason,
                 last_started,
@@ -106,7 +106,7 @@ impl Process {
 
     fn place_actor(&mut self) {
         let (actor, worker, concurrency) = (ACTOR, WORKER, 1);
-        self.hear(Peer::Node, ActorStarted { actor, worker, concurrency, replays: None });
+        self.receive(Peer::Node, ActorStarted { actor, worker, concurrency, replays: None });
     }
 
     fn restart_actor(&mut self) {
@@ -115,7 +115,7 @@ impl Process {
 
     fn restart_actor_that(&mut self, unbegun: Option<bool>) {
         let reason = "was killed by signal 9".to_owned();
-        self.hear(
+        self.receive(
             Peer::Node,
             ActorRestarting { actor: ACTOR, reason, last_started: None, nobody_starts_it: None, unbegun },
         );
@@ -241,7 +241,7 @@ fn tasks_that_had_not_begun_cost_no_retry_when_their_worker_dies() {
     process.reply(1, value(), false);
     (2..=4).for_each(|number| process.submit(task(number)));
     assert_eq!(process.pushed(), [1, 2, 3, 4], "the function is known to be short");
-    process.worker_gone(Some(2));
+    process.worker_dead(Some(2));
     assert_eq!(process.code(2), Some(FailureCode::WorkerCrashed));
     let message = process.failure(2).expect("it failed").message;
     assert!(message.contains("ran f()") && message.contains("signal 9"), "{message}");
@@ -257,8 +257,8 @@ fn where_nobody_saw_which_task_began_each_may_have_run() {
     process.reply(1, value(), false);
     (2..=3).for_each(|number| process.submit(task(number)));
     let reason = "cannot be reached".to_owned();
-    let gone = WorkerGone { worker: WORKER, reason, all_begun: Some(true), ..WorkerGone::default() };
-    process.hear(Peer::Node, gone);
+    let gone = WorkerDead { worker: WORKER, reason, all_begun: Some(true), ..WorkerDead::default() };
+    process.receive(Peer::Node, gone);
     let codes = [2, 3].map(|number| process.code(number));
     assert_eq!(codes, [Some(FailureCode::WorkerCrashed); 2]);
 }
@@ -269,7 +269,7 @@ fn a_task_that_may_have_run_costs_a_retry_when_its_worker_dies() {
     process.submit(TaskSpec { retries: 1, ..task(1) });
     process.submit(TaskSpec { retries: -1, ..task(2) });
     process.lease();
-    process.worker_gone(Some(1));
+    process.worker_dead(Some(1));
     assert_eq!(
         process.report().tasks.iter().map(|row| (row.retries, row.attempt.0)).collect::<Vec<_>>(),
         [(0, 1), (-1, 0)]
@@ -277,7 +277,7 @@ fn a_task_that_may_have_run_costs_a_retry_when_its_worker_dies() {
     process.pushed();
     process.lease();
     assert_eq!(process.pushed(), [1]);
-    process.worker_gone(Some(1));
+    process.worker_dead(Some(1));
     assert_eq!(process.code(1), Some(FailureCode::WorkerCrashed));
 }
 
@@ -290,7 +290,7 @@ fn what_a_worker_gives_back_is_pushed_again_in_order() {
     (2..=5).for_each(|number| process.submit(task(number)));
     process.pushed();
     process.core.cancel(id(4), false, false, &mut process.out);
-    process.hear(
+    process.receive(
         Peer::Worker(WORKER),
         TasksReturned { tasks: vec![id(3), id(4), id(5)], lacks_room: None, missing: None },
     );
@@ -306,7 +306,7 @@ fn a_task_that_came_back_for_want_of_room_waits_and_others_go_on() {
     (1..=2).for_each(|number| process.submit(task(number)));
     process.lease();
     assert_eq!(process.pushed(), [1]);
-    process.hear(
+    process.receive(
         Peer::Worker(WORKER),
         TasksReturned { tasks: vec![id(1)], lacks_room: Some(true), missing: None },
     );
@@ -360,19 +360,19 @@ fn as_many_bytes_of_arguments_are_out_as_there_was_room_for() {
         process.submit(TaskSpec { dependencies: vec![argument].into(), ..task(number) });
     }
     process.lease();
-    process.hear(
+    process.receive(
         Peer::Node,
         LeaseGranted { shape: ShapeId(0), lease: LeaseId(2), worker: THIRD, gpus: Vec::new() },
     );
     assert_eq!(process.pushed(), [1, 2]);
-    process.hear(
+    process.receive(
         Peer::Worker(THIRD),
         TasksReturned { tasks: vec![id(2)], lacks_room: Some(true), missing: None },
     );
     assert_eq!(process.pushed(), [3], "its argument is out already");
     process.reply(1, value(), false);
     assert_eq!(process.pushed(), [0; 0], "there is no room for the fourth beside that");
-    process.hear(Peer::Worker(THIRD), reply(3, value(), false));
+    process.receive(Peer::Worker(THIRD), reply(3, value(), false));
     assert_eq!(process.pushed(), [4], "the only one always goes");
 }
 
@@ -393,7 +393,7 @@ fn a_cancelled_task_ends_where_it_is() {
     process.core.cancel(TaskId { owner: THIRD, ..id(1) }, true, false, &mut process.out);
     let theirs = CancelTask { task: TaskId { owner: THIRD, number: 1 }, ..cancel };
     assert_eq!(process.said(), [(Peer::Worker(THIRD), theirs.into())], "its owner cancels it");
-    process.worker_gone(Some(1));
+    process.worker_dead(Some(1));
     assert_eq!(process.code(1), Some(FailureCode::Cancelled), "whatever ended it");
 }
 
@@ -404,7 +404,7 @@ fn a_call_of_an_actor_is_cancelled_without_force() {
     process.place_actor();
     assert_eq!(process.pushed(), [1]);
     // Also for somebody who has only the reference, or for the task that made the call.
-    process.hear(Peer::Worker(THIRD), CancelTask { task: id(1), force: true, recursive: true });
+    process.receive(Peer::Worker(THIRD), CancelTask { task: id(1), force: true, recursive: true });
     let cancel = CancelTask { task: id(1), force: false, recursive: true };
     assert_eq!(process.said(), [(Peer::Worker(WORKER), cancel.into())]);
 }
@@ -416,10 +416,10 @@ fn who_executes_its_own_task_passes_its_cancellation_on_once() {
     process.lease();
     process.out.clear();
     let cancel = CancelTask { task: id(1), force: false, recursive: false };
-    process.hear(Peer::Worker(THIRD), cancel.clone());
+    process.receive(Peer::Worker(THIRD), cancel.clone());
     assert_eq!(process.said(), [(Peer::Worker(WORKER), cancel.clone().into())], "a borrower asks for it");
     process.out.clear();
-    process.hear(Peer::Worker(ME), cancel);
+    process.receive(Peer::Worker(ME), cancel);
     assert_eq!(process.said(), [], "it has ended here, or has not come yet");
 }
 
@@ -435,7 +435,7 @@ fn references_that_a_worker_goes_on_holding_are_registered_with_their_owners() {
     process.out.clear();
     let (theirs, its) = (ACTOR.object(3), TaskId { owner: WORKER, number: 1 }.object(0));
     let held = vec![mine, theirs, its];
-    process.hear(Peer::Worker(WORKER), Reply { held, ..reply(1, value(), false) });
+    process.receive(Peer::Worker(WORKER), Reply { held, ..reply(1, value(), false) });
     assert_eq!(process.core.ownership().record(mine).expect("it has a handle").borrowers(), [WORKER]);
     let register = AddBorrow { object: theirs, borrower: WORKER };
     assert_eq!(process.said(), [(Peer::Worker(THIRD), register.into())]);
@@ -469,7 +469,7 @@ fn calls_in_flight_are_made_again_within_their_retries_and_in_order() {
     assert_eq!((process.retries(), process.core.pending_calls(ACTOR)), (vec![0, -1, 0], 3));
     process.pushed();
     let (actor, concurrency) = (ACTOR, 1);
-    process.hear(Peer::Node, ActorStarted { actor, worker: WorkerId(6), concurrency, replays: None });
+    process.receive(Peer::Node, ActorStarted { actor, worker: WorkerId(6), concurrency, replays: None });
     assert_eq!(process.pushed(), [2, 3, 5]);
     process.restart_actor();
     assert_eq!(process.code(2), Some(FailureCode::ActorUnavailable));
@@ -486,7 +486,7 @@ fn calls_of_an_actor_that_had_not_begun_are_made_of_the_next_process_in_their_or
     process.restart_actor_that(Some(true));
     assert_eq!([1, 2, 3].map(|number| process.code(number)), [None, Some(FailureCode::Cancelled), None]);
     let (actor, concurrency) = (ACTOR, 1);
-    process.hear(Peer::Node, ActorStarted { actor, worker: WorkerId(6), concurrency, replays: None });
+    process.receive(Peer::Node, ActorStarted { actor, worker: WorkerId(6), concurrency, replays: None });
     assert_eq!(process.pushed(), [1, 3], "none of them was executed");
 }
 
@@ -499,7 +499,7 @@ fn calls_do_not_wait_for_an_actor_that_nobody_can_start_again() {
     process.place_actor();
     process.pushed();
     process.core.cancel(id(3), false, false, &mut process.out);
-    process.hear(
+    process.receive(
         Peer::Node,
         ActorRestarting {
             actor: ACTOR,
@@ -533,7 +533,7 @@ fn an_actor_with_many_threads_takes_twice_as_many_calls_ahead() {
     let mut process = Process::new();
     process.submit(call(1));
     let concurrency = u32::try_from(window()).expect("small");
-    process.hear(Peer::Node, ActorStarted { actor: ACTOR, worker: WORKER, concurrency, replays: None });
+    process.receive(Peer::Node, ActorStarted { actor: ACTOR, worker: WORKER, concurrency, replays: None });
     let place = ActorPlace::At { worker: WORKER, window: 2 * window(), concurrency: window() };
     assert_eq!(process.core.actor_place(ACTOR), Some(&place));
 }
@@ -554,8 +554,10 @@ fn known_actors_are_told_with_their_calls() {
     assert_eq!(process.report().actors, [row(1, 0, 2)]);
     process.reply(1, value(), false);
     assert_eq!(process.report().actors, [row(1, 0, 1)]);
-    process
-        .hear(Peer::Node, ActorDead { actor: ACTOR, failure: Failure::new(FailureCode::ActorDied, "gone") });
+    process.receive(
+        Peer::Node,
+        ActorDead { actor: ACTOR, failure: Failure::new(FailureCode::ActorDied, "gone") },
+    );
     assert_eq!(process.report().actors, [row(2, 0, 0)]);
     assert_eq!(process.code(2), Some(FailureCode::ActorDied));
 }
@@ -577,7 +579,7 @@ fn a_kept_call_is_told_and_keeps_its_arguments() {
 }
 
 #[test]
-fn each_hold_says_who_has_it() {
+fn each_hold_sends_who_has_it() {
     let mut process = Process::new();
     let object = TaskId { owner: THIRD, number: 44 }.object(0);
     process.core.ownership_mut().received(object);
@@ -679,7 +681,7 @@ fn items_are_taken_in_order_and_the_worker_is_told() {
     process.lease();
     process.out.clear();
     assert_eq!(process.core.open_streams(), 1);
-    (1..=2).for_each(|index| process.hear(Peer::Worker(WORKER), item(1, index)));
+    (1..=2).for_each(|index| process.receive(Peer::Worker(WORKER), item(1, index)));
     let (index, slot) = process.core.next_item(id(1)).expect("it streams");
     assert_eq!((index, slot.outcome().as_deref()), (1, Some(&value())));
     assert!(!process.core.take_item(id(1), 2, &mut process.out), "not the next one");
@@ -705,7 +707,7 @@ fn behind_the_last_item_comes_the_error_and_then_the_end() {
     let mut process = Process::new();
     process.submit(streaming(1, false));
     process.lease();
-    process.hear(Peer::Worker(WORKER), item(1, 1));
+    process.receive(Peer::Worker(WORKER), item(1, 1));
     process.reply(1, failed(FailureCode::Task), false);
     let mut codes = Vec::new();
     while let Some((index, slot)) = process.core.next_item(id(1)) {
@@ -730,7 +732,7 @@ fn a_stream_without_reader_stops_unless_somebody_waits_for_its_end() {
         let mut process = Process::new();
         process.submit(streaming(1, false));
         process.lease();
-        process.hear(Peer::Worker(WORKER), item(1, 1));
+        process.receive(Peer::Worker(WORKER), item(1, 1));
         process.out.clear();
         let slot = process.slots[0].1.clone();
         if !waits {
@@ -739,7 +741,7 @@ fn a_stream_without_reader_stops_unless_somebody_waits_for_its_end() {
         process.core.on_handles_dropped(&[id(1).reader()], &mut process.out);
         let told = ItemsTaken { task: id(1), taken: u32::MAX, stop: !waits };
         assert_eq!(process.said(), [(Peer::Worker(WORKER), told.into())]);
-        process.hear(Peer::Worker(WORKER), item(1, 2));
+        process.receive(Peer::Worker(WORKER), item(1, 2));
         assert!(!process.core.take_item(id(1), 1, &mut process.out));
         process.reply(1, value(), false);
         assert_eq!((process.core.open_streams(), process.core.pending_tasks()), (0, 0));
@@ -766,7 +768,7 @@ fn a_dynamic_stream_keeps_no_item_of_its_own() {
     let mut process = Process::new();
     process.submit(streaming(1, true));
     process.lease();
-    (1..=2).for_each(|index| process.hear(Peer::Worker(WORKER), item(1, index)));
+    (1..=2).for_each(|index| process.receive(Peer::Worker(WORKER), item(1, index)));
     process.reply(1, value(), false);
     assert_eq!(process.core.open_streams(), 0);
     assert_eq!(process.core.ownership().len(), 1, "what the task returned");
@@ -779,15 +781,15 @@ fn what_a_cancelled_task_submitted_is_cancelled_with_it() {
     let spec = TaskSpec::new(parent, TaskKind::Task(ShapeId(0)), FUNCTION, Name::from("p"), Blob::default());
     let push =
         sooner_wire::message::Push { spec: Box::new(spec), dependencies: Vec::new(), gpus: Vec::new() };
-    process.hear(Peer::Worker(THIRD), push);
+    process.receive(Peer::Worker(THIRD), push);
     process.core.next_execution().expect("it was pushed");
     process.submit_of(task(1), Some(parent));
     process.submit(task(2));
     process.out.clear();
     let cancel = |recursive| CancelTask { task: parent, force: false, recursive };
-    process.hear(Peer::Worker(THIRD), cancel(false));
+    process.receive(Peer::Worker(THIRD), cancel(false));
     assert_eq!(process.code(1), None);
-    process.hear(Peer::Worker(THIRD), cancel(true));
+    process.receive(Peer::Worker(THIRD), cancel(true));
     assert_eq!((process.code(1), process.code(2)), (Some(FailureCode::Cancelled), None));
     let interrupt = Action::Interrupt { task: parent, force: false };
     assert_eq!(process.out.iter().filter(|action| **action == interrupt).count(), 2);
@@ -804,12 +806,12 @@ fn a_value_that_comes_again_when_only_lineage_counts_it_can_come_once_more() {
     process.submit(TaskSpec { retries, dependencies: [argument].into(), ..task(2) });
     process.reply(2, stored(4096), false);
     assert_eq!(process.pushed(), [1, 2]);
-    process.hear(Peer::Node, BlocksLost { offsets: vec![0] });
+    process.receive(Peer::Node, BlocksLost { offsets: vec![0] });
     assert_eq!(process.pushed(), [1], "it has a handle");
     let slot = process.slots.remove(0).1;
     process.drop_handle(argument, &slot);
     process.reply(1, stored(8192), false);
-    process.hear(Peer::Node, BlocksLost { offsets: vec![4096] });
+    process.receive(Peer::Node, BlocksLost { offsets: vec![4096] });
     assert_eq!(process.pushed(), [1], "the value of 2 needs it once more");
     process.reply(1, stored(12288), false);
     assert_eq!(process.pushed(), [2]);

@@ -27,7 +27,7 @@ fn actor() -> TaskId {
     TaskId { owner: WorkerId(5), number: 1 }
 }
 
-fn hear(core: &mut WorkerCore, from: Peer, message: impl Into<Message>) -> Actions {
+fn receive(core: &mut WorkerCore, from: Peer, message: impl Into<Message>) -> Actions {
     let mut out = Actions::new();
     assert_eq!(core.on_message(from, message.into(), NOW, &mut out), None);
     core.on_timer(NOW, &mut out);
@@ -62,7 +62,7 @@ fn caller(kept: bool) -> (WorkerCore, Arc<Slot>) {
     let task = TaskId { owner: ME, number: 2 };
     let spec = kept_or_not(task, kept);
     core.submit(Arc::new(spec), [Arc::new(Slot::default())], None, &mut Actions::new());
-    hear(&mut core, Peer::Node, started(FIRST, None));
+    receive(&mut core, Peer::Node, started(FIRST, None));
     answer(&mut core, FIRST, task, Outcome::Inline(Blob::default()));
     (core, handle)
 }
@@ -88,8 +88,8 @@ fn a_process_that_forgot_the_actor_answers_all_the_same() {
     let (mut core, handle) = caller(false);
     drop_handle(&mut core, &handle);
     assert_eq!(core.actor_place(actor()), None);
-    hear(&mut core, Peer::Node, restarting());
-    let out = hear(&mut core, Peer::Node, started(SECOND, Some(true)));
+    receive(&mut core, Peer::Node, restarting());
+    let out = receive(&mut core, Peer::Node, started(SECOND, Some(true)));
     assert!(sends_replayed(&out) && pushes(&out) == 0, "the new process waits for it: {out:?}");
     assert_eq!(core.actor_place(actor()), None);
 }
@@ -98,17 +98,17 @@ fn a_process_that_forgot_the_actor_answers_all_the_same() {
 fn kept_calls_outlive_the_handle() {
     let (mut core, handle) = caller(true);
     drop_handle(&mut core, &handle);
-    hear(&mut core, Peer::Node, restarting());
-    let out = hear(&mut core, Peer::Node, started(SECOND, Some(true)));
+    receive(&mut core, Peer::Node, restarting());
+    let out = receive(&mut core, Peer::Node, started(SECOND, Some(true)));
     assert!(sends_replayed(&out) && pushes(&out) == 1, "{out:?}");
 }
 
 #[test]
 fn calls_are_made_again_once_however_often_the_node_says_where_the_actor_is() {
     let (mut core, _handle) = caller(true);
-    hear(&mut core, Peer::Node, restarting());
-    assert_eq!(pushes(&hear(&mut core, Peer::Node, started(SECOND, Some(true)))), 1);
-    assert_eq!(pushes(&hear(&mut core, Peer::Node, started(SECOND, Some(true)))), 0);
+    receive(&mut core, Peer::Node, restarting());
+    assert_eq!(pushes(&receive(&mut core, Peer::Node, started(SECOND, Some(true)))), 1);
+    assert_eq!(pushes(&receive(&mut core, Peer::Node, started(SECOND, Some(true)))), 0);
 }
 
 #[test]
@@ -119,8 +119,8 @@ fn the_word_does_not_wait_for_the_argument_of_a_call_without_an_answer() {
     let task = TaskId { owner: ME, number: 4 };
     let spec = TaskSpec { dependencies: [argument].into(), ..kept_or_not(task, true) };
     core.submit(Arc::new(spec), [Arc::new(Slot::default())], None, &mut Actions::new());
-    hear(&mut core, Peer::Node, restarting());
-    let out = hear(&mut core, Peer::Node, started(SECOND, Some(true)));
+    receive(&mut core, Peer::Node, restarting());
+    let out = receive(&mut core, Peer::Node, started(SECOND, Some(true)));
     assert!(sends_replayed(&out) && pushes(&out) == 1, "calls of others may make the argument: {out:?}");
 }
 
@@ -128,7 +128,7 @@ fn the_word_does_not_wait_for_the_argument_of_a_call_without_an_answer() {
 fn answer(core: &mut WorkerCore, from: WorkerId, task: TaskId, outcome: Outcome) -> Actions {
     let returns = vec![plain(outcome)];
     let reply = reply_of(task, returns, 5);
-    hear(core, Peer::Worker(from), reply)
+    receive(core, Peer::Worker(from), reply)
 }
 
 /// The numbers of the calls that are pushed.
@@ -158,13 +158,13 @@ fn a_call_that_reads_and_recovers_a_value_does_not_wait_for_the_one_that_needs_i
         core.submit(call(4, true, argument.into()), [slots[1].clone()], None, &mut Actions::new());
         let lost = BlocksLost { offsets: vec![0] };
         if is_lost_first {
-            assert_eq!(pushed(&hear(&mut core, Peer::Node, lost.clone())), [read.number]);
+            assert_eq!(pushed(&receive(&mut core, Peer::Node, lost.clone())), [read.number]);
         }
-        hear(&mut core, Peer::Node, restarting());
+        receive(&mut core, Peer::Node, restarting());
         if !is_lost_first {
-            hear(&mut core, Peer::Node, lost);
+            receive(&mut core, Peer::Node, lost);
         }
-        let out = hear(&mut core, Peer::Node, started(SECOND, Some(true)));
+        let out = receive(&mut core, Peer::Node, started(SECOND, Some(true)));
         assert_eq!(
             pushed(&out),
             [2, read.number],
@@ -220,16 +220,16 @@ fn a_state_that_lacks_an_answered_call_is_shown_to_nobody() {
         let from = Peer::Worker(ME);
         let mut out = Actions::new();
         if restore_first {
-            out.extend(hear(&mut core, Peer::Node, restore()));
+            out.extend(receive(&mut core, Peer::Node, restore()));
         }
-        out.extend(hear(&mut core, from, call(2, true)));
-        out.extend(hear(&mut core, from, call(3, false)));
+        out.extend(receive(&mut core, from, call(2, true)));
+        out.extend(receive(&mut core, from, call(3, false)));
         assert_eq!(gives_up(&out), restore_first, "it cannot know yet");
         if !restore_first {
-            assert!(gives_up(&hear(&mut core, Peer::Node, restore())));
+            assert!(gives_up(&receive(&mut core, Peer::Node, restore())));
         }
-        hear(&mut core, Peer::Node, constructor());
-        hear(&mut core, from, Replayed { actor: actor() });
+        receive(&mut core, Peer::Node, constructor());
+        receive(&mut core, from, Replayed { actor: actor() });
         assert_eq!(executed(&mut core), []);
     }
 }
@@ -238,20 +238,20 @@ fn a_state_that_lacks_an_answered_call_is_shown_to_nobody() {
 fn a_call_without_an_answer_may_lack_its_argument() {
     let mut core = WorkerCore::new(SECOND);
     let from = Peer::Worker(ME);
-    hear(&mut core, Peer::Node, restore());
-    hear(&mut core, Peer::Node, constructor());
-    hear(&mut core, from, Replayed { actor: actor() });
-    assert!(!gives_up(&hear(&mut core, from, call(2, true))));
-    hear(&mut core, from, call(3, false));
+    receive(&mut core, Peer::Node, restore());
+    receive(&mut core, Peer::Node, constructor());
+    receive(&mut core, from, Replayed { actor: actor() });
+    assert!(!gives_up(&receive(&mut core, from, call(2, true))));
+    receive(&mut core, from, call(3, false));
     assert_eq!(executed(&mut core), [actor().number, 3]);
 }
 
 #[test]
 fn the_first_process_of_an_actor_lacks_nothing() {
     let mut core = WorkerCore::new(FIRST);
-    hear(&mut core, Peer::Node, constructor());
-    assert!(!gives_up(&hear(&mut core, Peer::Worker(ME), call(2, true))));
-    hear(&mut core, Peer::Worker(ME), call(3, false));
+    receive(&mut core, Peer::Node, constructor());
+    assert!(!gives_up(&receive(&mut core, Peer::Worker(ME), call(2, true))));
+    receive(&mut core, Peer::Worker(ME), call(3, false));
     assert_eq!(executed(&mut core), [actor().number, 3]);
 }
 
@@ -266,14 +266,14 @@ fn calls_to_the_first_process_of_an_actor_do_not_wait_for_one_whose_argument_was
         let mut core = WorkerCore::new(FIRST);
         let calls = [(ME, lacks.clone()), (OTHER, call(3, false))];
         if constructor_first {
-            hear(&mut core, Peer::Node, constructor());
+            receive(&mut core, Peer::Node, constructor());
         }
         for (caller, call) in calls {
-            hear(&mut core, Peer::Worker(caller), call);
+            receive(&mut core, Peer::Worker(caller), call);
         }
-        hear(&mut core, Peer::Node, BlocksLost { offsets: vec![location.offset] });
+        receive(&mut core, Peer::Node, BlocksLost { offsets: vec![location.offset] });
         if !constructor_first {
-            hear(&mut core, Peer::Node, constructor());
+            receive(&mut core, Peer::Node, constructor());
         }
         assert_eq!(executed(&mut core), [actor().number, 3]);
     }
@@ -282,8 +282,8 @@ fn calls_to_the_first_process_of_an_actor_do_not_wait_for_one_whose_argument_was
 #[test]
 fn the_first_process_of_an_actor_goes_on_after_a_call_without_its_argument_that_was_faster() {
     let mut core = WorkerCore::new(FIRST);
-    hear(&mut core, Peer::Worker(ME), call(2, true));
-    hear(&mut core, Peer::Node, constructor());
-    hear(&mut core, Peer::Worker(ME), call(3, false));
+    receive(&mut core, Peer::Worker(ME), call(2, true));
+    receive(&mut core, Peer::Node, constructor());
+    receive(&mut core, Peer::Worker(ME), call(3, false));
     assert_eq!(executed(&mut core), [actor().number, 3]);
 }

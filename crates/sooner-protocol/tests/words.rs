@@ -12,13 +12,13 @@ use sooner_wire::message::{
     ActorsHere, AlsoHere, Answer, BundleStep, Checkpoint, Commit, CreateActor, Define, Failure, FailureCode,
     FindName, Job, JobConfig, JobState, KillActor, Location, Message, Outcome, Place, PlaceActor, Prepare,
     Prepared, Push, Release, Remote, ReserveName, Restore, Return, Round, StillRead, SubscribeActor, Target,
-    TaskSpec, WorkerGone,
+    TaskSpec, WorkerDead,
 };
 use sooner_wire::{ActorId, Blob, FunctionId, Name, NodeId, PlacementAttempt, Takeover, TaskId, WorkerId};
 
 mod kit;
 
-use kit::{cpus, worker_gone};
+use kit::{cpus, worker_dead};
 
 const NODES: [NodeId; 2] = [NodeId(1 << 24), NodeId(2 << 24)];
 const STEP_NANOS: u64 = 1_000_000_000;
@@ -71,8 +71,8 @@ fn state() -> impl Strategy<Value = Return> {
         .prop_map(|(outcome, contained)| Return { outcome, contained })
 }
 
-fn gone() -> impl Strategy<Value = Box<WorkerGone>> {
-    process().prop_map(|worker| Box::new(worker_gone(worker, "")))
+fn gone() -> impl Strategy<Value = Box<WorkerDead>> {
+    process().prop_map(|worker| Box::new(worker_dead(worker, "")))
 }
 
 fn said() -> impl Strategy<Value = Message> {
@@ -147,12 +147,12 @@ fn to_control() -> impl Strategy<Value = ToControl> {
             ToControl::PlaceRefused { actor, takeover, reason, create, no_workers, for_now: no_workers }
         }),
         2 => (actor(), takeover(), gone())
-            .prop_map(|(actor, takeover, gone)| ToControl::ActorProcessGone { actor, takeover, gone }),
+            .prop_map(|(actor, takeover, gone)| ToControl::ActorProcessDead { actor, takeover, gone }),
         1 => process().prop_map(|process| ToControl::ProcessLeaves { process }),
         2 => (process(), any::<bool>()).prop_map(|(process, is_watched)| {
             let watchers = if is_watched { NODES.to_vec() } else { Vec::new() };
-            let gone = is_watched.then(|| Box::new(worker_gone(process, "")));
-            ToControl::ProcessGone { process, watchers, gone }
+            let gone = is_watched.then(|| Box::new(worker_dead(process, "")));
+            ToControl::ProcessDead { process, watchers, gone }
         }),
         1 => process().prop_map(|gone| ToControl::Collected { gone, held: Vec::new() }),
         2 => job().prop_map(ToControl::Job),
@@ -223,7 +223,7 @@ fn to_node() -> impl Strategy<Value = ToNode> {
         }),
         1 => order.prop_map(|order| ToNode::Bundles(Box::new(order))),
         1 => Just(ToNode::LetGo(Place::of(64))),
-        1 => gone().prop_map(ToNode::Gone),
+        1 => gone().prop_map(ToNode::WorkerDead),
         2 => job().prop_map(ToNode::Job),
     ]
 }
@@ -235,7 +235,7 @@ enum Event {
     /// The control service says something.
     Down(ToNode),
     End(WorkerId),
-    NodeGone,
+    NodeDead,
     Restart,
     AllHere,
     Away(bool),
@@ -246,7 +246,7 @@ fn event() -> impl Strategy<Value = Event> {
         8 => (0..2usize, to_control()).prop_map(|(node, word)| Event::Up(node, word)),
         8 => to_node().prop_map(Event::Down),
         1 => process().prop_map(Event::End),
-        1 => Just(Event::NodeGone),
+        1 => Just(Event::NodeDead),
         1 => Just(Event::Restart),
         1 => Just(Event::AllHere),
         1 => any::<bool>().prop_map(Event::Away),
@@ -280,7 +280,7 @@ impl World {
             for action in out {
                 match action {
                     NodeAction::StartWorker(worker) => self.member.on_connected(worker, 2, self.now),
-                    NodeAction::KillWorker(worker) => self.member.on_gone(worker, "killed", None, &mut more),
+                    NodeAction::KillWorker(worker) => self.member.on_dead(worker, "killed", None, &mut more),
                     _ => {}
                 }
             }
@@ -297,10 +297,10 @@ impl World {
             }
             Event::Down(word) => self.with_member(|member, now, out| member.on_control(word, now, out)),
             Event::End(process) => self.with_member(|member, _, out| {
-                member.on_gone(process, "was killed", None, out);
+                member.on_dead(process, "was killed", None, out);
             }),
-            Event::NodeGone => {
-                self.with_control(|control, _, out| control.on_node_gone(NODES[1], "it was silent", out));
+            Event::NodeDead => {
+                self.with_control(|control, _, out| control.on_node_dead(NODES[1], "it was silent", out));
                 self.control.on_node_joined(Member::new(cpus(2.0), NODES[1].0, 0).row());
             }
             Event::Restart => self.control.expect_nodes(self.now.plus(5 * STEP_NANOS)),

@@ -73,7 +73,7 @@ pub fn note(py: Python<'_>, pending: usize) {
 
 /// After a function was defined: `known` are known. Their code must stay while the session lasts, because a
 /// task may have to be executed again at any time.
-pub fn note_functions(py: Python<'_>, known: usize, latest: &str) {
+pub fn record_functions(py: Python<'_>, known: usize, latest: &str) {
     if known > FUNCTIONS_TOLD {
         warn_once(py, &TOLD[2], || {
             format!(

@@ -51,7 +51,7 @@ pub fn collect_soon(is_full: bool) {
 
 /// A reference or a view is dropped: in a cycle, if this is the thread that collects.
 #[inline]
-pub fn note_let_go() {
+pub fn record_release() {
     if IS_RUNNING.load(Ordering::Relaxed) {
         HAS_LET_GO.set(true);
     }

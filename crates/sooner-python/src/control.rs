@@ -264,7 +264,7 @@ pub fn is_running() -> bool {
 pub fn forget_after_fork() {
     if let Some(session) = session::replace(None) {
         if session.is_worker {
-            crate::worker::note_fork();
+            crate::worker::record_fork();
         }
         // Its threads do not exist here and its sockets are the parent's: neither may be closed down.
         session.client.abandon();

@@ -176,7 +176,7 @@ pub fn run<'py>(py: Python<'py>, client: &Arc<Client>, incoming: Incoming, calle
     let spec = &incoming.push.spec;
     let start = time();
     let _group = Membership::begin(spec);
-    client.mapping().note_task(client.welcome.cell, spec);
+    client.mapping().record_task(client.welcome.cell, spec);
     let mode = Mode::of(client);
     mode.before_task(py);
     session::set_task(Some(Current {

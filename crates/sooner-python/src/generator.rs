@@ -120,7 +120,7 @@ impl ObjectRefGenerator {
 impl Drop for ObjectRefGenerator {
     fn drop(&mut self) {
         self.end();
-        crate::collect::note_let_go();
+        crate::collect::record_release();
     }
 }
 

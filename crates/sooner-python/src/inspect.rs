@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use sooner_runtime::metrics;
 use sooner_runtime::wire::message::state::{
-    ActorRow, ClusterRow, DemandRow, EndedRow, Events, FilePart, FileRow, GoneRow, HoldRow, Inspect, JobRow,
+    ActorRow, ClusterRow, DeadRow, DemandRow, EndedRow, Events, FilePart, FileRow, HoldRow, Inspect, JobRow,
     KnownActorRow, LabelRow, MemoryRow, MetricKind, NodeReport, ObjectDetail, ObjectRow, PeakRow, Report,
     RunningRow, Series, ShapeRow, Stack, TaskRow, WorkerRow,
 };
@@ -278,7 +278,7 @@ told_as_dict! {
     MemoryRow { pinned, cached, incoming, outgoing, spilled, spilled_values, spill_files, fallback }
     FileRow { file, bytes, offset, text }
     ClusterRow { cluster, fingerprint, head, is_head, address, lost, nodes, view, gone }
-    GoneRow { row, reason }
+    DeadRow { row, reason }
     NodeRow { node, about, state, is_slow }
     AboutNode { kind, name, address, host, boot_id, resources, labels }
     ViewRow { node, version, free, waiting }

@@ -198,7 +198,7 @@ pub fn on_task_end(py: Python<'_>, client: &Client) {
         WAITS.next_task();
         WATCHES.next_task();
         HAS_ASKED.store(false, Ordering::SeqCst);
-        note_threads(py);
+        record_threads(py);
     }
     if IS_LENT.load(Ordering::Acquire) {
         take_back(client);
@@ -206,7 +206,7 @@ pub fn on_task_end(py: Python<'_>, client: &Client) {
 }
 
 /// Records the threads that exist when a task ends: their later waits are not the next task's.
-fn note_threads(py: Python<'_>) {
+fn record_threads(py: Python<'_>) {
     static ACTIVE: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
     let read = || Ok::<_, PyErr>(py.import("threading")?.getattr("_active")?.cast_into::<PyDict>()?.unbind());
     let Ok(active) = ACTIVE.get_or_try_init(py, read) else { return };

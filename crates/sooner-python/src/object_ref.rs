@@ -75,7 +75,7 @@ impl ObjectRef {
     }
 
     /// Records where the object is put, if call sites are recorded.
-    pub fn note_site(&self, py: Python<'_>) {
+    pub fn record_site(&self, py: Python<'_>) {
         if let Some(site) = crate::submit::call_site(py) {
             self.register();
             self.client.step(|core, _| core.ownership_mut().set_site(self.id, site));
@@ -131,7 +131,7 @@ fn id_of<'py>(py: Python<'py>, class: &PythonName, text: &str) -> PyResult<Bound
 impl Drop for ObjectRef {
     fn drop(&mut self) {
         self.client.drop_handle(self.id, &self.slot);
-        crate::collect::note_let_go();
+        crate::collect::record_release();
     }
 }
 

@@ -104,7 +104,7 @@ impl Exported {
                 core.define(define);
                 core.functions()
             });
-            backlog::note_functions(py, known, self.name.as_str());
+            backlog::record_functions(py, known, self.name.as_str());
         }
         *self.sent.lock() = Some((Arc::downgrade(client), function, version));
         Ok(function)

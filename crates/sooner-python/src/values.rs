@@ -441,7 +441,7 @@ impl Drop for View {
         if let Keep::Stored { client, object, slot, .. } = &self.keep {
             slot.drop_view();
             client.drop_handle(*object, slot);
-            crate::collect::note_let_go();
+            crate::collect::record_release();
         }
     }
 }

@@ -336,7 +336,7 @@ pub fn put<'py>(
         let blob = sooner_runtime::wire::Blob::from(bytes.as_slice());
         let (id, slot) = client.put_inline(Outcome::Inline(blob));
         let reference = ObjectRef::new(id, slot, client);
-        reference.note_site(py);
+        reference.record_site(py);
         return reference.into_bound(py);
     }
     if value.is_exact_instance_of::<ObjectRef>() {
@@ -348,7 +348,7 @@ pub fn put<'py>(
     let encoded = encode(value, &mut inner)
         .map_err(|error| explain(py, value, &error, "the value passed to sooner.put()"))?;
     let reference = put_encoded(py, &client, encoded, inner, u64::MAX)?;
-    reference.note_site(py);
+    reference.record_site(py);
     reference.into_bound(py)
 }
 

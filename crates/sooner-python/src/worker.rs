@@ -63,7 +63,7 @@ static IS_BUSY: AtomicBool = AtomicBool::new(false);
 static IS_CHILD: AtomicBool = AtomicBool::new(false);
 
 /// Records that code of a task forked this process from a worker.
-pub fn note_fork() {
+pub fn record_fork() {
     IS_CHILD.store(true, Ordering::Relaxed);
 }
 
@@ -316,7 +316,7 @@ fn construct(
     creation: &ActorCreation,
 ) -> PyResult<Option<(String, u32)>> {
     let spec = &incoming.push.spec;
-    client.mapping().note_task(client.welcome.cell, spec);
+    client.mapping().record_task(client.welcome.cell, spec);
     let current = Current {
         task: spec.task,
         name: spec.name.clone(),
@@ -517,7 +517,7 @@ fn prepare<'py>(
     incoming: Incoming,
 ) -> Option<LoopItem<'py>> {
     let spec = &incoming.push.spec;
-    client.mapping().note_task(client.welcome.cell, spec);
+    client.mapping().record_task(client.welcome.cell, spec);
     let name = spec.shown_name().as_str().to_owned();
     let prepared = method(py, actor, spec.name.as_str())
         .and_then(|method| Ok((method, decode_arguments(py, client, &incoming, Access::Shared)?)));

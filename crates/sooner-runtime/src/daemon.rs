@@ -77,14 +77,14 @@ pub fn run(node: NodeOptions, surroundings: Surroundings) -> i32 {
                 StartError::Join(failure) => failure.exit_status(),
                 StartError::Io(_) => FAILED,
             };
-            say(ready, Err(&told_with_place(&error, &place)));
+            send(ready, Err(&told_with_place(&error, &place)));
             return status;
         }
     };
     if ready.is_some() {
         redirect_output(started.handle.directory());
     }
-    say(ready, Ok(started.handle.directory()));
+    send(ready, Ok(started.handle.directory()));
     wait_for_end(&mut started, &signals);
     let has_ended = started.handle.stop();
     match started.fate.reason() {
@@ -201,7 +201,7 @@ fn name_by_address(resources: &mut ResourceSet, address: IpAddr) {
     resources.add_one(&format!("node:{address}"), amount);
 }
 
-fn say(ready: Option<OwnedFd>, word: Result<&Path, &str>) {
+fn send(ready: Option<OwnedFd>, word: Result<&Path, &str>) {
     match (ready, word) {
         // The process that started this node may have ended; that is no reason not to run.
         (Some(pipe), word) => {

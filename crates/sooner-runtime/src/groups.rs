@@ -395,7 +395,7 @@ mod tests {
 
     /// On the machine that runs this, where it allows.
     #[test]
-    fn a_limit_is_the_kernels_word() {
+    fn a_limit_is_the_kernels_message() {
         let directory = std::env::temp_dir().join(format!("sooner-groups-{}-real", std::process::id()));
         fs::create_dir(&directory).expect("a directory");
         let mut groups = Groups::new(NodeId(u64::from(std::process::id()) << 24), &directory);

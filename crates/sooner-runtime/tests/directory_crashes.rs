@@ -12,7 +12,7 @@ use sooner_protocol::uplink::{End, ToControl, ToNode};
 use sooner_runtime::control::records;
 use sooner_runtime::control::store::{Outcome, Store, StoreError};
 use sooner_wire::message::{
-    CreateActor, Define, KillActor, Message, Push, ReserveName, TaskKind, TaskSpec, WorkerGone,
+    CreateActor, Define, KillActor, Message, Push, ReserveName, TaskKind, TaskSpec, WorkerDead,
 };
 use sooner_wire::{ActorId, Blob, FunctionId, Name, NodeId, ResourceSet, Takeover, TaskId, WorkerId};
 
@@ -53,7 +53,7 @@ impl Head {
         Self { core, disk, store, told, asked, history }
     }
 
-    fn say(&mut self, word: ToControl) {
+    fn send(&mut self, word: ToControl) {
         let mut out = DirectoryActions::new();
         self.core.on_node(NODE, word, NOW, &mut out);
         self.core.settle(NOW, &mut out);
@@ -61,14 +61,14 @@ impl Head {
     }
 
     fn tell(&mut self, message: impl Into<Message>) {
-        self.say(ToControl::Routed { from: DRIVER, message: Box::new(message.into()) });
+        self.send(ToControl::Routed { from: DRIVER, message: Box::new(message.into()) });
     }
 
     fn carry_out(&mut self, actions: DirectoryActions) {
         for action in actions {
             match action {
                 DirectoryAction::Persist(batch, writes) => self.write(batch, writes),
-                DirectoryAction::Send(_, word) => self.hear(*word),
+                DirectoryAction::Send(_, word) => self.receive(*word),
                 DirectoryAction::Warn(_) => {}
             }
         }
@@ -83,14 +83,14 @@ impl Head {
         self.carry_out(out);
     }
 
-    fn hear(&mut self, word: ToNode) {
+    fn receive(&mut self, word: ToNode) {
         match word {
             ToNode::PlaceActor(place) => {
                 let (actor, takeover) = (place.create.actor, place.takeover);
                 self.told.takeovers.insert(actor, takeover);
                 self.note();
                 let worker = WorkerId(NODE.0 + 100 + u64::from(takeover.0));
-                self.say(ToControl::ActorPlaced { actor, takeover, worker });
+                self.send(ToControl::ActorPlaced { actor, takeover, worker });
             }
             ToNode::Routed { message, .. } => {
                 let Message::Answer(answer) = *message else { return };
@@ -98,8 +98,8 @@ impl Head {
                 self.note();
             }
             ToNode::EndActor { actor, takeover, end: End::Killed | End::Finished } => {
-                let gone = Box::new(WorkerGone::default());
-                self.say(ToControl::ActorProcessGone { actor, takeover, gone });
+                let gone = Box::new(WorkerDead::default());
+                self.send(ToControl::ActorProcessDead { actor, takeover, gone });
             }
             ToNode::Dead(dead) => {
                 self.told.ended.insert(dead.actor);
@@ -125,8 +125,8 @@ impl Head {
     fn lose_process(&mut self, number: u64) {
         let actor = TaskId { owner: DRIVER, number };
         let takeover = self.told.takeovers[&actor];
-        let gone = Box::new(WorkerGone { reason: "was killed".into(), ..WorkerGone::default() });
-        self.say(ToControl::ActorProcessGone { actor, takeover, gone });
+        let gone = Box::new(WorkerDead { reason: "was killed".into(), ..WorkerDead::default() });
+        self.send(ToControl::ActorProcessDead { actor, takeover, gone });
         // A process that ends before it was ready is followed by another one after a pause.
         let mut out = DirectoryActions::new();
         self.core.settle(NOW.plus(3_600_000_000_000), &mut out);

@@ -102,7 +102,7 @@ pub const MODELS: &[(Bug, &str, &str)] = &[
         "a node that would let go of a copy hears nothing, because its owner has forgotten the value",
     ),
     (Bug::JoinedUntold, "own", "the directory does not hear of nodes that join"),
-    (Bug::GoneUntold, "own", "the directory does not hear of nodes that are gone"),
+    (Bug::DeathUntold, "own", "the directory does not hear of nodes that are gone"),
     (
         Bug::CompleteTooEarly,
         "own",
@@ -121,7 +121,7 @@ const OF_SESSIONS: &[Bug] = &[
 ];
 
 /// Defects between the parts of the control service: found where nodes join it and are watched.
-const OF_CLUSTERS: &[Bug] = &[Bug::JoinedUntold, Bug::GoneUntold, Bug::CompleteTooEarly];
+const OF_CLUSTERS: &[Bug] = &[Bug::JoinedUntold, Bug::DeathUntold, Bug::CompleteTooEarly];
 
 /// Defects that need an end or a delay at one moment. Seeds meet that moment too rarely, so every state of a
 /// small world is searched.

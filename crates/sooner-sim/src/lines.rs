@@ -115,7 +115,7 @@ impl<T: Clone> Line<T> {
     ///
     /// # Errors
     /// What is wrong with the machine.
-    pub fn say(&mut self, index: usize, what: T, bytes: u64, now: Instant) -> Result<(), Wrong> {
+    pub fn send(&mut self, index: usize, what: T, bytes: u64, now: Instant) -> Result<(), Wrong> {
         let end = &mut self.ends[index];
         let item = Item::Frame(what, bytes);
         let used = end.link.connection();
@@ -254,7 +254,7 @@ impl<T: Clone> Line<T> {
                 LinkAction::Dial => self.ends[index].may_dial = true,
                 LinkAction::Hello(on, hello) => self.put(index, on, Item::Hello(hello)),
                 LinkAction::Welcome(on, welcome) => self.put(index, on, Item::Welcome(welcome)),
-                LinkAction::SayEnded(on, reason) => {
+                LinkAction::SendEnded(on, reason) => {
                     self.put(index, on, Item::Ended(reason));
                     self.close(index, on);
                 }

@@ -205,7 +205,7 @@ impl Oracle {
 
     /// These items were lost with their sender or their receiver.
     pub fn on_lost<'a>(items: impl IntoIterator<Item = &'a Item>) {
-        items.into_iter().for_each(crate::rare::note_lost);
+        items.into_iter().for_each(crate::rare::record_lost);
     }
 
     /// Whether cancellation was asked for a task or one of its ancestors.

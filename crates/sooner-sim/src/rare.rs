@@ -280,7 +280,7 @@ pub fn reachable(without: &[String]) -> impl Iterator<Item = &'static str> {
 }
 
 /// An item is lost with its sender or its receiver.
-pub fn note_lost(item: &Item) {
+pub fn record_lost(item: &Item) {
     match item {
         Item::Push(..) => hit("a task died on its way to its worker"),
         Item::End => {}
@@ -310,7 +310,7 @@ pub fn note_lost(item: &Item) {
 
 impl World {
     /// A process is about to read a message.
-    pub fn note_read(&self, to: u32, message: &Message) {
+    pub fn record_read(&self, to: u32, message: &Message) {
         let core = &self.process(to).core;
         let knows = |object| core.ownership().record(object).is_some();
         match message {
@@ -339,7 +339,7 @@ impl World {
     }
 
     /// A process ends.
-    pub fn note_end(&self, number: u32) {
+    pub fn record_end(&self, number: u32) {
         let process = self.process(number);
         let is_lent_on = process
             .core

@@ -206,16 +206,16 @@ impl Shared {
                 return;
             }
             let seed = orders.start + at;
-            self.note_running(job, Some((seed, Instant::now())));
+            self.record_running(job, Some((seed, Instant::now())));
             let has_failed = run_one(orders, seed, &self.totals);
-            self.note_running(job, None);
+            self.record_running(job, None);
             if has_failed && !orders.keeps_going {
                 self.stop.store(true, Ordering::Relaxed);
             }
         }
     }
 
-    fn note_running(&self, job: usize, what: Option<(u64, Instant)>) {
+    fn record_running(&self, job: usize, what: Option<(u64, Instant)>) {
         *self.running[job].lock().unwrap_or_else(PoisonError::into_inner) = what;
     }
 

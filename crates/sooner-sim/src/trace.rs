@@ -28,7 +28,7 @@ impl Trace {
 
     /// Adds an event in words, if words are kept.
     #[inline]
-    pub fn say(&mut self, words: impl FnOnce() -> String) {
+    pub fn send(&mut self, words: impl FnOnce() -> String) {
         let Some(kept) = &mut self.words else { return };
         let line = words();
         if self.echoes {

@@ -82,7 +82,7 @@ struct Stream {
 
 #[derive(Default)]
 struct Node {
-    is_gone: bool,
+    is_dead: bool,
     chunks: u64,
     attempt: TransferAttempt,
     sender: usize,
@@ -143,7 +143,7 @@ pub fn broadcast(setup: &Setup) -> u64 {
         run.happen(event);
     }
     run.chains.check();
-    let living = run.nodes.iter().skip(1).filter(|node| !node.is_gone);
+    let living = run.nodes.iter().skip(1).filter(|node| !node.is_dead);
     living.map(|node| node.ended.expect("whoever lives gets the value")).max().unwrap_or(0)
 }
 
@@ -181,7 +181,7 @@ impl Run {
 
     fn on_told(&mut self, node: usize, sender: usize, attempt: TransferAttempt) {
         let receiver = &mut self.nodes[node];
-        if receiver.is_gone || receiver.ended.is_some() {
+        if receiver.is_dead || receiver.ended.is_some() {
             return;
         }
         (receiver.sender, receiver.attempt) = (sender, attempt);
@@ -190,7 +190,7 @@ impl Run {
     }
 
     fn on_fetch(&mut self, sender: usize, stream: Stream) {
-        if self.nodes[sender].is_gone {
+        if self.nodes[sender].is_dead {
             return self.after(2 * self.setup.latency, Event::Failed(stream.receiver, stream.attempt));
         }
         self.nodes[sender].streams.push(stream);
@@ -201,7 +201,7 @@ impl Run {
     fn send_next(&mut self, sender: usize) {
         let node = &mut self.nodes[sender];
         let count = node.streams.len();
-        if node.is_busy || node.is_gone {
+        if node.is_busy || node.is_dead {
             return;
         }
         let mut turns = (0..count).map(|step| (node.turn + step) % count);
@@ -224,7 +224,7 @@ impl Run {
 
     fn on_chunk(&mut self, receiver: usize, attempt: TransferAttempt) {
         let node = &mut self.nodes[receiver];
-        if node.is_gone || node.attempt != attempt {
+        if node.is_dead || node.attempt != attempt {
             return;
         }
         node.chunks += 1;
@@ -237,7 +237,7 @@ impl Run {
 
     /// A node is killed: its receivers and its senders see the end of their connections.
     fn on_kill(&mut self, killed: usize) {
-        self.nodes[killed].is_gone = true;
+        self.nodes[killed].is_dead = true;
         let streams = std::mem::take(&mut self.nodes[killed].streams);
         for Stream { receiver, attempt, .. } in streams {
             self.after(2 * self.setup.latency, Event::Failed(receiver, attempt));

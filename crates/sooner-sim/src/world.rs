@@ -252,7 +252,7 @@ impl World {
             return;
         }
         self.phase = Phase::Calm;
-        self.trace.say(|| "--- no faults from here on".to_owned());
+        self.trace.send(|| "--- no faults from here on".to_owned());
         self.end_faults();
     }
 

@@ -17,7 +17,7 @@ fn defects_are_found() {
         Bug::StaleRedialTaken,
         Bug::AckBeforeProcessed,
         Bug::JoinedUntold,
-        Bug::GoneUntold,
+        Bug::DeathUntold,
         Bug::CompleteTooEarly,
     ] {
         assert!(look_for(bug, 1).is_some(), "{bug:?}");

@@ -335,7 +335,7 @@ impl Mapping {
 
     /// Records that a task begins: a few stores to this process's own cache lines, and no system call.
     #[inline]
-    pub fn note_task(&self, cell: u32, spec: &TaskSpec) {
+    pub fn record_task(&self, cell: u32, spec: &TaskSpec) {
         let [_, _, function, about, name @ ..] = self.cell(cell);
         let title = spec.shown_name().as_str();
         let title = &title.as_bytes()[..title.len().min(CELL_NAME_BYTES)];
@@ -348,7 +348,7 @@ impl Mapping {
         let bits = u64::from(is_retriable) | u64::from(spec.kind().in_actor()) << 1;
         about.store((title.len() as u64) << ABOUT_BITS | bits, Ordering::Relaxed);
         function.store(spec.function().map_or(0, |function| function.0), Ordering::Relaxed);
-        self.note_started(cell, spec.task);
+        self.record_started(cell, spec.task);
     }
 
     /// The task that a cell's process runs, or ran last; `None` also if another begins right now.
@@ -368,7 +368,7 @@ impl Mapping {
         Some(Begun { task, function: FunctionId(function), is_retriable: about & 1 == 1, name })
     }
 
-    fn note_started(&self, cell: u32, task: TaskId) {
+    fn record_started(&self, cell: u32, task: TaskId) {
         let [owner, number, ..] = self.cell(cell);
         owner.store(task.owner.0, Ordering::Relaxed);
         number.store(task.number, Ordering::Release);
@@ -414,7 +414,7 @@ impl Mapping {
 
     /// Empties a cell for its next process.
     pub fn clear_cell(&self, cell: u32) {
-        self.note_started(cell, TaskId::default());
+        self.record_started(cell, TaskId::default());
     }
 }
 
@@ -435,7 +435,7 @@ mod tests {
         assert_eq!(second.bytes(offset, 4), b"soon");
         assert_eq!(second.last_started(3), None);
         let task = TaskId { owner: WorkerId(5), number: 6 };
-        first.note_started(3, task);
+        first.record_started(3, task);
         assert_eq!(second.last_started(3), Some(Started { task, in_actor: false }));
         first.clear_cell(3);
         assert_eq!(second.last_started(3), None);
@@ -454,15 +454,15 @@ mod tests {
         let begun = |number, name: &str, is_retriable| {
             Some(Begun { task: task(number), function: FunctionId(9), is_retriable, name: name.to_owned() })
         };
-        memory.note_task(3, &spec(6, "a_longer_name", -1, None));
+        memory.record_task(3, &spec(6, "a_longer_name", -1, None));
         assert_eq!(memory.begun(3), begun(6, "a_longer_name", true));
         assert_eq!(memory.last_started(3), Some(Started { task: task(6), in_actor: true }));
         let target = Target::Function(FunctionCall::new(ShapeId(0), FunctionId(9)));
-        memory.note_task(3, &TaskSpec { target, ..spec(5, "a_task", -1, None) });
+        memory.record_task(3, &TaskSpec { target, ..spec(5, "a_task", -1, None) });
         assert_eq!(memory.last_started(3), Some(Started { task: task(5), in_actor: false }));
-        memory.note_task(3, &spec(7, "short", 3, Some(true)));
+        memory.record_task(3, &spec(7, "short", 3, Some(true)));
         assert_eq!(memory.begun(3), begun(7, "short", false));
-        memory.note_task(3, &spec(8, &"n".repeat(200), 0, None));
+        memory.record_task(3, &spec(8, &"n".repeat(200), 0, None));
         assert_eq!(memory.begun(3), begun(8, &"n".repeat(CELL_NAME_BYTES), false));
         assert_eq!((memory.begun(2), memory.begun(4)), (None, None), "cells do not overlap");
     }

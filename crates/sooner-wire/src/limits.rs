@@ -374,10 +374,10 @@ const _: () = assert!(DIAL_NANOS < HANDSHAKE_NANOS);
 pub const NODES_MAX: usize = 10_000;
 
 /// Dead nodes that a node lists in answers about the state: the latest.
-pub const NODES_GONE_LISTED_MAX: usize = 100;
+pub const NODES_DEAD_LISTED_MAX: usize = 100;
 
 /// Dead nodes that are remembered by their ids.
-pub const NODES_GONE_MAX: usize = 10_000;
+pub const NODES_DEAD_MAX: usize = 10_000;
 
 /// Time between two heartbeats of a node (nanoseconds).
 pub const HEARTBEAT_NANOS: u64 = 500_000_000;
@@ -405,7 +405,7 @@ pub const HAND_OVER_MAX: usize = 4096;
 
 /// How long a node that is to end waits for the head's message on what to move (nanoseconds): the head may be
 /// unreachable.
-pub const DRAIN_WORD_NANOS: u64 = 500_000_000;
+pub const DRAIN_MESSAGE_NANOS: u64 = 500_000_000;
 
 /// The longest time that a node may take to drain (nanoseconds).
 pub const DRAIN_NANOS_MAX: u64 = 3_600_000_000_000;

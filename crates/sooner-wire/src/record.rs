@@ -164,7 +164,7 @@ pub struct JobRecord {
     pub config: Box<JobConfig>,
     /// Its driver is dead, or has ended.
     #[n(2)]
-    pub is_gone: bool,
+    pub is_dead: bool,
 }
 
 /// An actor's name. Its record exists from before the actor is created.
@@ -327,7 +327,7 @@ mod tests {
     #[test]
     fn what_the_directory_writes_stays_readable() {
         let config = JobConfig { template: vec!["python".into()], inline_bytes: 9, ..JobConfig::default() };
-        let job = JobRecord { job: DRIVER, config: Box::new(config), is_gone: false };
+        let job = JobRecord { job: DRIVER, config: Box::new(config), is_dead: false };
         assert_eq!(hex(&job.to_bytes()), "831a01000001868166707974686f6e6060090000f4");
         assert_eq!(JobRecord::from_bytes(&job.to_bytes()), Ok(job));
         let name = NameRecord {

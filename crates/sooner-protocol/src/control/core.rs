@@ -235,7 +235,7 @@ impl ControlCore {
     pub fn settle(&mut self, now: Instant, out: &mut ControlActions) {
         self.with_nodes(now, out, |nodes, acts| nodes.on_timer(now, acts));
         let is_there = self.nodes.is_complete() || bug!(CompleteTooEarly);
-        if !self.is_complete && is_there && self.directory.has_heard_all() {
+        if !self.is_complete && is_there && self.directory.has_received_all() {
             self.is_complete = true;
             self.with_directory(out, |directory, acts| directory.on_all_here(now, acts));
         }
@@ -381,7 +381,7 @@ impl ControlCore {
                     out.push(ControlAction::Probe { node, number, address });
                 }
                 NodesAction::Joined(node) => self.on_joined(node, out),
-                NodesAction::Gone(node, reason) => self.on_gone(node, &reason, out),
+                NodesAction::Dead(node, reason) => self.on_dead(node, &reason, out),
                 NodesAction::AskedAfter { from, node } => {
                     self.with_directory(out, |directory, acts| directory.on_asked_after(from, node, acts));
                 }
@@ -403,12 +403,12 @@ impl ControlCore {
         }
     }
 
-    fn on_gone(&mut self, node: NodeId, reason: &str, out: &mut ControlActions) {
+    fn on_dead(&mut self, node: NodeId, reason: &str, out: &mut ControlActions) {
         out.push(ControlAction::Log(format!("node {:016x} is gone: {reason}", node.0)));
-        self.view.on_gone(node);
+        self.view.on_dead(node);
         out.push(ControlAction::EndNode(node));
-        if !bug!(GoneUntold) {
-            self.with_directory(out, |directory, acts| directory.on_node_gone(node, reason, acts));
+        if !bug!(DeathUntold) {
+            self.with_directory(out, |directory, acts| directory.on_node_dead(node, reason, acts));
         }
     }
 }

@@ -26,7 +26,7 @@ use std::collections::VecDeque;
 use std::hash::{Hash, Hasher};
 
 use sooner_wire::limits::DEATHS_MAX;
-use sooner_wire::message::{Held, Settled, WorkerGone};
+use sooner_wire::message::{Held, Settled, WorkerDead};
 use sooner_wire::{NodeId, ObjectId, WorkerId};
 
 use super::directory::actors::{Actor, Phase};
@@ -56,9 +56,9 @@ impl Death {
 
 /// A message to a node.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Saying {
+pub enum DeathMessage {
     /// This process is dead: what do your clients hold of it?
-    Gone(NodeId, WorkerId),
+    Dead(NodeId, WorkerId),
     /// All nodes have answered.
     Settled(NodeId, Settled),
 }
@@ -74,14 +74,14 @@ pub struct Settling {
 impl Settling {
     /// A node reports the death of its process, perhaps again because more nodes turned out to know the
     /// process. These `nodes` are asked in addition to its own.
-    pub fn on_gone(
+    pub fn on_dead(
         &mut self,
         gone: WorkerId,
         nodes: impl IntoIterator<Item = NodeId>,
-        say: &mut Vec<Saying>,
+        send: &mut Vec<DeathMessage>,
     ) {
         let home = gone.node();
-        if self.is_known_gone(home) {
+        if self.is_known_dead(home) {
             // Sent before the node's own death, received after it: all its processes are asked about.
             return;
         }
@@ -89,11 +89,11 @@ impl Settling {
             mark!("a node turned out to have to do with a process whose death had been settled");
             let settled = Settled { gone: vec![gone], held: Vec::new() };
             for node in nodes.into_iter().filter(|node| *node != home) {
-                say.push(Saying::Gone(node, gone));
-                say.push(Saying::Settled(node, settled.clone()));
+                send.push(DeathMessage::Dead(node, gone));
+                send.push(DeathMessage::Settled(node, settled.clone()));
             }
             // Until this arrives, the node would repeat the death to every control service that starts.
-            say.push(Saying::Settled(home, settled));
+            send.push(DeathMessage::Settled(home, settled));
             return;
         }
         if !self.open.is_empty() {
@@ -109,7 +109,7 @@ impl Settling {
         for node in nodes {
             if death.told.insert(node) {
                 death.owed.insert(node);
-                say.push(Saying::Gone(node, gone));
+                send.push(DeathMessage::Dead(node, gone));
             }
         }
     }
@@ -123,9 +123,9 @@ impl Settling {
         held: Vec<Held>,
         is_home_there: bool,
         nodes: impl IntoIterator<Item = NodeId>,
-        say: &mut Vec<Saying>,
+        send: &mut Vec<DeathMessage>,
     ) {
-        if self.is_known_gone(node) || self.settled.contains(&gone) {
+        if self.is_known_dead(node) || self.settled.contains(&gone) {
             return;
         }
         let home = gone.node();
@@ -140,31 +140,31 @@ impl Settling {
         }
         if is_unheard {
             let whom = if is_home_there { gone } else { address(home) };
-            self.ask(whom, nodes, say);
+            self.ask(whom, nodes, send);
         }
-        self.settle(say);
+        self.settle(send);
     }
 
     /// A node is dead with all its processes: it owes no answer, and the remaining nodes are asked about all
     /// of its processes.
-    pub fn on_node_gone(
+    pub fn on_node_dead(
         &mut self,
         gone: NodeId,
         left: impl IntoIterator<Item = NodeId>,
-        say: &mut Vec<Saying>,
+        send: &mut Vec<DeathMessage>,
     ) {
         for death in self.open.values_mut() {
             death.owed.swap_remove(&gone);
             death.told.swap_remove(&gone);
             death.forget(|process| process.node() == gone);
         }
-        self.ask(address(gone), left, say);
-        self.settle(say);
+        self.ask(address(gone), left, send);
+        self.settle(send);
     }
 
     /// Asks the nodes that were neither asked nor have answered about a process, or about all processes of a
     /// dead node.
-    fn ask(&mut self, gone: WorkerId, nodes: impl IntoIterator<Item = NodeId>, say: &mut Vec<Saying>) {
+    fn ask(&mut self, gone: WorkerId, nodes: impl IntoIterator<Item = NodeId>, send: &mut Vec<DeathMessage>) {
         if self.settled.contains(&gone) {
             return;
         }
@@ -172,33 +172,33 @@ impl Settling {
         for node in nodes {
             if death.told.insert(node) {
                 death.owed.insert(node);
-                say.push(Saying::Gone(node, gone));
+                send.push(DeathMessage::Dead(node, gone));
             }
         }
     }
 
     /// Whether all nodes were asked about the processes of this node.
     #[must_use]
-    pub fn is_known_gone(&self, node: NodeId) -> bool {
+    pub fn is_known_dead(&self, node: NodeId) -> bool {
         let address = address(node);
         self.open.contains_key(&address) || self.settled.contains(&address)
     }
 
     /// A node asks about a dead node of which all were told: it may have joined since.
-    pub fn on_asked_after(&mut self, node: NodeId, gone: NodeId, say: &mut Vec<Saying>) {
+    pub fn on_asked_after(&mut self, node: NodeId, gone: NodeId, send: &mut Vec<DeathMessage>) {
         let address = address(gone);
         if self.settled.contains(&address) {
-            say.push(Saying::Gone(node, address));
-            say.push(Saying::Settled(node, Settled { gone: vec![address], held: Vec::new() }));
+            send.push(DeathMessage::Dead(node, address));
+            send.push(DeathMessage::Settled(node, Settled { gone: vec![address], held: Vec::new() }));
         } else {
-            self.ask(address, [node], say);
+            self.ask(address, [node], send);
         }
     }
 
     /// A node may have missed questions: open ones are sent again.
-    pub fn on_node_back(&self, node: NodeId, say: &mut Vec<Saying>) {
+    pub fn on_node_back(&self, node: NodeId, send: &mut Vec<DeathMessage>) {
         let owed = self.open.iter().filter(|(_, death)| death.owed.contains(&node));
-        say.extend(owed.map(|(gone, _)| Saying::Gone(node, *gone)));
+        send.extend(owed.map(|(gone, _)| DeathMessage::Dead(node, *gone)));
     }
 
     /// How many deaths are open.
@@ -213,7 +213,7 @@ impl Settling {
         self.open.is_empty()
     }
 
-    fn settle(&mut self, say: &mut Vec<Saying>) {
+    fn settle(&mut self, send: &mut Vec<DeathMessage>) {
         let is_alone = bug!(SettledAlone);
         if !is_alone && !self.open.values().all(|death| death.owed.is_empty()) {
             return;
@@ -242,8 +242,8 @@ impl Settling {
             }
             self.settled.push_back(*process);
         }
-        let settled = |(node, held)| Saying::Settled(node, Settled { gone: gone.clone(), held });
-        say.extend(nodes.into_iter().map(settled));
+        let settled = |(node, held)| DeathMessage::Settled(node, Settled { gone: gone.clone(), held });
+        send.extend(nodes.into_iter().map(settled));
     }
 }
 
@@ -271,7 +271,7 @@ impl Directory {
         &mut self,
         process: WorkerId,
         watchers: &[NodeId],
-        gone: Option<Box<WorkerGone>>,
+        gone: Option<Box<WorkerDead>>,
         out: &mut DirectoryActions,
     ) {
         let Some(gone) = gone else { return };
@@ -279,9 +279,9 @@ impl Directory {
         let with_actors = self.nodes_of_actors_of(process);
         let nodes = watchers.iter().copied().chain(with_actors);
         let nodes: Vec<NodeId> = nodes.filter(|node| !self.is_lost(*node)).collect();
-        let mut say = Vec::new();
-        self.settling.on_gone(process, nodes, &mut say);
-        self.send_deaths(say, Some(&gone), out);
+        let mut send = Vec::new();
+        self.settling.on_dead(process, nodes, &mut send);
+        self.send_deaths(send, Some(&gone), out);
     }
 
     /// A node has collected the answers of its clients.
@@ -292,19 +292,19 @@ impl Directory {
         held: Vec<Held>,
         out: &mut DirectoryActions,
     ) {
-        let mut say = Vec::new();
+        let mut send = Vec::new();
         let is_home_there = !self.is_lost(gone.node());
         let all: Vec<NodeId> = self.nodes_that_may_be().collect();
-        self.settling.on_collected(node, gone, held, is_home_there, all, &mut say);
-        self.send_deaths(say, None, out);
+        self.settling.on_collected(node, gone, held, is_home_there, all, &mut send);
+        self.send_deaths(send, None, out);
     }
 
     /// A node is dead with all its processes.
     pub fn settle_without(&mut self, node: NodeId, out: &mut DirectoryActions) {
         let left: Vec<NodeId> = self.nodes_that_may_be().filter(|other| *other != node).collect();
-        let mut say = Vec::new();
-        self.settling.on_node_gone(node, left, &mut say);
-        self.send_deaths(say, None, out);
+        let mut send = Vec::new();
+        self.settling.on_node_dead(node, left, &mut send);
+        self.send_deaths(send, None, out);
     }
 
     /// Some nodes know processes of these nodes. For a dead one no record is left, and not all nodes may have
@@ -315,7 +315,7 @@ impl Directory {
         out: &mut DirectoryActions,
     ) {
         for node in self.not_too_early(watched) {
-            if self.is_lost(node) && !self.settling.is_known_gone(node) {
+            if self.is_lost(node) && !self.settling.is_known_dead(node) {
                 self.settle_without(node, out);
             }
         }
@@ -323,10 +323,10 @@ impl Directory {
 
     /// A node asks about a dead node: it is told of the deaths there, if it has not been.
     pub fn on_asked_after(&mut self, from: NodeId, gone: NodeId, out: &mut DirectoryActions) {
-        if self.settling.is_known_gone(gone) {
-            let mut say = Vec::new();
-            self.settling.on_asked_after(from, gone, &mut say);
-            return self.send_deaths(say, None, out);
+        if self.settling.is_known_dead(gone) {
+            let mut send = Vec::new();
+            self.settling.on_asked_after(from, gone, &mut send);
+            return self.send_deaths(send, None, out);
         }
         self.settle_forgotten([gone], out);
     }
@@ -334,9 +334,9 @@ impl Directory {
     /// A node reports what it has. Open questions are sent again: it may have come late, or over another
     /// connection than they did.
     pub(super) fn ask_what_is_owed(&self, node: NodeId, out: &mut DirectoryActions) {
-        let mut say = Vec::new();
-        self.settling.on_node_back(node, &mut say);
-        self.send_deaths(say, None, out);
+        let mut send = Vec::new();
+        self.settling.on_node_back(node, &mut send);
+        self.send_deaths(send, None, out);
     }
 
     /// The nodes of this owner's actors: processes there got references from the control service only.
@@ -349,15 +349,15 @@ impl Directory {
         owned.filter_map(node).collect()
     }
 
-    fn send_deaths(&self, say: Vec<Saying>, news: Option<&WorkerGone>, out: &mut DirectoryActions) {
-        for saying in say {
+    fn send_deaths(&self, send: Vec<DeathMessage>, news: Option<&WorkerDead>, out: &mut DirectoryActions) {
+        for saying in send {
             let (node, word) = match saying {
-                Saying::Gone(node, worker) => {
+                DeathMessage::Dead(node, worker) => {
                     let known = news.filter(|news| news.worker == worker).cloned();
                     let gone = known.unwrap_or_else(|| end_of_a_node(worker));
-                    (node, ToNode::Gone(Box::new(gone)))
+                    (node, ToNode::WorkerDead(Box::new(gone)))
                 }
-                Saying::Settled(node, settled) => (node, ToNode::Settled(Box::new(settled))),
+                DeathMessage::Settled(node, settled) => (node, ToNode::Settled(Box::new(settled))),
             };
             if self.nodes.contains_key(&node) {
                 out.push(DirectoryAction::Send(node, Box::new(word)));
@@ -372,9 +372,9 @@ fn address(node: NodeId) -> WorkerId {
 }
 
 /// The death of a process on a dead node: no node saw what it had begun.
-fn end_of_a_node(worker: WorkerId) -> WorkerGone {
+fn end_of_a_node(worker: WorkerId) -> WorkerDead {
     let reason = "its node is gone".to_owned();
-    WorkerGone { worker, reason, all_begun: Some(true), ..WorkerGone::default() }
+    WorkerDead { worker, reason, all_begun: Some(true), ..WorkerDead::default() }
 }
 
 #[cfg(test)]
@@ -395,32 +395,37 @@ mod tests {
         Held { object: TaskId { owner, number: 1 }.object(0), borrower, count: 1, of: Some(X) }
     }
 
-    fn gone(settling: &mut Settling, process: WorkerId, nodes: &[NodeId]) -> Vec<Saying> {
-        let mut say = Vec::new();
-        settling.on_gone(process, nodes.iter().copied(), &mut say);
-        say
+    fn gone(settling: &mut Settling, process: WorkerId, nodes: &[NodeId]) -> Vec<DeathMessage> {
+        let mut send = Vec::new();
+        settling.on_dead(process, nodes.iter().copied(), &mut send);
+        send
     }
 
-    fn collected(settling: &mut Settling, node: NodeId, process: WorkerId, held: &[Held]) -> Vec<Saying> {
-        let mut say = Vec::new();
-        settling.on_collected(node, process, held.to_vec(), true, [A, B, C], &mut say);
-        say
+    fn collected(
+        settling: &mut Settling,
+        node: NodeId,
+        process: WorkerId,
+        held: &[Held],
+    ) -> Vec<DeathMessage> {
+        let mut send = Vec::new();
+        settling.on_collected(node, process, held.to_vec(), true, [A, B, C], &mut send);
+        send
     }
 
-    fn settled(node: NodeId, gone: &[WorkerId], held: &[Held]) -> Saying {
-        Saying::Settled(node, Settled { gone: gone.to_vec(), held: held.to_vec() })
+    fn settled(node: NodeId, gone: &[WorkerId], held: &[Held]) -> DeathMessage {
+        DeathMessage::Settled(node, Settled { gone: gone.to_vec(), held: held.to_vec() })
     }
 
     #[test]
     fn deaths_of_two_nodes_are_settled_together_and_what_the_dead_held_counts_no_more() {
         let mut settling = Settling::default();
-        assert_eq!(gone(&mut settling, X, &[B]), [Saying::Gone(B, X)]);
+        assert_eq!(gone(&mut settling, X, &[B]), [DeathMessage::Dead(B, X)]);
         assert_eq!(collected(&mut settling, A, X, &[]), []);
         // It dies after it was heard on X: what it had of that, and handed on, is said of it.
         assert_eq!(collected(&mut settling, B, X, &[held(Q)])[0], settled(A, &[X], &[held(Q)]));
         assert_eq!(gone(&mut settling, WorkerId(X.0 + 1), &[B]).len(), 1);
         assert_eq!(collected(&mut settling, B, WorkerId(X.0 + 1), &[held(Q)]), []);
-        assert_eq!(gone(&mut settling, Q, &[C]), [Saying::Gone(C, Q)]);
+        assert_eq!(gone(&mut settling, Q, &[C]), [DeathMessage::Dead(C, Q)]);
         assert_eq!(collected(&mut settling, A, WorkerId(X.0 + 1), &[]), []);
         assert_eq!(collected(&mut settling, B, Q, &[]), []);
         let all = [WorkerId(X.0 + 1), Q];
@@ -432,11 +437,11 @@ mod tests {
     fn who_turns_out_to_have_to_do_with_a_death_is_asked_or_told() {
         let mut settling = Settling::default();
         assert_eq!(gone(&mut settling, X, &[]), []);
-        assert_eq!(gone(&mut settling, X, &[B]), [Saying::Gone(B, X)], "it is open");
+        assert_eq!(gone(&mut settling, X, &[B]), [DeathMessage::Dead(B, X)], "it is open");
         assert_eq!(gone(&mut settling, X, &[B]), [], "it has been asked");
         collected(&mut settling, B, X, &[]);
         assert_eq!(collected(&mut settling, A, X, &[]).len(), 2);
-        let told = [Saying::Gone(C, X), settled(C, &[X], &[]), settled(A, &[X], &[])];
+        let told = [DeathMessage::Dead(C, X), settled(C, &[X], &[]), settled(A, &[X], &[])];
         assert_eq!(gone(&mut settling, X, &[A, C]), told);
         assert_eq!(collected(&mut settling, C, X, &[]), [], "nobody waits for that");
         assert!(settling.is_empty());
@@ -448,10 +453,10 @@ mod tests {
         gone(&mut settling, X, &[B, C]);
         collected(&mut settling, A, X, &[]);
         collected(&mut settling, B, X, &[held(Q)]);
-        let mut say = Vec::new();
-        settling.on_node_gone(B, [A, C], &mut say);
+        let mut send = Vec::new();
+        settling.on_node_dead(B, [A, C], &mut send);
         let address = address(B);
-        assert_eq!(say, [Saying::Gone(A, address), Saying::Gone(C, address)]);
+        assert_eq!(send, [DeathMessage::Dead(A, address), DeathMessage::Dead(C, address)]);
         collected(&mut settling, C, X, &[held(W)]);
         collected(&mut settling, C, address, &[]);
         let all = [X, address];
@@ -462,7 +467,7 @@ mod tests {
     #[test]
     fn an_answer_that_comes_before_the_question_has_everybody_asked() {
         let mut settling = Settling::default();
-        let asked = [Saying::Gone(A, X), Saying::Gone(C, X)];
+        let asked = [DeathMessage::Dead(A, X), DeathMessage::Dead(C, X)];
         assert_eq!(collected(&mut settling, B, X, &[held(Q)]), asked);
         assert_eq!(collected(&mut settling, C, X, &[]), []);
         let last = [settled(B, &[X], &[]), settled(A, &[X], &[held(Q)]), settled(C, &[X], &[])];
@@ -472,10 +477,10 @@ mod tests {
     #[test]
     fn of_a_process_whose_node_is_gone_everybody_is_asked_with_that_node() {
         let mut settling = Settling::default();
-        let mut say = Vec::new();
-        settling.on_collected(B, X, vec![held(Q)], false, [B, C], &mut say);
+        let mut send = Vec::new();
+        settling.on_collected(B, X, vec![held(Q)], false, [B, C], &mut send);
         let node = address(A);
-        assert_eq!(say, [Saying::Gone(B, node), Saying::Gone(C, node)]);
+        assert_eq!(send, [DeathMessage::Dead(B, node), DeathMessage::Dead(C, node)]);
         assert_eq!(collected(&mut settling, C, node, &[held(W)]), []);
         // What it has said of the process by itself is among what it says of the node.
         let last = collected(&mut settling, B, node, &[held(Q)]);
@@ -498,7 +503,7 @@ mod tests {
     #[test]
     fn what_a_node_had_said_before_its_end_opens_nothing_after_it() {
         let mut settling = Settling::default();
-        settling.on_node_gone(A, [B, C], &mut Vec::new());
+        settling.on_node_dead(A, [B, C], &mut Vec::new());
         assert_eq!(gone(&mut settling, X, &[B]), [], "all are asked about its node");
         assert_eq!(collected(&mut settling, A, Q, &[held(WorkerId(A.0 + 2))]), []);
         assert_eq!(settling.len(), 1);
@@ -511,14 +516,14 @@ mod tests {
     #[test]
     fn who_asks_after_a_node_that_is_gone_is_told_of_it() {
         let mut settling = Settling::default();
-        settling.on_node_gone(A, [B], &mut Vec::new());
+        settling.on_node_dead(A, [B], &mut Vec::new());
         let asked = |settling: &mut Settling, node| {
-            let mut say = Vec::new();
-            settling.on_asked_after(node, A, &mut say);
-            say
+            let mut send = Vec::new();
+            settling.on_asked_after(node, A, &mut send);
+            send
         };
         assert_eq!(asked(&mut settling, B), [], "it has been told");
-        let told = Saying::Gone(C, address(A));
+        let told = DeathMessage::Dead(C, address(A));
         assert_eq!(asked(&mut settling, C), std::slice::from_ref(&told));
         collected(&mut settling, B, address(A), &[]);
         assert_eq!(collected(&mut settling, C, address(A), &[]).len(), 2);
@@ -531,11 +536,11 @@ mod tests {
         gone(&mut settling, X, &[B, C]);
         collected(&mut settling, B, X, &[]);
         let asked = |node| {
-            let mut say = Vec::new();
-            settling.on_node_back(node, &mut say);
-            say
+            let mut send = Vec::new();
+            settling.on_node_back(node, &mut send);
+            send
         };
-        assert_eq!(asked(C), [Saying::Gone(C, X)]);
+        assert_eq!(asked(C), [DeathMessage::Dead(C, X)]);
         assert_eq!(asked(B), []);
     }
 }

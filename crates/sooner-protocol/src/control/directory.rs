@@ -107,23 +107,23 @@ impl Directory {
                 self.on_place_refused_for_now(node, (actor, takeover), reason, create, now);
             }
             ToControl::PlaceRefused { actor, takeover, reason, create, no_workers, .. } => {
-                let is_noted = no_workers && self.note_unable(node, actor, &reason);
+                let is_recorded = no_workers && self.record_unable(node, actor, &reason);
                 match create {
-                    Some(create) if is_noted => self.place_elsewhere(node, actor, takeover, create),
+                    Some(create) if is_recorded => self.place_elsewhere(node, actor, takeover, create),
                     Some(create) if !no_workers => self.on_place_given_back(node, actor, takeover, create),
                     _ => self.on_place_refused(node, actor, takeover, &reason, out),
                 }
             }
-            ToControl::ActorProcessGone { actor, takeover, gone } => {
-                self.on_actor_process_gone(actor, takeover, *gone, out);
+            ToControl::ActorProcessDead { actor, takeover, gone } => {
+                self.on_actor_process_dead(actor, takeover, *gone, out);
             }
             ToControl::ProcessLeaves { process } => {
                 self.end_actors_of(process, End::Finished, out);
                 self.on_job_leaves(process, out);
             }
-            ToControl::ProcessGone { process, watchers, gone } => {
+            ToControl::ProcessDead { process, watchers, gone } => {
                 // Its actors first: no node may begin one of them after it has learned of this death.
-                self.on_process_gone(process, out);
+                self.on_process_dead(process, out);
                 self.on_death(process, &watchers, gone, out);
             }
             ToControl::Collected { gone, held } => self.on_collected(node, gone, held, out),
@@ -153,26 +153,26 @@ impl Directory {
             }
             Message::StillRead(answer) => self.on_looked_up(answer.round, out),
             // Its node decides which of the two is ended.
-            Message::Sever(sever) => self.say(sever.worker, Sever { worker: from, ..sever }, out),
+            Message::Sever(sever) => self.send(sever.worker, Sever { worker: from, ..sever }, out),
             Message::Query(query) if query.what == QueryKind::TotalResources => {
                 let mut total = self.total();
                 self.groups.add_formatted(&mut total);
                 let (request, resources) = (query.request, Some(total));
-                self.say(from, Answer { request, resources, ..Answer::default() }, out);
+                self.send(from, Answer { request, resources, ..Answer::default() }, out);
             }
             // Nodes pass no other message on.
             _ => {}
         }
     }
 
-    fn on_process_gone(&mut self, process: WorkerId, out: &mut DirectoryActions) {
+    fn on_process_dead(&mut self, process: WorkerId, out: &mut DirectoryActions) {
         for actor in self.actors.values_mut() {
             actor.subscribers.swap_remove(&process);
         }
         self.end_actors_of(process, End::Killed, out);
         self.end_lookups_of(process, out);
         self.end_groups_of(process, out);
-        self.on_driver_gone(process, out);
+        self.on_driver_dead(process, out);
     }
 
     /// Places what can be placed. Called once after each batch of events.
@@ -200,7 +200,7 @@ impl Directory {
     }
 
     /// Sends a message to a process, wherever it is.
-    fn say(&self, to: WorkerId, message: impl Into<Message>, out: &mut DirectoryActions) {
+    fn send(&self, to: WorkerId, message: impl Into<Message>, out: &mut DirectoryActions) {
         if self.nodes.contains_key(&to.node()) {
             let routed = ToNode::Routed { to, message: Box::new(message.into()) };
             out.push(DirectoryAction::Send(to.node(), Box::new(routed)));

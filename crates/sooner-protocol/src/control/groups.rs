@@ -339,7 +339,7 @@ impl Groups {
     }
 
     /// A node is dead.
-    pub fn on_node_gone(&mut self, node: NodeId, out: &mut Vec<GroupAction>) {
+    pub fn on_node_dead(&mut self, node: NodeId, out: &mut Vec<GroupAction>) {
         self.is_busy = true;
         for group in self.groups.values_mut() {
             if let Phase::Preparing { places, .. } = &group.phase

@@ -20,7 +20,7 @@ use sooner_wire::limits::{
     VIEW_NANOS,
 };
 use sooner_wire::message::{
-    Drain, Fenced, Heartbeat, Message, NodeGone, NodeRow, NodesChanged, Refused, Register, Registered,
+    Drain, Fenced, Heartbeat, Message, NodeDead, NodeRow, NodesChanged, Refused, Register, Registered,
     Settings, Suspect, kind, node_state,
 };
 use sooner_wire::record::{NodeRecord, node_key};
@@ -28,7 +28,7 @@ use sooner_wire::record::{NodeRecord, node_key};
 use super::persist::{BatchId, Write};
 use crate::table::{Map, Set};
 use crate::time::Instant;
-use gone::GoneNodes;
+use gone::DeadNodes;
 use health::Health;
 use joining::{from_record, record};
 
@@ -69,7 +69,7 @@ pub enum NodesAction {
     /// everything that it was sent before.
     Joined(NodeId),
     /// A node is dead with all that was on it. The actions before this one tell all nodes.
-    Gone(NodeId, String),
+    Dead(NodeId, String),
     /// A node asks about a dead node that died perhaps before the asking node joined, or before this head
     /// started: it may not have been told of the processes there.
     AskedAfter {
@@ -134,7 +134,7 @@ pub struct Nodes {
     options: NodesOptions,
     nodes: Map<NodeId, Node>,
     names: Map<String, NodeId>,
-    gone: GoneNodes,
+    gone: DeadNodes,
     pending: Map<BatchId, Pending>,
     batches: u64,
     /// Dead nodes whose records could not be deleted: tried again at each tick.
@@ -156,7 +156,7 @@ impl Nodes {
             options,
             nodes: Map::default(),
             names: Map::default(),
-            gone: GoneNodes::default(),
+            gone: DeadNodes::default(),
             pending: Map::default(),
             batches: 0,
             undeleted: Set::default(),
@@ -204,7 +204,7 @@ impl Nodes {
                 return Err(if had_joined { Refusal::Fenced(reason) } else { Refusal::Refused(reason) });
             }
             known.row = NodeRow { state: known.row.state, is_slow: known.row.is_slow, ..row };
-            known.health.on_heard(now);
+            known.health.on_received(now);
             if known.phase != Phase::Joining {
                 self.welcome(node, out);
             }
@@ -294,7 +294,7 @@ impl Nodes {
     /// A node is connected again: its session was resumed.
     pub fn on_connected(&mut self, id: NodeId, now: Instant) {
         if let Some(node) = self.nodes.get_mut(&id) {
-            node.health.on_heard(now);
+            node.health.on_received(now);
         }
     }
 
@@ -310,8 +310,8 @@ impl Nodes {
     /// Node `from` lost its connection to another node, and is told if that one is dead.
     pub fn on_suspect(&mut self, from: NodeId, suspect: Suspect, now: Instant, out: &mut Vec<NodesAction>) {
         let id = suspect.node;
-        let may_say = self.nodes.contains_key(&from);
-        if suspect.is_given_up == Some(true) && may_say && self.nodes.contains_key(&id) {
+        let may_send = self.nodes.contains_key(&from);
+        if suspect.is_given_up == Some(true) && may_send && self.nodes.contains_key(&id) {
             let reason = format!(
                 "node {:016x} could not reach it while the head was away, and held it for gone",
                 from.0
@@ -325,7 +325,7 @@ impl Nodes {
         // A death that waits for the disk is told to all later; a node that is not known is dead.
         if !self.pending.values().any(|pending| matches!(pending, Pending::Leave(gone, _) if *gone == id)) {
             let reason = self.gone.reason(id).unwrap_or("it is not part of the cluster any more").to_owned();
-            out.push(NodesAction::Send(from, Box::new(NodeGone { node: id, reason }.into())));
+            out.push(NodesAction::Send(from, Box::new(NodeDead { node: id, reason }.into())));
             out.push(NodesAction::AskedAfter { from, node: id });
         }
     }
@@ -389,11 +389,11 @@ impl Nodes {
             (Some(Pending::Join(id)), Err(reason)) => self.turn_away(id, &reason, out),
             (Some(Pending::Leave(id, _)), Ok(())) => {
                 self.former.swap_remove(&id);
-                self.notify_gone(id, out);
+                self.notify_death(id, out);
             }
             (Some(Pending::Leave(id, _)), Err(_)) => {
                 self.undeleted.insert(id);
-                self.notify_gone(id, out);
+                self.notify_death(id, out);
             }
             (Some(Pending::Forget(id)), Err(_)) => {
                 if !self.nodes.contains_key(&id) {
@@ -427,7 +427,7 @@ impl Nodes {
     fn forget(&mut self, id: NodeId, reason: String, out: &mut Vec<NodesAction>) {
         self.strike(id, reason, Pending::Forget(id), out);
         if self.gone.reason(id).is_some() {
-            self.notify_gone(id, out);
+            self.notify_death(id, out);
         }
     }
 
@@ -448,13 +448,13 @@ impl Nodes {
         self.persist(pending, vec![Write::delete(node_key(id))], out);
     }
 
-    fn notify_gone(&self, id: NodeId, out: &mut Vec<NodesAction>) {
+    fn notify_death(&self, id: NodeId, out: &mut Vec<NodesAction>) {
         let reason = self.gone.reason(id).unwrap_or("it is not part of the cluster any more").to_owned();
         for other in self.listeners() {
-            let news = NodeGone { node: id, reason: reason.clone() };
+            let news = NodeDead { node: id, reason: reason.clone() };
             out.push(NodesAction::Send(other, Box::new(news.into())));
         }
-        out.push(NodesAction::Gone(id, reason));
+        out.push(NodesAction::Dead(id, reason));
     }
 
     fn persist(&mut self, pending: Pending, writes: Vec<Write>, out: &mut Vec<NodesAction>) {
@@ -536,7 +536,7 @@ impl Nodes {
             }
         }
         for id in overdue {
-            self.notify_gone(id, out);
+            self.notify_death(id, out);
         }
         for id in std::mem::take(&mut self.undeleted) {
             self.persist(Pending::Forget(id), vec![Write::delete(node_key(id))], out);
@@ -580,7 +580,7 @@ impl Nodes {
 
     /// Why a node is dead, if it is one of the latest dead ones.
     #[must_use]
-    pub fn why_gone(&self, id: NodeId) -> Option<&str> {
+    pub fn why_dead(&self, id: NodeId) -> Option<&str> {
         self.gone.reason(id)
     }
 

@@ -10,7 +10,7 @@
 
 use std::collections::VecDeque;
 
-use sooner_wire::message::{ActorDead, ActorHere, ActorsHere, AlsoHere, Checkpoint, WorkerGone};
+use sooner_wire::message::{ActorDead, ActorHere, ActorsHere, AlsoHere, Checkpoint, WorkerDead};
 use sooner_wire::{ActorId, NodeId, Takeover, TaskId, WorkerId};
 
 use super::directory::actors::{Actor, Phase};
@@ -74,8 +74,8 @@ impl Directory {
         self.learn_dead(learning.dead, out);
         // A dead node sent its messages before its death; the others' messages about that death come after
         // it.
-        let is_gone = |(node, _): &(NodeId, ToControl)| learning.gone.contains(node);
-        let (last, words): (Vec<_>, Vec<_>) = learning.words.into_iter().partition(is_gone);
+        let is_dead = |(node, _): &(NodeId, ToControl)| learning.gone.contains(node);
+        let (last, words): (Vec<_>, Vec<_>) = learning.words.into_iter().partition(is_dead);
         for (node, word) in last {
             self.on_node(node, word, now, out);
         }
@@ -87,7 +87,7 @@ impl Directory {
             self.on_node(node, word, now, out);
         }
         for (actor, takeover, gone) in std::mem::take(&mut self.unheard_ends) {
-            self.on_actor_process_gone(actor, takeover, gone, out);
+            self.on_actor_process_dead(actor, takeover, gone, out);
         }
         self.reconcile(&learning.silent, out);
         for actor in self.actors.keys().copied().collect::<Vec<_>>() {
@@ -124,12 +124,12 @@ impl Directory {
 
     /// Whether all connected nodes have reported what they have.
     #[must_use]
-    pub fn has_heard_all(&self) -> bool {
+    pub fn has_received_all(&self) -> bool {
         self.learning.as_ref().is_none_or(|learning| learning.silent.is_empty())
     }
 
     /// A node is connected, and will report what it has.
-    pub(super) fn expect_word_of(&mut self, node: NodeId) {
+    pub(super) fn expect_message_of(&mut self, node: NodeId) {
         if let Some(durable) = &mut self.durable {
             durable.absent.swap_remove(&node);
         }
@@ -211,7 +211,7 @@ impl Directory {
         for (actor, process) in subscribers {
             match self.actors.get(&actor).is_some_and(Actor::is_known) {
                 true => self.on_subscribe(process, actor, out),
-                false => self.notify_gone(actor, process, out),
+                false => self.notify_death(actor, process, out),
             }
         }
     }
@@ -242,7 +242,7 @@ impl Directory {
         if let Some(gone) = gone {
             match self.is_learning() {
                 true => self.unheard_ends.push((id, takeover, *gone)),
-                false => self.on_actor_process_gone(id, takeover, *gone, out),
+                false => self.on_actor_process_dead(id, takeover, *gone, out),
             }
         }
     }
@@ -273,7 +273,7 @@ impl Directory {
         }
         let actor = self.actors.get_mut(&id).filter(|_| is_kept);
         if let Some(checkpoints) = actor.map(|actor| actor.checkpoints.get_or_insert_default()) {
-            checkpoints.note_earlier(taker, takeover, row.worker.is_some());
+            checkpoints.record_earlier(taker, takeover, row.worker.is_some());
             if let Some(state) = row.checkpoint {
                 checkpoints.learn(state, node, taker, takeover);
             }
@@ -291,7 +291,7 @@ impl Directory {
             (&actor.phase, &mut actor.checkpoints)
             && worker != Some(*before)
         {
-            checkpoints.note_earlier(*before, actor.takeovers, checkpoints.has_begun());
+            checkpoints.record_earlier(*before, actor.takeovers, checkpoints.has_begun());
         }
         actor.phase = match worker {
             Some(worker) => Phase::Placed { node, worker },
@@ -338,4 +338,4 @@ fn end(node: NodeId, actor: ActorId, takeover: Takeover, end: End, out: &mut Dir
 }
 
 /// The end of an actor's process that the control service may not have learned of.
-pub(super) type UnheardEnd = (ActorId, Takeover, WorkerGone);
+pub(super) type UnheardEnd = (ActorId, Takeover, WorkerDead);

@@ -153,7 +153,7 @@ impl View {
     }
 
     /// A node is dead.
-    pub fn on_gone(&mut self, node: NodeId) {
+    pub fn on_dead(&mut self, node: NodeId) {
         // Other nodes drop its row when they learn of the death.
         self.rows.shift_remove(&node);
         self.changed.swap_remove(&node);

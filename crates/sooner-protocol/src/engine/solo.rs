@@ -52,7 +52,7 @@ impl Solo {
     }
 
     /// A client's connection ended. `reason` is for people; `last_started` its last task.
-    pub fn on_gone(
+    pub fn on_dead(
         &mut self,
         client: WorkerId,
         reason: &str,
@@ -146,9 +146,9 @@ impl Solo {
     /// Delivers the node's messages at the end of these actions, and the messages in answer, until neither
     /// core has more.
     fn pass_on(&mut self, begin: usize, out: &mut NodeActions) {
-        let is_said = |action: &NodeAction| matches!(action, NodeAction::Control(_));
-        let Some(first) = out[begin..].iter().position(is_said) else { return };
-        debug_assert!(out[begin + first..].iter().all(is_said), "the rest was decided before the answer");
+        let is_sent = |action: &NodeAction| matches!(action, NodeAction::Control(_));
+        let Some(first) = out[begin..].iter().position(is_sent) else { return };
+        debug_assert!(out[begin + first..].iter().all(is_sent), "the rest was decided before the answer");
         let mut said: VecDeque<NodeAction> = out.drain(begin + first..).collect();
         while let Some(NodeAction::Control(message)) = said.pop_front() {
             let mut decided = DirectoryActions::new();
@@ -163,8 +163,8 @@ impl Solo {
     fn follow(&mut self, decided: DirectoryActions, out: &mut NodeActions) -> NodeActions {
         let mut followed = NodeActions::new();
         self.notify_node(decided, &mut followed);
-        let is_said = |action: &NodeAction| matches!(action, NodeAction::Control(_));
-        let (answers, done): (NodeActions, NodeActions) = followed.into_iter().partition(is_said);
+        let is_sent = |action: &NodeAction| matches!(action, NodeAction::Control(_));
+        let (answers, done): (NodeActions, NodeActions) = followed.into_iter().partition(is_sent);
         out.extend(done);
         answers
     }

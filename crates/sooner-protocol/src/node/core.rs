@@ -23,7 +23,7 @@
 use std::collections::VecDeque;
 
 use crate::probes::bug;
-use sooner_wire::message::{DropCopy, FindNodes, JobConfig, Located, Message, SpillId, WorkerGone};
+use sooner_wire::message::{DropCopy, FindNodes, JobConfig, Located, Message, SpillId, WorkerDead};
 use sooner_wire::strategy::Labels;
 use sooner_wire::{
     ActorId, BlockId, FetchAttempt, NodeId, ObjectId, ResourceSet, ShapeId, Started, WorkerId,
@@ -270,7 +270,7 @@ impl NodeCore {
     }
 
     /// A client's connection ended. `reason` is for people; `last_started` its last task.
-    pub fn on_gone(
+    pub fn on_dead(
         &mut self,
         client: WorkerId,
         reason: &str,
@@ -282,7 +282,7 @@ impl NodeCore {
         }
     }
 
-    /// The first half of [`Self::on_gone`]: all processes learn of the end, the control service last. False
+    /// The first half of [`Self::on_dead`]: all processes learn of the end, the control service last. False
     /// if the client is unknown.
     pub(crate) fn end_process(
         &mut self,
@@ -321,7 +321,7 @@ impl NodeCore {
         // For an actor's process, earlier tasks do not matter.
         let is_actor = matches!(state, Some((WorkerState::Actor(_), _)));
         let last_started = last_started.filter(|last| last.in_actor || !is_actor).map(|last| last.task);
-        let gone = WorkerGone {
+        let gone = WorkerDead {
             worker: client,
             reason: reason.to_owned(),
             last_started,
@@ -338,12 +338,12 @@ impl NodeCore {
             self.end_local_actor(actor, blocked, &gone, out);
         }
         if is_known_to_control && !is_announced {
-            out.push(NodeAction::Control(ToControl::process_gone(client)));
+            out.push(NodeAction::Control(ToControl::process_dead(client)));
         }
         true
     }
 
-    /// The second half of [`Self::on_gone`]: settles the death, and what the client had.
+    /// The second half of [`Self::on_dead`]: settles the death, and what the client had.
     pub(crate) fn settle_end(&mut self, client: WorkerId, out: &mut NodeActions) {
         self.settle_death(client, out);
         self.end_questions_to(client, out);
@@ -456,7 +456,7 @@ impl NodeCore {
                         _ => out.push(NodeAction::Send(to, message)),
                     }
                 }
-                None => out.push(NodeAction::Control(ToControl::process_gone(to))),
+                None => out.push(NodeAction::Control(ToControl::process_dead(to))),
             },
             ToNode::PlaceActor(place) => self.on_place_actor(*place, out),
             ToNode::Restore { takeover, restore } => self.on_restore(takeover, *restore, out),
@@ -472,7 +472,7 @@ impl NodeCore {
                 self.let_go(place, out);
             }
             ToNode::Bundles(order) => self.on_bundles(*order, out),
-            ToNode::Gone(gone) => self.on_gone_elsewhere(*gone, out),
+            ToNode::WorkerDead(gone) => self.on_dead_elsewhere(*gone, out),
             ToNode::Settled(settled) => self.on_settled(*settled, out),
             // Work for jobs of other nodes waits outside: see [`super::uplink`].
             ToNode::Job(_) => {}

@@ -83,7 +83,7 @@ impl NodeCore {
             | Message::Relinquish(_)
             | Message::Locate(_)
             | Message::CopyMade(_)
-            | Message::CopyGone(_)
+            | Message::CopyLeaving(_)
             | Message::SenderFailed(_)) => {
                 if self.clients.contains_key(&to) {
                     out.push(NodeAction::Send(to, Box::new(message)));
@@ -98,9 +98,9 @@ impl NodeCore {
 #[cfg(test)]
 mod tests {
     use sooner_wire::message::{
-        CopyGone, CopyMade, DropCopy, FreeBlocks, GivenBlocks, LeaseAt, Locate, Located, LostAt, Promote,
+        CopyLeaving, CopyMade, DropCopy, FreeBlocks, GivenBlocks, LeaseAt, Locate, Located, LostAt, Promote,
         Promoted, Relinquish, Relinquished, ReturnLeaseAt, Routed, SenderFailed, Sever, Shutdown,
-        UnknownBlocks, Watch, WorkerGone,
+        UnknownBlocks, Watch, WorkerDead,
     };
     use sooner_wire::{LeaseId, ResourceSet, ShapeId, TaskId, TransferAttempt};
 
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_say_what() {
+    fn who_may_send_what() {
         let (here, there) = (address(HERE), address(THERE));
         let freed = || FreeBlocks { offsets: vec![64] }.into();
         let unknown = || UnknownBlocks { giver: LOCAL, offsets: vec![64] }.into();
@@ -159,7 +159,7 @@ mod tests {
             (there, LOCAL, promoted(LOCAL, THERE)),
             (there, LOCAL, locate(LOCAL)),
             (there, LOCAL, CopyMade { object, node: THERE, attempt }.into()),
-            (there, LOCAL, CopyGone { object, node: THERE }.into()),
+            (there, LOCAL, CopyLeaving { object, node: THERE }.into()),
             (there, LOCAL, SenderFailed { object, node: THERE, attempt }.into()),
             (FAR, here, located(FAR, HERE)),
             (FAR, here, DropCopy { object: of(FAR), node: HERE }.into()),
@@ -197,7 +197,7 @@ mod tests {
             (FAR, here, Watch { worker: LOCAL }.into()),
             (there, here, ask(LOCAL).into()),
             (there, here, ask(there).into()),
-            (there, LOCAL, WorkerGone { worker: FAR, ..WorkerGone::default() }.into()),
+            (there, LOCAL, WorkerDead { worker: FAR, ..WorkerDead::default() }.into()),
             (there, LOCAL, Shutdown { reason: String::new() }.into()),
         ];
         let node = node();

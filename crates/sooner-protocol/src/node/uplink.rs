@@ -81,7 +81,7 @@ impl Member {
     }
 
     /// A client's connection ended. `reason` is for people; `last_started` its last task.
-    pub fn on_gone(
+    pub fn on_dead(
         &mut self,
         client: WorkerId,
         reason: &str,
@@ -89,8 +89,8 @@ impl Member {
         out: &mut NodeActions,
     ) {
         let begin = out.len();
-        self.node.on_gone(client, reason, last_started, out);
-        self.requests.on_said(&out[begin..]);
+        self.node.on_dead(client, reason, last_started, out);
+        self.requests.on_sent(&out[begin..]);
         self.requests.end(client);
         self.checkpoint_pins.end(client);
     }
@@ -112,11 +112,11 @@ impl Member {
         if let Message::ActorReady(ready) = &message
             && ready.failure.is_none()
         {
-            self.node.local_actors.note_ready(ready.actor);
+            self.node.local_actors.record_ready(ready.actor);
         }
         let begin = out.len();
         let left = self.node.on_message(from, message, now, out);
-        self.requests.on_said(&out[begin..]);
+        self.requests.on_sent(&out[begin..]);
         left
     }
 
@@ -126,7 +126,7 @@ impl Member {
             return self.on_job_news(*job, now, out);
         }
         if let Some((process, checkpoint)) = self.requests.take_checkpoint(&word) {
-            self.node.local_actors.note_checkpoint(process, *checkpoint);
+            self.node.local_actors.record_checkpoint(process, *checkpoint);
         }
         if let ToNode::LetGo(place) = word {
             self.requests.forget_checkpoint_in(place);
@@ -158,7 +158,7 @@ impl Member {
         if self.is_given_up(link) {
             return Ok(None);
         }
-        self.cut_off.on_heard(link);
+        self.cut_off.on_received(link);
         if let Message::Job(job) = message {
             self.on_job_of_node(link, job, now, out);
             return Ok(None);
@@ -205,10 +205,10 @@ impl Member {
     }
 
     /// A node is dead for good. That its processes are dead is a message of its own.
-    pub fn on_node_gone(&mut self, node: NodeId, out: &mut NodeActions) {
-        self.cut_off.on_node_gone(node);
+    pub fn on_node_dead(&mut self, node: NodeId, out: &mut NodeActions) {
+        self.cut_off.on_node_dead(node);
         self.remote_jobs.void(node);
-        self.node.on_node_gone(node, out);
+        self.node.on_node_dead(node, out);
     }
 
     /// The session with another node is over, though that node may live.

@@ -115,7 +115,7 @@ impl View {
     }
 
     /// A node is dead.
-    pub fn on_gone(&mut self, node: NodeId) {
+    pub fn on_dead(&mut self, node: NodeId) {
         self.rows.shift_remove(&node);
     }
 
@@ -293,7 +293,7 @@ mod tests {
         assert!(view.is_empty() && view.rows().next().is_none());
         view.on_known(&known(node_state::ALIVE));
         assert_eq!(view.rows().next().expect("it is back").labels[0].0, "disk", "sorted");
-        view.on_gone(NODE);
+        view.on_dead(NODE);
         assert!(view.is_empty() && !view.has(NODE));
     }
 }

@@ -69,7 +69,7 @@ pub enum LinkAction {
     /// Answer a hello.
     Welcome(Connection, Resumed),
     /// Send that the session has ended, then close.
-    SayEnded(Connection, String),
+    SendEnded(Connection, String),
     /// Read and write nothing more on it. None of its events counts any more.
     Close(Connection),
     /// Send everything that is retained from this position on, and new frames behind it.
@@ -268,7 +268,7 @@ impl Link {
     /// The other end sends a hello on a connection that it has dialled.
     pub fn on_hello(&mut self, connection: Connection, hello: Resume, now: Instant, out: &mut LinkActions) {
         if let State::Ended(reason) = &self.state {
-            return out.push(LinkAction::SayEnded(connection, reason.clone()));
+            return out.push(LinkAction::SendEnded(connection, reason.clone()));
         }
         if self.role == Role::Dials && (self.wins || self.was_open) {
             // This end's hello may have arrived, so there is no way back: the other end must wait.
@@ -279,13 +279,13 @@ impl Link {
         if self.role != Role::Waits {
             if hello.received.is_some() {
                 let reason = "this process does not know the session".to_owned();
-                return out.push(LinkAction::SayEnded(connection, reason));
+                return out.push(LinkAction::SendEnded(connection, reason));
             }
             self.wait_for(hello.session, out);
         }
         if hello.session != self.session {
             let reason = "another session of these processes is in use".to_owned();
-            return out.push(LinkAction::SayEnded(connection, reason));
+            return out.push(LinkAction::SendEnded(connection, reason));
         }
         if hello.attempt <= self.attempt && !bug!(StaleRedialTaken) {
             return out.push(LinkAction::Close(connection));
@@ -390,7 +390,7 @@ impl Link {
     pub fn end(&mut self, reason: &str, out: &mut LinkActions) {
         match (&self.state, self.dialling) {
             (State::Open(connection, _), _) => {
-                out.push(LinkAction::SayEnded(*connection, reason.to_owned()));
+                out.push(LinkAction::SendEnded(*connection, reason.to_owned()));
             }
             (State::Cut(_), Dialling::Greeting(connection, _)) => out.push(LinkAction::Close(connection)),
             _ => {}

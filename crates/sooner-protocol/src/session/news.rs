@@ -57,7 +57,7 @@ impl<T> HeldNews<T> {
     }
 
     /// The messages that waited, in order.
-    pub fn into_said(self) -> impl Iterator<Item = T> {
+    pub fn into_sent(self) -> impl Iterator<Item = T> {
         self.queue.into_iter()
     }
 }
@@ -75,7 +75,7 @@ mod tests {
         assert_eq!(held.worker(), WorkerId(3));
         assert!(!held.is_over(true, NOW));
         assert!(held.is_over(false, NOW));
-        assert_eq!(held.into_said().collect::<Vec<_>>(), ["gone", "settled", "other"]);
+        assert_eq!(held.into_sent().collect::<Vec<_>>(), ["gone", "settled", "other"]);
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //! It never decides anything about the content.
 
 use sooner_wire::message::{
-    ActorPlaced, ActorProcessGone, ActorSubscribed, Collected, CreateActor, Dependency, EndActor, Ends,
+    ActorPlaced, ActorProcessDead, ActorSubscribed, Collected, CreateActor, Dependency, EndActor, Ends,
     LetGo, Message, PlaceRefused, ProcessLeft, Restore, Route, RouteError, Routed, Row, RowOf,
 };
 use sooner_wire::{NodeId, WorkerId};
@@ -46,8 +46,8 @@ impl ToControl {
                 let (no_workers, for_now) = (no_workers.then_some(true), for_now.then_some(true));
                 PlaceRefused { actor, takeover, reason, create, no_workers, for_now }.into()
             }
-            Self::ActorProcessGone { actor, takeover, gone } => {
-                ActorProcessGone { actor, takeover, gone }.into()
+            Self::ActorProcessDead { actor, takeover, gone } => {
+                ActorProcessDead { actor, takeover, gone }.into()
             }
             Self::Bundles(answer) => match *answer {
                 BundleAnswer::Prepared(prepared) => prepared.into(),
@@ -56,7 +56,7 @@ impl ToControl {
             Self::ProcessLeaves { process } => {
                 ProcessLeft { process, in_order: true, watchers: Vec::new(), gone: None }.into()
             }
-            Self::ProcessGone { process, watchers, gone } => {
+            Self::ProcessDead { process, watchers, gone } => {
                 ProcessLeft { process, in_order: false, watchers, gone }.into()
             }
             Self::Collected { gone, held } => Collected { gone, held }.into(),
@@ -96,8 +96,8 @@ impl ToControl {
                 let (no_workers, for_now) = (no_workers == Some(true), for_now == Some(true));
                 Self::PlaceRefused { actor, takeover, reason, create, no_workers, for_now }
             }
-            Message::ActorProcessGone(ActorProcessGone { actor, takeover, gone }) => {
-                Self::ActorProcessGone { actor, takeover, gone }
+            Message::ActorProcessDead(ActorProcessDead { actor, takeover, gone }) => {
+                Self::ActorProcessDead { actor, takeover, gone }
             }
             Message::Prepared(prepared) => Self::Bundles(Box::new(BundleAnswer::Prepared(prepared))),
             Message::FindGroup(find) => Self::Bundles(Box::new(BundleAnswer::Asks(find))),
@@ -105,7 +105,7 @@ impl ToControl {
                 Self::ProcessLeaves { process }
             }
             Message::ProcessLeft(ProcessLeft { process, in_order: false, watchers, gone }) => {
-                Self::ProcessGone { process, watchers, gone }
+                Self::ProcessDead { process, watchers, gone }
             }
             Message::Collected(Collected { gone, held }) => Self::Collected { gone, held },
             Message::Job(job) => Self::Job(Box::new(job)),
@@ -140,7 +140,7 @@ impl ToNode {
                 BundleOrder::Release(release) => release.into(),
             },
             Self::LetGo(place) => LetGo { place }.into(),
-            Self::Gone(gone) => Message::WorkerGone(*gone),
+            Self::WorkerDead(gone) => Message::WorkerDead(*gone),
             Self::Settled(settled) => Message::Settled(*settled),
             Self::Job(job) => Message::Job(*job),
         }
@@ -193,7 +193,7 @@ impl ToNode {
             Message::Commit(commit) => Self::Bundles(Box::new(BundleOrder::Commit(commit))),
             Message::Release(release) => Self::Bundles(Box::new(BundleOrder::Release(release))),
             Message::LetGo(LetGo { place }) => Self::LetGo(place),
-            Message::WorkerGone(gone) => Self::Gone(Box::new(gone)),
+            Message::WorkerDead(gone) => Self::WorkerDead(Box::new(gone)),
             Message::Settled(settled) => Self::Settled(Box::new(settled)),
             Message::Job(job) => Self::Job(Box::new(job)),
             other => return Err(unread(&other, route)),

@@ -177,7 +177,7 @@ impl WorkerCore {
         for (index, slot) in (0..).zip(slots) {
             self.ownership.own(spec.task.object(index), slot);
         }
-        self.note_site(&spec);
+        self.record_site(&spec);
         if let Some(options) = spec.stream {
             self.open_stream(spec.task, options);
         }
@@ -191,7 +191,7 @@ impl WorkerCore {
         if let Some(actor) = actor {
             self.find_actor(actor, out);
             if has_group {
-                self.callers.note_groups(actor);
+                self.callers.record_groups(actor);
             }
             // A call that needs no order is queued when its arguments are there.
             if !is_unordered && let Err(failure) = self.callers.enqueue(actor, number) {
@@ -366,7 +366,7 @@ impl WorkerCore {
         }
         let dependencies = self.dependencies_of(&spec, Some(worker));
         if dependencies.iter().any(|dependency| self.may_be_awaited(&dependency.outcome, worker)) {
-            self.note_waits(&spec);
+            self.record_waits(&spec);
         }
         let (task, streams) = (spec.task, spec.stream.is_some());
         out.push(Action::Push { worker, spec, dependencies, gpus });

@@ -2,7 +2,7 @@
 //! References between the two count until the death is settled (`docs/adr/0015-settling-a-death.md`).
 
 use sooner_wire::message::{
-    Failure, FailureCode, HeldFrom, Outcome, Settled, TaskKind, TaskSpec, WorkerGone,
+    Failure, FailureCode, HeldFrom, Outcome, Settled, TaskKind, TaskSpec, WorkerDead,
 };
 use sooner_wire::{ObjectId, TaskId, WorkerId};
 
@@ -15,12 +15,12 @@ use super::tasks::{State, replies};
 use crate::probes::{bug, mark};
 
 impl WorkerCore {
-    pub(super) fn on_worker_gone(&mut self, gone: &WorkerGone, out: &mut Actions) {
+    pub(super) fn on_worker_dead(&mut self, gone: &WorkerDead, out: &mut Actions) {
         let worker = gone.worker;
         self.functions.forget_process(worker);
         self.full_lines.swap_remove(&worker);
-        let tasks = self.leases.on_worker_gone(worker);
-        let is_news = !self.ownership.is_gone(worker);
+        let tasks = self.leases.on_worker_dead(worker);
+        let is_news = !self.ownership.is_dead(worker);
         if is_news {
             self.keep_lent(worker, &tasks);
         }
@@ -31,11 +31,11 @@ impl WorkerCore {
         for (at, number) in tasks.iter().enumerate().rev() {
             self.interrupt(*number, at < begun, gone, out);
         }
-        for object in self.ownership.on_worker_gone(worker) {
+        for object in self.ownership.on_worker_dead(worker) {
             let failure = owner_died_failure(object, gone);
             self.resolve(object, Outcome::Failed(Box::new(failure)), &[], out);
         }
-        self.on_caller_gone(worker, out);
+        self.on_caller_dead(worker, out);
         // Of a process at another node, this one may have learned only that its death is settled.
         if is_news || worker.node() != self.me.node() {
             self.report_held(worker, out);
@@ -88,7 +88,7 @@ impl WorkerCore {
     /// How many of the tasks pushed to the dead worker may have begun. They run in push order: those after
     /// the last one that began were not executed. But later tasks may pass one that waits for an argument;
     /// and if no process could see which began last, each may have begun.
-    fn begun_of(&self, tasks: &[u64], gone: &WorkerGone) -> usize {
+    fn begun_of(&self, tasks: &[u64], gone: &WorkerDead) -> usize {
         if gone.all_begun == Some(true) {
             return tasks.len();
         }
@@ -115,7 +115,7 @@ impl WorkerCore {
     }
 
     /// Records that a pushed task may be passed by later ones.
-    pub(super) fn note_waits(&mut self, spec: &TaskSpec) {
+    pub(super) fn record_waits(&mut self, spec: &TaskSpec) {
         let pending = self.pendings.get_mut(spec.task.number);
         if let Some(State::Pushed { may_wait, .. }) = pending.map(|pending| &mut pending.state) {
             *may_wait = true;
@@ -161,7 +161,7 @@ impl WorkerCore {
     }
 }
 
-pub(super) fn owner_died_failure(object: ObjectId, gone: &WorkerGone) -> Failure {
+pub(super) fn owner_died_failure(object: ObjectId, gone: &WorkerDead) -> Failure {
     let owner = gone.what.clone().unwrap_or_else(|| format!("process {:016x}", gone.worker.0));
     if gone.unreachable == Some(true) {
         let text = format!(
@@ -185,7 +185,7 @@ pub(super) fn owner_died_failure(object: ObjectId, gone: &WorkerGone) -> Failure
 mod tests {
     use std::sync::Arc;
 
-    use sooner_wire::message::{Location, NodeGone, Outcome, Remote, Reply, Return};
+    use sooner_wire::message::{Location, NodeDead, Outcome, Remote, Reply, Return};
     use sooner_wire::{Blob, Name};
 
     use super::*;
@@ -196,15 +196,19 @@ mod tests {
 
     const NEXT: WorkerId = WorkerId(THERE.0 + 1);
 
-    fn hear(core: &mut WorkerCore, from: Peer, message: impl Into<sooner_wire::message::Message>) -> Actions {
+    fn receive(
+        core: &mut WorkerCore,
+        from: Peer,
+        message: impl Into<sooner_wire::message::Message>,
+    ) -> Actions {
         let mut out = Actions::new();
         assert_eq!(core.on_message(from, message.into(), Instant(9), &mut out), None);
         core.check();
         out
     }
 
-    fn gone(worker: WorkerId) -> WorkerGone {
-        WorkerGone { worker, all_begun: Some(true), ..WorkerGone::default() }
+    fn gone(worker: WorkerId) -> WorkerDead {
+        WorkerDead { worker, all_begun: Some(true), ..WorkerDead::default() }
     }
 
     #[test]
@@ -231,14 +235,14 @@ mod tests {
         let task = TaskId { owner: ME, number: 1 };
         let reply =
             Reply { task, returns, held: vec![], nanos: 1, retry: false, timing: None, not_run: None };
-        hear(&mut core, Peer::Worker(THERE), reply);
+        receive(&mut core, Peer::Worker(THERE), reply);
 
         // The value of the first is lost, and the second runs no more: both of their workers are still ours
         // as far as is known.
-        let out = hear(&mut core, Peer::Node, NodeGone { node: THERE.node(), reason: String::new() });
+        let out = receive(&mut core, Peer::Node, NodeDead { node: THERE.node(), reason: String::new() });
         assert_eq!(pushed(&out), []);
         for worker in [NEXT, THERE] {
-            assert_eq!(pushed(&hear(&mut core, Peer::Node, gone(worker))), []);
+            assert_eq!(pushed(&receive(&mut core, Peer::Node, gone(worker))), []);
         }
         let mut out = Actions::new();
         grant(&mut core, shape, HERE, 3, &mut out);

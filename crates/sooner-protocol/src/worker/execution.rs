@@ -700,7 +700,7 @@ impl Execution {
 
     /// A caller died: takes out its queued tasks and cancels its running ones. Gives both, to interrupt the
     /// latter.
-    pub fn on_caller_gone(&mut self, worker: WorkerId) -> (Vec<Incoming>, Vec<TaskId>) {
+    pub fn on_caller_dead(&mut self, worker: WorkerId) -> (Vec<Incoming>, Vec<TaskId>) {
         let from = Peer::Worker(worker);
         let mut gone = VecDeque::new();
         for queue in [&mut self.queue, &mut self.held] {
@@ -709,7 +709,7 @@ impl Execution {
             *queue = stay;
             gone.extend(leave);
         }
-        if self.takeover.on_gone(worker) {
+        if self.takeover.on_dead(worker) {
             self.queue.append(&mut self.held);
         }
         self.forget_taken(&gone);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use sooner_wire::message::{
     CreateGroup, Failure, FailureCode, FindGroup, GroupPhase, GroupRow, GroupState, Infeasible, Message,
-    Outcome, RemoveGroup, TaskKind, WorkerGone,
+    Outcome, RemoveGroup, TaskKind, WorkerDead,
 };
 use sooner_wire::{GroupId, ObjectId, ResourceSet, ShapeId, Strategy};
 
@@ -23,7 +23,7 @@ use crate::table::Map;
 pub(super) struct Known {
     phase: GroupPhase,
     /// The control service has reported on it.
-    is_heard: bool,
+    is_received: bool,
     /// Shapes of tasks that run in it.
     shapes: Vec<ShapeId>,
     /// Objects that get this value when it is created.
@@ -35,7 +35,7 @@ pub(super) type Groups = Map<GroupId, Known>;
 
 impl Known {
     fn new() -> Self {
-        Self { phase: GroupPhase::Pending, is_heard: false, shapes: Vec::new(), awaited: Vec::new() }
+        Self { phase: GroupPhase::Pending, is_received: false, shapes: Vec::new(), awaited: Vec::new() }
     }
 }
 
@@ -81,7 +81,7 @@ impl WorkerCore {
     /// Whether the control service surely knows a group: other processes may learn of it.
     #[must_use]
     pub fn is_group_known(&self, group: GroupId) -> bool {
-        group.owner != self.me || self.groups.get(&group).is_none_or(|known| known.is_heard)
+        group.owner != self.me || self.groups.get(&group).is_none_or(|known| known.is_received)
     }
 
     /// Asks for the state of a group, once.
@@ -126,7 +126,7 @@ impl WorkerCore {
     fn on_group(&mut self, row: &GroupRow, out: &mut Actions) {
         let Some(known) = self.groups.get_mut(&row.group) else { return };
         known.phase = row.phase;
-        known.is_heard = true;
+        known.is_received = true;
         match row.phase {
             GroupPhase::Created => {
                 for (object, value) in std::mem::take(&mut known.awaited) {
@@ -199,7 +199,7 @@ impl WorkerCore {
         &mut self,
         number: u64,
         maybe_executed: bool,
-        gone: &WorkerGone,
+        gone: &WorkerDead,
         out: &mut Actions,
     ) {
         let Some(pending) = self.pendings.get(number) else { return };

@@ -93,7 +93,7 @@ impl WorkerCore {
                 self.leases.on_reclaim(&reclaim);
                 self.leases.return_leases(now, out);
             }
-            Message::WorkerGone(gone) => self.on_worker_gone(&gone, out),
+            Message::WorkerDead(gone) => self.on_worker_dead(&gone, out),
             Message::Settled(settled) => self.on_settled(&settled, out),
             Message::ActorStarted(started) => self.on_actor_started(&started, out),
             Message::ActorRestarting(restarting) => self.on_actor_restarting(&restarting, out),
@@ -108,10 +108,10 @@ impl WorkerCore {
             Message::Resumed(resumed) => self.on_resumed(resumed, out),
             word @ (Message::Locate(_)
             | Message::CopyMade(_)
-            | Message::CopyGone(_)
+            | Message::CopyLeaving(_)
             | Message::SenderFailed(_)) => self.on_copies(&word, out),
             Message::Promoted(answer) => self.on_promoted(&answer, out),
-            Message::NodeGone(gone) => self.on_node_gone(gone.node, out),
+            Message::NodeDead(gone) => self.on_node_dead(gone.node, out),
             Message::LostAt(lost) => self.on_lost_at(&lost, out),
             Message::HandOver(hand) => {
                 self.ownership.on_hand_over(hand.node, Place::all(&hand.offsets), out);

@@ -104,7 +104,7 @@ mod tests {
     use crate::worker::ownership::Slot;
     use crate::worker::testing::{FUNCTION, HERE, core, grant};
 
-    fn hear(core: &mut WorkerCore, from: Peer, message: impl Into<Message>) -> (Actions, Option<Message>) {
+    fn receive(core: &mut WorkerCore, from: Peer, message: impl Into<Message>) -> (Actions, Option<Message>) {
         let mut out = Actions::new();
         let left = core.on_message(from, message.into(), Instant(1), &mut out);
         core.check();
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn a_worker_says_when_it_is_needed_and_when_not_any_more() {
         let mut core = core().0;
-        let (out, left) = hear(&mut core, Peer::Node, EndIdle {});
+        let (out, left) = receive(&mut core, Peer::Node, EndIdle {});
         assert_eq!((out, left), (Actions::new(), Some(EndIdle {}.into())), "the shell ends");
 
         let objects = [1, 2].map(|number| TaskId { owner: core.me(), number }.object(0));
@@ -133,19 +133,19 @@ mod tests {
         });
         assert!(!core.is_needed(), "its own references are nobody else's");
         for object in objects {
-            hear(&mut core, Peer::Worker(HERE), borrow(object));
+            receive(&mut core, Peer::Worker(HERE), borrow(object));
         }
-        assert_eq!(hear(&mut core, Peer::Node, EndIdle {}), (told(true), None));
-        let back = |object| RemoveBorrow { object, count: 1, giver: None, was_said: None };
+        assert_eq!(receive(&mut core, Peer::Node, EndIdle {}), (told(true), None));
+        let back = |object| RemoveBorrow { object, count: 1, giver: None, was_sent: None };
         assert_eq!(
-            hear(&mut core, Peer::Worker(HERE), back(objects[0])).0,
+            receive(&mut core, Peer::Worker(HERE), back(objects[0])).0,
             Actions::new(),
             "there is another one"
         );
-        assert_eq!(hear(&mut core, Peer::Worker(HERE), back(objects[1])).0, told(false));
-        hear(&mut core, Peer::Worker(HERE), borrow(objects[0]));
+        assert_eq!(receive(&mut core, Peer::Worker(HERE), back(objects[1])).0, told(false));
+        receive(&mut core, Peer::Worker(HERE), borrow(objects[0]));
         assert_eq!(
-            hear(&mut core, Peer::Worker(HERE), back(objects[0])).0,
+            receive(&mut core, Peer::Worker(HERE), back(objects[0])).0,
             Actions::new(),
             "nobody asked again"
         );
@@ -164,7 +164,7 @@ mod tests {
         let slot = Arc::new(Slot::default());
         slot.acquire();
         core.ownership_mut().own(object, slot);
-        hear(&mut core, caller, AddBorrow { object, borrower: HERE });
+        receive(&mut core, caller, AddBorrow { object, borrower: HERE });
         assert!(core.retire(caller, &mut out));
         let mut expected = Actions::new();
         send(&mut expected, Peer::Node, Retired {});
@@ -177,13 +177,13 @@ mod tests {
         let mut expected = Actions::new();
         send(&mut expected, caller, TasksReturned { tasks: vec![task], lacks_room: None, missing: None });
         send(&mut expected, caller, Retired {});
-        assert_eq!(hear(&mut core, caller, push).0, expected);
+        assert_eq!(receive(&mut core, caller, push).0, expected);
         assert_eq!(core.next_execution().map(|incoming| incoming.push.spec.task), None);
 
-        assert_eq!(hear(&mut core, Peer::Node, EndIdle {}), (told(true), None));
-        let back = RemoveBorrow { object, count: 1, giver: None, was_said: None };
-        assert_eq!(hear(&mut core, caller, back).0, told(false));
-        assert_eq!(hear(&mut core, Peer::Node, EndIdle {}).1, Some(EndIdle {}.into()));
+        assert_eq!(receive(&mut core, Peer::Node, EndIdle {}), (told(true), None));
+        let back = RemoveBorrow { object, count: 1, giver: None, was_sent: None };
+        assert_eq!(receive(&mut core, caller, back).0, told(false));
+        assert_eq!(receive(&mut core, Peer::Node, EndIdle {}).1, Some(EndIdle {}.into()));
     }
 
     #[test]
@@ -191,7 +191,7 @@ mod tests {
         let (mut core, shape) = core();
         let mut out = Actions::new();
         grant(&mut core, shape, HERE, 1, &mut out);
-        let (out, left) = hear(&mut core, Peer::Worker(HERE), Retired {});
+        let (out, left) = receive(&mut core, Peer::Worker(HERE), Retired {});
         let mut expected = Actions::new();
         send(&mut expected, Peer::Node, ReturnLease { lease: LeaseId(HERE.0) });
         assert_eq!((out, left), (expected, None));

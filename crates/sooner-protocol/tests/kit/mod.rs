@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test takes what it needs")]
 
-use sooner_wire::message::{NodeGone, Outcome, Reply, Return, WorkerGone};
+use sooner_wire::message::{NodeDead, Outcome, Reply, Return, WorkerDead};
 use sooner_wire::{NodeId, ResourceSet, TaskId, WorkerId};
 
 /// So many CPUs, and nothing else.
@@ -11,13 +11,13 @@ pub fn cpus(count: f64) -> ResourceSet {
 }
 
 /// The end of a process, of which nothing more is known.
-pub fn worker_gone(worker: WorkerId, reason: &str) -> WorkerGone {
-    WorkerGone { worker, reason: reason.to_owned(), ..WorkerGone::default() }
+pub fn worker_dead(worker: WorkerId, reason: &str) -> WorkerDead {
+    WorkerDead { worker, reason: reason.to_owned(), ..WorkerDead::default() }
 }
 
 /// The end of a node.
-pub fn node_gone(node: NodeId) -> NodeGone {
-    NodeGone { node, reason: String::new() }
+pub fn node_dead(node: NodeId) -> NodeDead {
+    NodeDead { node, reason: String::new() }
 }
 
 /// A value without references inside.

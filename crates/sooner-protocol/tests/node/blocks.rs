@@ -4,27 +4,27 @@ use sooner_protocol::node::NodeAction;
 use sooner_wire::message::{BlocksLost, ForgetLost, FreeBlocks, LoseBlocks, Message, StillRead};
 use sooner_wire::{BlockId, WorkerId};
 
-use super::{DRIVER, NOW, connect, node, request, say, settle};
+use super::{DRIVER, NOW, connect, node, request, send, settle};
 
 #[test]
 fn a_lost_block_is_used_again_when_every_process_has_forgotten_it() {
     let mut node = node(1.0);
-    say(&mut node, DRIVER, request(0, 1));
+    send(&mut node, DRIVER, request(0, 1));
     connect(&mut node, WorkerId(101));
     node.on_allocated(BlockId(64), DRIVER);
     let told = |who, offsets: &[u64]| super::told(who, BlocksLost { offsets: offsets.to_vec() });
-    let out = say(&mut node, DRIVER, LoseBlocks { offsets: vec![64, 128] });
+    let out = send(&mut node, DRIVER, LoseBlocks { offsets: vec![64, 128] });
     assert_eq!(out, [told(DRIVER, &[64]), told(WorkerId(101), &[64])], "nobody holds block 128");
-    assert_eq!(say(&mut node, DRIVER, LoseBlocks { offsets: vec![64] }), [], "that is known");
-    say(&mut node, DRIVER, request(0, 2));
+    assert_eq!(send(&mut node, DRIVER, LoseBlocks { offsets: vec![64] }), [], "that is known");
+    send(&mut node, DRIVER, request(0, 2));
     let late = node.new_worker_id();
     node.on_connected(late, 3, NOW);
     assert!(settle(&mut node, NOW).contains(&told(late, &[64])));
-    let out = say(&mut node, DRIVER, FreeBlocks { offsets: vec![64] });
+    let out = send(&mut node, DRIVER, FreeBlocks { offsets: vec![64] });
     let Some(NodeAction::Send(_, message)) = out.first() else { panic!("{out:?}") };
     let Message::ForgetLost(ForgetLost { round, .. }) = **message else { panic!("{message:?}") };
     let answer = StillRead { round, offsets: Vec::new(), lent: None };
-    assert_eq!(say(&mut node, DRIVER, answer.clone()), []);
-    assert_eq!(say(&mut node, late, answer.clone()), []);
-    assert_eq!(say(&mut node, WorkerId(101), answer), [NodeAction::FreeBlock(BlockId(64))]);
+    assert_eq!(send(&mut node, DRIVER, answer.clone()), []);
+    assert_eq!(send(&mut node, late, answer.clone()), []);
+    assert_eq!(send(&mut node, WorkerId(101), answer), [NodeAction::FreeBlock(BlockId(64))]);
 }

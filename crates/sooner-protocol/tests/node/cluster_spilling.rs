@@ -9,7 +9,7 @@ use sooner_wire::message::{
 };
 use sooner_wire::{BlockId, NodeId, ObjectId, TaskId, WorkerId};
 
-use super::{NOW, cpus, worker_gone};
+use super::{NOW, cpus, worker_dead};
 
 const HERE: NodeId = NodeId(1 << 24);
 const THERE: NodeId = NodeId(2 << 24);
@@ -64,7 +64,7 @@ fn asked(block: u64, spilled: SpillId) -> NodeAction {
 }
 
 /// The owner at the other node says something.
-fn hear(node: &mut NodeCore, message: impl Into<Message>) -> NodeActions {
+fn receive(node: &mut NodeCore, message: impl Into<Message>) -> NodeActions {
     let mut out = NodeActions::new();
     let rest = node.on_routed(FAR, WorkerId(HERE.0), message.into(), NOW, &mut out);
     assert_eq!(rest, Ok(None));
@@ -82,7 +82,10 @@ fn a_value_of_an_owner_elsewhere_goes_to_disk_and_is_read_there() {
     assert_eq!(relieve(&mut node, 100), (true, vec![asked(64, FIRST)]));
     assert_eq!(relieve(&mut node, 100), (true, vec![]), "it was asked for");
     assert_eq!(node.begin_serving_spilled(FIRST, object(1)), ServedSpill::NotYet);
-    assert_eq!(hear(&mut node, moved(64, FIRST)), [NodeAction::Spill { spilled: FIRST, block: BlockId(64) }]);
+    assert_eq!(
+        receive(&mut node, moved(64, FIRST)),
+        [NodeAction::Spill { spilled: FIRST, block: BlockId(64) }]
+    );
     assert_eq!(node.begin_serving_spilled(FIRST, object(1)), ServedSpill::Here(BlockId(64)));
     let mut out = NodeActions::new();
     assert_eq!(node.begin_serving(BlockId(64), object(1)), Serves::Yes, "who was sent there before finds it");
@@ -95,7 +98,7 @@ fn a_value_of_an_owner_elsewhere_goes_to_disk_and_is_read_there() {
     let stranger = TaskId { owner: WorkerId(FAR.0 + 1), number: 1 }.object(0);
     assert_ne!(node.begin_serving_spilled(FIRST, stranger), ServedSpill::Disk, "of another owner");
     assert_eq!(
-        hear(&mut node, FreeBlocks { offsets: vec![FIRST.offset()] }),
+        receive(&mut node, FreeBlocks { offsets: vec![FIRST.offset()] }),
         [NodeAction::DropSpilled(FIRST)]
     );
     assert_eq!(node.begin_serving_spilled(FIRST, object(1)), ServedSpill::No);
@@ -107,14 +110,14 @@ fn a_value_of_an_owner_elsewhere_goes_to_disk_and_is_read_there() {
 fn what_has_moved_is_not_waited_for_where_it_was() {
     let (mut node, giver) = node();
     assert!(relieve(&mut node, 100).0);
-    hear(&mut node, moved(64, FIRST));
+    receive(&mut node, moved(64, FIRST));
     let mut out = NodeActions::new();
     node.on_spilled(FIRST, true, &mut out);
     assert_eq!(out, [NodeAction::FreeBlock(BlockId(64))]);
     node.on_allocated(BlockId(64), giver);
     assert_eq!(node.begin_serving(BlockId(64), object(1)), Serves::No);
     assert_eq!(node.begin_serving(BlockId(64), object(2)), Serves::NotYet, "its giver may say so");
-    hear(&mut node, FreeBlocks { offsets: vec![FIRST.offset()] });
+    receive(&mut node, FreeBlocks { offsets: vec![FIRST.offset()] });
     assert_eq!(node.begin_serving(BlockId(64), object(1)), Serves::NotYet, "nothing is kept of what is gone");
 }
 
@@ -125,9 +128,9 @@ fn the_value_of_an_owner_whose_end_is_settled_is_not_waited_for() {
     let (mut node, giver) = node();
     node.on_allocated(BlockId(128), giver);
     assert_eq!(node.begin_serving(BlockId(128), object(2)), Serves::NotYet, "its giver may say so");
-    let gone = worker_gone(FAR, "");
+    let gone = worker_dead(FAR, "");
     let mut out = NodeActions::new();
-    node.on_control(sooner_protocol::uplink::ToNode::Gone(Box::new(gone)), &mut out);
+    node.on_control(sooner_protocol::uplink::ToNode::WorkerDead(Box::new(gone)), &mut out);
     assert_eq!(node.begin_serving(BlockId(128), object(2)), Serves::NotYet, "the word may be on its way");
     let answer = HeldFrom { gone: FAR, held: Vec::new() };
     assert_eq!(node.on_message(giver, answer.into(), NOW, &mut out), None);
@@ -142,11 +145,11 @@ fn what_is_in_use_stays_and_is_asked_for_again_without_hope() {
     let (mut node, _) = node();
     assert!(relieve(&mut node, 100).0);
     let stays = Relinquished { moved: Vec::new(), others: vec![64], node: Some(HERE) };
-    assert_eq!(hear(&mut node, stays.clone()), []);
+    assert_eq!(receive(&mut node, stays.clone()), []);
     assert_eq!(node.begin_serving(BlockId(64), object(1)), Serves::Yes);
     node.end_serving(BlockId(64), &mut NodeActions::new());
     assert_eq!(relieve(&mut node, 100), (false, vec![asked(64, FIRST.next())]));
-    assert_eq!(hear(&mut node, stays), []);
+    assert_eq!(receive(&mut node, stays), []);
 }
 
 /// Else the owner would believe a value on disk that the node believes in its block.
@@ -157,7 +160,10 @@ fn an_owner_is_asked_the_same_again_when_the_session_with_its_node_has_ended() {
     let mut out = NodeActions::new();
     node.on_link_ended(THERE, &mut out);
     assert!(out.contains(&asked(64, FIRST)), "{out:?}");
-    assert_eq!(hear(&mut node, moved(64, FIRST)), [NodeAction::Spill { spilled: FIRST, block: BlockId(64) }]);
+    assert_eq!(
+        receive(&mut node, moved(64, FIRST)),
+        [NodeAction::Spill { spilled: FIRST, block: BlockId(64) }]
+    );
     let mut out = NodeActions::new();
     node.on_link_ended(THERE, &mut out);
     assert!(!out.iter().any(|action| matches!(action, NodeAction::Route { message, .. } if matches!(**message, Message::Relinquish(_)))));
@@ -168,8 +174,8 @@ fn an_owner_that_is_gone_is_not_waited_for() {
     let (mut node, giver) = node();
     assert!(relieve(&mut node, 100).0);
     let (_, mut out) = relieve(&mut node, 100);
-    let gone = worker_gone(FAR, "");
-    node.on_control(sooner_protocol::uplink::ToNode::Gone(Box::new(gone)), &mut out);
+    let gone = worker_dead(FAR, "");
+    node.on_control(sooner_protocol::uplink::ToNode::WorkerDead(Box::new(gone)), &mut out);
     assert_eq!(node.begin_serving_spilled(FIRST, object(1)), ServedSpill::No);
     // Another one takes its place.
     node.on_allocated(BlockId(128), giver);
@@ -192,7 +198,10 @@ fn a_block_that_somebody_else_holds_by_then_is_free_when_both_are_done() {
     let pull = Pull { object: object(1), remote, priority: Priority::Get };
     assert_eq!(node.on_message(giver, pull.into(), NOW, &mut NodeActions::new()), None);
     assert_eq!(node.holders().of(Place::of(64)), [FAR, giver]);
-    assert_eq!(hear(&mut node, moved(64, FIRST)), [NodeAction::Spill { spilled: FIRST, block: BlockId(64) }]);
+    assert_eq!(
+        receive(&mut node, moved(64, FIRST)),
+        [NodeAction::Spill { spilled: FIRST, block: BlockId(64) }]
+    );
     let mut out = NodeActions::new();
     node.on_spilled(FIRST, true, &mut out);
     assert_eq!(out, []);
@@ -208,8 +217,8 @@ fn what_no_disk_takes_is_brought_to_where_its_owner_is() {
     let (mut node, giver) = node();
     give(&mut node, giver, 128, 2);
     assert!(relieve(&mut node, 200).0);
-    hear(&mut node, moved(64, FIRST));
-    hear(&mut node, moved(128, FIRST.next()));
+    receive(&mut node, moved(64, FIRST));
+    receive(&mut node, moved(128, FIRST.next()));
     let mut out = NodeActions::new();
     node.on_spilled(FIRST, true, &mut out);
     assert_eq!(relieve(&mut node, 100), (true, vec![]), "the other one is still on its way");
@@ -221,7 +230,7 @@ fn what_no_disk_takes_is_brought_to_where_its_owner_is() {
     assert_eq!(relieve(&mut node, 1_000), (true, vec![]), "it is on its way");
     // The owner pulls it, and gives it back.
     assert_eq!(node.begin_serving_spilled(FIRST.next(), object(2)), ServedSpill::Here(BlockId(128)));
-    let mut out = hear(&mut node, FreeBlocks { offsets: vec![FIRST.next().offset()] });
+    let mut out = receive(&mut node, FreeBlocks { offsets: vec![FIRST.next().offset()] });
     node.end_serving(BlockId(128), &mut out);
     assert_eq!(out, [NodeAction::DropSpilled(FIRST.next()), NodeAction::FreeBlock(BlockId(128))]);
     assert_eq!(relieve(&mut node, 1_000), (false, vec![]));

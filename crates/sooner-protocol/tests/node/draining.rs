@@ -9,7 +9,7 @@ use sooner_wire::message::{
 };
 use sooner_wire::{ActorId, BlockId, NodeId, Takeover, TaskId, WorkerId, message};
 
-use super::{NOW, cpus, create, worker_gone};
+use super::{NOW, cpus, create, worker_dead};
 
 const HERE: NodeId = NodeId(1 << 24);
 const THERE: NodeId = NodeId(2 << 24);
@@ -118,8 +118,8 @@ fn an_owner_is_asked_again_when_it_may_not_have_heard_and_not_waited_for_when_it
     assert_eq!(relieve(&mut node, 100), (true, vec![hand.clone()]));
     node.on_link_ended(THERE, &mut NodeActions::new());
     assert_eq!(relieve(&mut node, 100), (true, vec![hand]));
-    let gone = worker_gone(FAR, "");
-    node.on_control(ToNode::Gone(Box::new(gone)), &mut NodeActions::new());
+    let gone = worker_dead(FAR, "");
+    node.on_control(ToNode::WorkerDead(Box::new(gone)), &mut NodeActions::new());
     assert_eq!(relieve(&mut node, 100), (false, vec![]));
 }
 
@@ -180,11 +180,11 @@ fn directory(restarts: i32) -> Directory {
         control.on_node_joined(NodeRow { node, free, total, labels: Vec::new() });
     }
     let message = Box::new(owned(restarts).into());
-    assert_eq!(placed_on(&say(&mut control, THERE, ToControl::Routed { from: FAR, message })), [(THERE, 0)]);
+    assert_eq!(placed_on(&send(&mut control, THERE, ToControl::Routed { from: FAR, message })), [(THERE, 0)]);
     control
 }
 
-pub(super) fn say(control: &mut Directory, node: NodeId, word: ToControl) -> DirectoryActions {
+pub(super) fn send(control: &mut Directory, node: NodeId, word: ToControl) -> DirectoryActions {
     let mut out = DirectoryActions::new();
     control.on_node(node, word, NOW, &mut out);
     control.settle(NOW, &mut out);
@@ -217,39 +217,39 @@ fn placed() -> ToControl {
 }
 
 fn gone(takeover: u32, worker: WorkerId) -> ToControl {
-    let gone = worker_gone(worker, "ended");
-    ToControl::ActorProcessGone { actor: ACTOR, takeover: Takeover(takeover), gone: Box::new(gone) }
+    let gone = worker_dead(worker, "ended");
+    ToControl::ActorProcessDead { actor: ACTOR, takeover: Takeover(takeover), gone: Box::new(gone) }
 }
 
 #[test]
 fn an_actor_moves_without_using_up_a_restart() {
     let mut control = directory(1);
-    say(&mut control, THERE, placed());
+    send(&mut control, THERE, placed());
     let end = ToNode::EndActor { actor: ACTOR, takeover: Takeover(0), end: End::Finished };
     assert_eq!(drain(&mut control), [DirectoryAction::Send(THERE, Box::new(end))]);
-    assert_eq!(placed_on(&say(&mut control, THERE, gone(0, PROCESS))), [(HERE, 1)]);
+    assert_eq!(placed_on(&send(&mut control, THERE, gone(0, PROCESS))), [(HERE, 1)]);
     let next = WorkerId(HERE.0 + 9);
-    say(&mut control, HERE, ToControl::ActorPlaced { actor: ACTOR, takeover: Takeover(1), worker: next });
+    send(&mut control, HERE, ToControl::ActorPlaced { actor: ACTOR, takeover: Takeover(1), worker: next });
     // Its restart is still there, and is the last one.
-    assert_eq!(placed_on(&say(&mut control, HERE, gone(1, next))), [(HERE, 2)]);
-    say(&mut control, HERE, ToControl::ActorPlaced { actor: ACTOR, takeover: Takeover(2), worker: next });
-    assert_eq!(placed_on(&say(&mut control, HERE, gone(2, next))), []);
+    assert_eq!(placed_on(&send(&mut control, HERE, gone(1, next))), [(HERE, 2)]);
+    send(&mut control, HERE, ToControl::ActorPlaced { actor: ACTOR, takeover: Takeover(2), worker: next });
+    assert_eq!(placed_on(&send(&mut control, HERE, gone(2, next))), []);
 }
 
 #[test]
 fn an_actor_whose_process_began_meanwhile_moves_too() {
     let mut control = directory(1);
     assert_eq!(drain(&mut control), [], "it has no process yet, as far as is known");
-    let out = say(&mut control, THERE, placed());
+    let out = send(&mut control, THERE, placed());
     let end = ToNode::EndActor { actor: ACTOR, takeover: Takeover(0), end: End::Finished };
     assert!(out.contains(&DirectoryAction::Send(THERE, Box::new(end))), "{out:?}");
-    assert_eq!(placed_on(&say(&mut control, THERE, gone(0, PROCESS))), [(HERE, 1)]);
+    assert_eq!(placed_on(&send(&mut control, THERE, gone(0, PROCESS))), [(HERE, 1)]);
 }
 
 #[test]
 fn an_actor_that_may_not_restart_stays() {
     let mut control = directory(0);
-    say(&mut control, THERE, placed());
+    send(&mut control, THERE, placed());
     assert_eq!(drain(&mut control), []);
 }
 
@@ -265,5 +265,5 @@ fn an_actor_that_was_given_back_begins_elsewhere() {
         no_workers: false,
         for_now: false,
     };
-    assert_eq!(placed_on(&say(&mut control, THERE, refused)), [(HERE, 0)]);
+    assert_eq!(placed_on(&send(&mut control, THERE, refused)), [(HERE, 0)]);
 }

@@ -27,7 +27,7 @@ fn ask_for(node: &mut Solo, block: u64) -> SpillId {
         panic!("{out:?}")
     };
     let [moved @ Relinquishing { spilled: Some(spilled), .. }] = blocks[..] else { panic!("{blocks:?}") };
-    let written = say(node, DRIVER, Relinquished { moved: vec![moved], others: Vec::new(), node: None });
+    let written = send(node, DRIVER, Relinquished { moved: vec![moved], others: Vec::new(), node: None });
     assert_eq!(written, [NodeAction::Spill { spilled, block: BlockId(block) }]);
     spilled
 }
@@ -44,7 +44,7 @@ fn spill(node: &mut Solo, block: u64) -> SpillId {
 fn pull(node: &mut Solo, worker: WorkerId, number: u64, spilled: SpillId) -> NodeActions {
     let location = Location { offset: spilled.offset(), length: LENGTH };
     let remote = Remote { node: DRIVER.node(), location };
-    say(node, worker, Pull { object: object(number), remote, priority: Priority::Argument })
+    send(node, worker, Pull { object: object(number), remote, priority: Priority::Argument })
 }
 
 fn allocate(number: u64) -> NodeAction {
@@ -93,8 +93,8 @@ fn the_younger_one_gives_way_once_and_what_it_frees_goes_to_the_older_one() {
     assert_eq!(give_way(&mut node, 4), (false, vec![]), "nobody is younger");
     assert_eq!(give_way(&mut node, 2), (true, vec![asked(SECOND, &[576])]));
     assert_eq!(give_way(&mut node, 2), (true, vec![]), "it was asked");
-    assert_eq!(say(&mut node, SECOND, FreeBlocks { offsets: vec![576] }), [], "its answer comes first");
-    let done = say(&mut node, SECOND, Relinquished { moved: Vec::new(), others: vec![576], node: None });
+    assert_eq!(send(&mut node, SECOND, FreeBlocks { offsets: vec![576] }), [], "its answer comes first");
+    let done = send(&mut node, SECOND, Relinquished { moved: Vec::new(), others: vec![576], node: None });
     assert_eq!(done, [NodeAction::FreeBlock(BlockId(576)), allocate(2)]);
 }
 
@@ -106,7 +106,7 @@ fn one_after_the_other_gives_way_and_then_nobody_is_left() {
     for (worker, block) in [(SECOND, 576), (FIRST, 512)] {
         assert!(node.give_way(None, |_| LENGTH, &mut out));
         assert_eq!(std::mem::take(&mut out), [asked(worker, &[block])]);
-        say(&mut node, worker, Relinquished { moved: Vec::new(), others: vec![block], node: None });
+        send(&mut node, worker, Relinquished { moved: Vec::new(), others: vec![block], node: None });
     }
     assert!(!node.give_way(None, |_| LENGTH, &mut out));
     assert_eq!(out, []);
@@ -146,7 +146,7 @@ fn ahead_of_need_what_is_in_use_is_asked_for_once() {
     };
     assert_eq!(ahead(&mut node).len(), 1);
     assert_eq!(ahead(&mut node), [], "it was asked for");
-    say(&mut node, DRIVER, Relinquished { moved: Vec::new(), others: vec![64], node: None });
+    send(&mut node, DRIVER, Relinquished { moved: Vec::new(), others: vec![64], node: None });
     assert_eq!(ahead(&mut node), [], "it is in use");
     node.on_allocated(BlockId(128), DRIVER);
     let out = ahead(&mut node);

@@ -40,35 +40,35 @@ fn killed(out: &[NodeAction]) -> Vec<WorkerId> {
 #[test]
 fn a_worker_of_one_job_serves_no_other() {
     let mut node = two(2.0);
-    assert_eq!(started(&say(&mut node, DRIVER, request(1, 1))), [WorkerId(101)]);
+    assert_eq!(started(&send(&mut node, DRIVER, request(1, 1))), [WorkerId(101)]);
     let out = connect(&mut node, WorkerId(101));
     assert!(out.contains(&granted(DRIVER, 1, 101)), "{out:?}");
-    say(&mut node, DRIVER, ReturnLease { lease: LeaseId(1) });
+    send(&mut node, DRIVER, ReturnLease { lease: LeaseId(1) });
     // It is idle, and its job's.
-    assert_eq!(started(&say(&mut node, OTHER, request(1, 1))), [WorkerId(102)]);
+    assert_eq!(started(&send(&mut node, OTHER, request(1, 1))), [WorkerId(102)]);
     assert_eq!(node.job_of(WorkerId(102)), OTHER);
     let out = connect(&mut node, WorkerId(102));
     assert!(out.contains(&granted(OTHER, 2, 102)), "{out:?}");
-    let out = say(&mut node, DRIVER, request(1, 1));
+    let out = send(&mut node, DRIVER, request(1, 1));
     assert!(out.contains(&granted(DRIVER, 3, 101)), "{out:?}");
 }
 
 #[test]
 fn one_job_that_waits_for_its_workers_holds_up_no_other() {
     let mut node = two(4.0);
-    say(&mut node, DRIVER, request(1, 1));
+    send(&mut node, DRIVER, request(1, 1));
     connect(&mut node, WorkerId(101));
-    say(&mut node, DRIVER, ReturnLease { lease: LeaseId(1) });
+    send(&mut node, DRIVER, ReturnLease { lease: LeaseId(1) });
     // The other job's worker never comes.
-    assert_eq!(started(&say(&mut node, OTHER, request(1, 2))), [WorkerId(102), WorkerId(103)]);
-    let out = say(&mut node, DRIVER, request(1, 1));
+    assert_eq!(started(&send(&mut node, OTHER, request(1, 2))), [WorkerId(102), WorkerId(103)]);
+    let out = send(&mut node, DRIVER, request(1, 1));
     assert!(out.contains(&granted(DRIVER, 2, 101)), "{out:?}");
 }
 
 #[test]
 fn starts_that_fail_are_paused_for_their_job_only() {
     let mut node = two(8.0);
-    say(&mut node, OTHER, request(1, 1));
+    send(&mut node, OTHER, request(1, 1));
     let mut worker = 101;
     let mut out = NodeActions::new();
     // Until it is made to wait.
@@ -80,19 +80,19 @@ fn starts_that_fail_are_paused_for_their_job_only() {
         worker += 1;
     }
     assert!(node.next_deadline().is_some_and(|at| at > NOW), "it is tried again");
-    assert_eq!(started(&say(&mut node, DRIVER, request(1, 1))).len(), 1);
+    assert_eq!(started(&send(&mut node, DRIVER, request(1, 1))).len(), 1);
 }
 
 #[test]
 fn the_end_of_a_driver_is_the_end_of_its_job_only() {
     let mut node = two(8.0);
     for driver in [DRIVER, OTHER] {
-        say(&mut node, driver, request(1, 2));
+        send(&mut node, driver, request(1, 2));
     }
     for worker in 101..105 {
         connect(&mut node, WorkerId(worker));
     }
-    say(&mut node, OTHER, ReturnLease { lease: LeaseId(3) });
+    send(&mut node, OTHER, ReturnLease { lease: LeaseId(3) });
     node.on_allocated(BlockId(64), OTHER);
     node.on_allocated(BlockId(128), DRIVER);
     let out = end(&mut node, OTHER);
@@ -102,14 +102,14 @@ fn the_end_of_a_driver_is_the_end_of_its_job_only() {
     end(&mut node, WorkerId(104));
     assert!(node.holders().is_held(Place::of(128)), "a value of the other driver");
     assert!(node.is_over(OTHER) && !node.is_over(DRIVER));
-    let out = say(&mut node, DRIVER, FreeBlocks { offsets: vec![128] });
+    let out = send(&mut node, DRIVER, FreeBlocks { offsets: vec![128] });
     assert_eq!(out, [NodeAction::FreeBlock(BlockId(128))]);
 }
 
 #[test]
 fn a_worker_that_comes_after_the_end_of_its_job_ends() {
     let mut node = two(8.0);
-    say(&mut node, OTHER, request(1, 1));
+    send(&mut node, OTHER, request(1, 1));
     end(&mut node, OTHER);
     let out = connect(&mut node, WorkerId(101));
     assert_eq!(out, [told(WorkerId(101), Shutdown { reason: "its job has ended".to_owned() })]);
@@ -118,11 +118,11 @@ fn a_worker_that_comes_after_the_end_of_its_job_ends() {
 /// An actor of the other driver, with a task of its own and an actor of its own that run.
 fn detached(node: &mut Solo) -> ActorId {
     let actor = TaskId { owner: OTHER, number: 7 };
-    say(node, OTHER, CreateActor { detached: Some(true), restarts: Some(1), ..create(actor) });
+    send(node, OTHER, CreateActor { detached: Some(true), restarts: Some(1), ..create(actor) });
     connect(node, WorkerId(101));
-    say(node, WorkerId(101), request(1, 1));
+    send(node, WorkerId(101), request(1, 1));
     connect(node, WorkerId(102));
-    say(node, WorkerId(101), create(TaskId { owner: WorkerId(101), number: 1 }));
+    send(node, WorkerId(101), create(TaskId { owner: WorkerId(101), number: 1 }));
     connect(node, WorkerId(103));
     actor
 }
@@ -131,7 +131,7 @@ fn detached(node: &mut Solo) -> ActorId {
 fn a_detached_actor_and_what_it_needs_outlive_their_job() {
     let mut node = two(8.0);
     detached(&mut node);
-    say(&mut node, OTHER, create(TaskId { owner: OTHER, number: 8 }));
+    send(&mut node, OTHER, create(TaskId { owner: OTHER, number: 8 }));
     connect(&mut node, WorkerId(104));
     let outliving: Vec<WorkerId> = node.outliving(OTHER).into_iter().collect();
     assert_eq!(outliving, [101, 102, 103].map(WorkerId));
@@ -159,9 +159,9 @@ fn idle_workers_stay_for_a_detached_actor() {
     let mut node = two(8.0);
     detached(&mut node);
     end(&mut node, OTHER);
-    let out = say(&mut node, WorkerId(101), ReturnLease { lease: LeaseId(1) });
+    let out = send(&mut node, WorkerId(101), ReturnLease { lease: LeaseId(1) });
     assert_eq!(out, []);
-    let out = say(&mut node, WorkerId(101), request(1, 1));
+    let out = send(&mut node, WorkerId(101), request(1, 1));
     assert!(out.contains(&granted(WorkerId(101), 2, 102)), "{out:?}");
 }
 
@@ -169,9 +169,9 @@ fn idle_workers_stay_for_a_detached_actor() {
 fn a_driver_that_leaves_lets_its_actors_end_in_order() {
     let mut node = two(8.0);
     let actor = TaskId { owner: OTHER, number: 7 };
-    say(&mut node, OTHER, CreateActor { restarts: Some(-1), ..create(actor) });
+    send(&mut node, OTHER, CreateActor { restarts: Some(-1), ..create(actor) });
     connect(&mut node, WorkerId(101));
-    say(&mut node, OTHER, request(1, 1));
+    send(&mut node, OTHER, request(1, 1));
     let mut out = NodeActions::new();
     node.on_leaving(OTHER, &mut out);
     node.settle(NOW, &mut out);
@@ -187,7 +187,7 @@ fn a_driver_that_leaves_lets_its_actors_end_in_order() {
 #[test]
 fn a_node_that_drains_begins_nothing_and_takes_leases_back() {
     let mut node = two(2.0);
-    say(&mut node, DRIVER, request(1, 2));
+    send(&mut node, DRIVER, request(1, 2));
     connect(&mut node, WorkerId(101));
     assert!(!node.is_drained());
     node.drain();
@@ -197,17 +197,17 @@ fn a_node_that_drains_begins_nothing_and_takes_leases_back() {
         [told(DRIVER, ReclaimLease { count: 1, lease: None })],
         "and the second lease is not granted"
     );
-    out = say(&mut node, OTHER, request(1, 1));
-    out.extend(say(&mut node, OTHER, create(TaskId { owner: OTHER, number: 1 })));
+    out = send(&mut node, OTHER, request(1, 1));
+    out.extend(send(&mut node, OTHER, create(TaskId { owner: OTHER, number: 1 })));
     assert_eq!(out, []);
-    say(&mut node, DRIVER, ReturnLease { lease: LeaseId(1) });
+    send(&mut node, DRIVER, ReturnLease { lease: LeaseId(1) });
     assert!(node.is_drained());
 }
 
 #[test]
 fn a_third_driver_changes_nothing_for_the_first() {
     let mut node = two(2.0);
-    say(&mut node, DRIVER, request(1, 1));
+    send(&mut node, DRIVER, request(1, 1));
     connect(&mut node, WorkerId(101));
     connect(&mut node, THIRD);
     let out = end(&mut node, THIRD);
@@ -218,7 +218,7 @@ fn a_third_driver_changes_nothing_for_the_first() {
 #[test]
 fn what_the_last_process_leaves_is_free() {
     let mut node = node(2.0);
-    say(&mut node, DRIVER, request(1, 1));
+    send(&mut node, DRIVER, request(1, 1));
     connect(&mut node, WorkerId(101));
     node.on_allocated(BlockId(64), DRIVER);
     end(&mut node, DRIVER);
@@ -230,12 +230,12 @@ fn what_the_last_process_leaves_is_free() {
 #[test]
 fn an_actor_that_ends_before_it_has_a_process_makes_no_job_of_its_owner() {
     let mut node = node(3.0);
-    say(&mut node, DRIVER, request(1, 1));
+    send(&mut node, DRIVER, request(1, 1));
     let owner = WorkerId(101);
     connect(&mut node, owner);
     let actor = TaskId { owner, number: 1 };
-    assert_eq!(started(&say(&mut node, owner, create(actor))), [WorkerId(102)]);
-    let out = say(&mut node, owner, KillActor { actor, may_restart: None });
+    assert_eq!(started(&send(&mut node, owner, create(actor))), [WorkerId(102)]);
+    let out = send(&mut node, owner, KillActor { actor, may_restart: None });
     assert_eq!(started(&out), [], "the one that comes is its job's");
     assert_eq!(node.job_of(WorkerId(102)), DRIVER);
 }

@@ -7,11 +7,11 @@ use sooner_protocol::time::Instant;
 use sooner_protocol::uplink::{End, ToControl, ToNode};
 use sooner_wire::message::{
     ActorHere, ActorReady, ActorStarted, ActorsHere, AlsoHere, FindName, KeepObjects, Location, Message,
-    Outcome, Place, PlaceActor, Restore, Return, SubscribeActor, Watch, WorkerGone,
+    Outcome, Place, PlaceActor, Restore, Return, SubscribeActor, Watch, WorkerDead,
 };
 use sooner_wire::{ActorId, Blob, NodeId, Takeover, TaskId, WorkerId};
 
-use super::{NOW, cpus, create, creation_of, told, worker_gone};
+use super::{NOW, cpus, create, creation_of, told, worker_dead};
 
 const HERE: NodeId = NodeId(1 << 24);
 const THERE: NodeId = NodeId(2 << 24);
@@ -47,7 +47,7 @@ fn row(takeover: u32, worker: WorkerId) -> ActorHere {
 
 fn ended(takeover: u32, worker: WorkerId) -> ActorHere {
     let (reason, last_started) = ("was killed".to_owned(), Some(ACTOR));
-    let gone = WorkerGone { worker, reason, last_started, ..WorkerGone::default() };
+    let gone = WorkerDead { worker, reason, last_started, ..WorkerDead::default() };
     ActorHere { worker: None, gone: Some(Box::new(gone)), ..row(takeover, worker) }
 }
 
@@ -69,11 +69,11 @@ fn control() -> Directory {
     control
 }
 
-fn say(control: &mut Directory, from: NodeId, word: ToControl) -> Vec<(NodeId, ToNode)> {
-    hear(control, |control, out| control.on_node(from, word, NOW, out))
+fn send(control: &mut Directory, from: NodeId, word: ToControl) -> Vec<(NodeId, ToNode)> {
+    receive(control, |control, out| control.on_node(from, word, NOW, out))
 }
 
-fn hear(
+fn receive(
     control: &mut Directory,
     work: impl FnOnce(&mut Directory, &mut DirectoryActions),
 ) -> Vec<(NodeId, ToNode)> {
@@ -100,16 +100,16 @@ fn kill(node: NodeId, takeover: u32) -> (NodeId, ToNode) {
 fn of_two_processes_of_one_actor_the_later_lives() {
     let (first, second) = (process(HERE, 5), process(THERE, 5));
     let mut control = control();
-    assert_eq!(say(&mut control, HERE, here(vec![row(1, first)])), []);
-    assert_eq!(say(&mut control, THERE, here(vec![row(2, second)])), [kill(HERE, 1)]);
-    assert_eq!(say(&mut control, HERE, here(vec![row(1, first)])), [kill(HERE, 1)]);
-    assert_eq!(say(&mut control, HERE, here(vec![row(2, first)])), [kill(HERE, 2)], "of equals the first");
-    assert_eq!(say(&mut control, THERE, here(vec![row(2, second)])), [], "said twice");
-    hear(&mut control, |control, out| control.on_all_here(NOW, out));
+    assert_eq!(send(&mut control, HERE, here(vec![row(1, first)])), []);
+    assert_eq!(send(&mut control, THERE, here(vec![row(2, second)])), [kill(HERE, 1)]);
+    assert_eq!(send(&mut control, HERE, here(vec![row(1, first)])), [kill(HERE, 1)]);
+    assert_eq!(send(&mut control, HERE, here(vec![row(2, first)])), [kill(HERE, 2)], "of equals the first");
+    assert_eq!(send(&mut control, THERE, here(vec![row(2, second)])), [], "said twice");
+    receive(&mut control, |control, out| control.on_all_here(NOW, out));
     assert_eq!(place(&control), (3, Some(second)));
     // A node that was asked before the restart, and has just found room.
     let late = ToControl::ActorPlaced { actor: ACTOR, takeover: Takeover(2), worker: first };
-    assert_eq!(say(&mut control, HERE, late), [kill(HERE, 2)]);
+    assert_eq!(send(&mut control, HERE, late), [kill(HERE, 2)]);
 }
 
 #[test]
@@ -117,11 +117,14 @@ fn a_node_that_is_gone_before_the_others_are_back_is_gone_for_them_too() {
     let mut control = Directory::default();
     control.keep_records(Found { incarnation: 1, nodes: vec![HERE, LOST], ..Found::default() });
     control.expect_nodes(UNTIL);
-    assert_eq!(hear(&mut control, |control, out| control.on_node_gone(LOST, "its port is closed", out)), []);
+    assert_eq!(
+        receive(&mut control, |control, out| control.on_node_dead(LOST, "its port is closed", out)),
+        []
+    );
     control.on_node_joined(NodeCore::new(cpus(1.0), HERE.0, 0).row());
-    assert_eq!(say(&mut control, HERE, here(Vec::new())), []);
-    let said = hear(&mut control, |control, out| control.on_all_here(NOW, out));
-    let [(HERE, ToNode::Gone(gone))] = &said[..] else { panic!("{said:?}") };
+    assert_eq!(send(&mut control, HERE, here(Vec::new())), []);
+    let said = receive(&mut control, |control, out| control.on_all_here(NOW, out));
+    let [(HERE, ToNode::WorkerDead(gone))] = &said[..] else { panic!("{said:?}") };
     assert_eq!(gone.worker, WorkerId(LOST.0), "all processes of that node");
 }
 
@@ -143,14 +146,14 @@ fn words_wait_until_all_are_there_or_for_ten_seconds() {
         words.into_iter().map(found).collect::<Vec<_>>()
     };
     let mut control = self::control();
-    assert_eq!(say(&mut control, HERE, ask()), []);
-    assert_eq!(say(&mut control, THERE, here(vec![row(0, process(THERE, 5))])), []);
+    assert_eq!(send(&mut control, HERE, ask()), []);
+    assert_eq!(send(&mut control, THERE, here(vec![row(0, process(THERE, 5))])), []);
     assert_eq!(control.next_deadline(), Some(UNTIL));
-    let heard = hear(&mut control, |control, out| control.on_all_here(NOW, out));
+    let heard = receive(&mut control, |control, out| control.on_all_here(NOW, out));
     assert_eq!(answers(heard), [Some(ACTOR)], "the name is another node's");
     // Somebody does not come.
     let mut control = self::control();
-    assert_eq!(say(&mut control, HERE, ask()), []);
+    assert_eq!(send(&mut control, HERE, ask()), []);
     let mut out = DirectoryActions::new();
     control.settle(UNTIL, &mut out);
     assert_eq!(out.len(), 1, "{out:?}");
@@ -160,9 +163,9 @@ fn words_wait_until_all_are_there_or_for_ten_seconds() {
 #[test]
 fn an_end_that_was_not_heard_of_has_its_consequences() {
     let mut control = control();
-    say(&mut control, THERE, here(vec![ended(0, process(THERE, 5))]));
-    say(&mut control, HERE, here(Vec::new()));
-    let heard = hear(&mut control, |control, out| control.on_all_here(NOW, out));
+    send(&mut control, THERE, here(vec![ended(0, process(THERE, 5))]));
+    send(&mut control, HERE, here(Vec::new()));
+    let heard = receive(&mut control, |control, out| control.on_all_here(NOW, out));
     let places = |(to, word): &(NodeId, ToNode)| match word {
         ToNode::PlaceActor(place) => Some((*to, place.takeover.0, place.restarts, place.name.clone())),
         _ => None,
@@ -172,9 +175,9 @@ fn an_end_that_was_not_heard_of_has_its_consequences() {
     // One that was replaced since has none.
     let mut control = self::control();
     let second = process(HERE, 6);
-    say(&mut control, THERE, here(vec![ended(0, process(THERE, 5))]));
-    say(&mut control, HERE, here(vec![row(1, second)]));
-    hear(&mut control, |control, out| control.on_all_here(NOW, out));
+    send(&mut control, THERE, here(vec![ended(0, process(THERE, 5))]));
+    send(&mut control, HERE, here(vec![row(1, second)]));
+    receive(&mut control, |control, out| control.on_all_here(NOW, out));
     assert_eq!(place(&control), (3, Some(second)));
 }
 
@@ -184,8 +187,8 @@ fn what_is_owned_by_a_node_that_does_not_come_back_ends() {
     let owner = process(LOST, 1);
     let actor = TaskId { owner, number: 1 };
     let orphan = ActorHere { actor, create: None, name: None, ..row(0, process(THERE, 5)) };
-    say(&mut control, THERE, here(vec![orphan]));
-    let heard = hear(&mut control, |control, out| control.on_all_here(NOW, out));
+    send(&mut control, THERE, here(vec![orphan]));
+    let heard = receive(&mut control, |control, out| control.on_all_here(NOW, out));
     assert_eq!(heard, [(THERE, ToNode::EndActor { actor, takeover: Takeover(0), end: End::Killed })]);
 }
 
@@ -194,8 +197,8 @@ fn whoever_had_heard_of_an_actor_that_nobody_has_is_told_that_it_is_gone() {
     let mut control = control();
     let subscribers = vec![(ACTOR, DRIVER)];
     let word = ToControl::Here(Box::new(ActorsHere { subscribers, ..ActorsHere::default() }));
-    assert_eq!(say(&mut control, HERE, word), []);
-    let heard = hear(&mut control, |control, out| control.on_all_here(NOW, out));
+    assert_eq!(send(&mut control, HERE, word), []);
+    let heard = receive(&mut control, |control, out| control.on_all_here(NOW, out));
     let [(HERE, ToNode::Routed { to: DRIVER, message })] = &heard[..] else { panic!("{heard:?}") };
     assert!(matches!(&**message, Message::ActorDead(dead) if dead.actor == ACTOR), "{message:?}");
 }
@@ -241,11 +244,11 @@ fn a_process_that_waits_for_its_state_gets_that_of_the_one_before() {
         let words = [(THERE, before.clone()), (HERE, waiting.clone())];
         let order = if is_first { [0, 1] } else { [1, 0] };
         for (node, row) in order.map(|at: usize| words[at].clone()) {
-            say(&mut control, node, here(vec![row]));
+            send(&mut control, node, here(vec![row]));
         }
         let placed = ToControl::ActorPlaced { actor: ACTOR, takeover: Takeover(1), worker: second };
-        assert_eq!(say(&mut control, HERE, placed), []);
-        let heard = hear(&mut control, |control, out| control.on_all_here(NOW, out));
+        assert_eq!(send(&mut control, HERE, placed), []);
+        let heard = receive(&mut control, |control, out| control.on_all_here(NOW, out));
         let restored = heard.iter().find_map(|(to, word)| match word {
             ToNode::Restore { takeover, restore } => Some((*to, takeover.0, restore.state.clone())),
             _ => None,
@@ -260,9 +263,9 @@ fn callers_are_told_again_which_calls_the_last_checkpoints_cover() {
     let call = |owner, number| TaskId { owner, number };
     let covered = Some(vec![call(caller, 1), call(taker, 4), call(caller, 2)]);
     let mut control = control();
-    say(&mut control, HERE, here(vec![ActorHere { covered, ..row(0, taker) }]));
-    say(&mut control, THERE, here(Vec::new()));
-    let told = hear(&mut control, |control, out| control.on_all_here(NOW, out));
+    send(&mut control, HERE, here(vec![ActorHere { covered, ..row(0, taker) }]));
+    send(&mut control, THERE, here(Vec::new()));
+    let told = receive(&mut control, |control, out| control.on_all_here(NOW, out));
     let done = sooner_wire::message::Checkpointed { actor: ACTOR, calls: vec![1, 2] };
     let word = ToNode::Routed { to: caller, message: Box::new(done.into()) };
     assert_eq!(told, [(THERE, word)], "the process has heard");
@@ -283,7 +286,7 @@ fn owners_keep_what_the_last_checkpoint_refers_to_and_nothing_else() {
     let mut control = control();
     let kept = Some(vec![(ACTOR, Some(Place::of(32)))]);
     let word = ToControl::Here(Box::new(ActorsHere { actors, kept, ..ActorsHere::default() }));
-    say(&mut control, HERE, word);
+    send(&mut control, HERE, word);
     // One was told of an earlier checkpoint, or of one of an actor that is gone; one has not heard of the
     // last.
     let keepers = Some(vec![(ACTOR, other), (lost, other)]);
@@ -291,7 +294,7 @@ fn owners_keep_what_the_last_checkpoint_refers_to_and_nothing_else() {
     let kept =
         Some(vec![(lost, Some(Place::of(64))), (ACTOR, Some(Place::of(128))), (lost, None), (ACTOR, None)]);
     let word = ToControl::Here(Box::new(ActorsHere { keepers, kept, ..ActorsHere::default() }));
-    say(&mut control, THERE, word);
+    send(&mut control, THERE, word);
     let kept = |words: &[(NodeId, ToNode)]| -> Vec<(WorkerId, ActorId, usize)> {
         let kept = |word: &(NodeId, ToNode)| match &word.1 {
             ToNode::Routed { to, message } => match &**message {
@@ -302,7 +305,7 @@ fn owners_keep_what_the_last_checkpoint_refers_to_and_nothing_else() {
         };
         words.iter().filter_map(kept).collect()
     };
-    let told = hear(&mut control, |control, out| control.on_all_here(NOW, out));
+    let told = receive(&mut control, |control, out| control.on_all_here(NOW, out));
     assert!(told.contains(&(THERE, ToNode::LetGo(Place::of(64)))), "{told:?}");
     let is_dead = |word: &(NodeId, ToNode)| matches!(&word.1, ToNode::Dead(dead) if dead.actor == lost);
     assert!(told.iter().any(is_dead), "{told:?}");
@@ -314,14 +317,14 @@ fn owners_keep_what_the_last_checkpoint_refers_to_and_nothing_else() {
     let state = Return { outcome: Outcome::Inline(Blob::default()), contained: inside };
     let next = sooner_wire::message::Checkpoint { actor: ACTOR, state, calls: Vec::new() };
     let word = ToControl::Routed { from: taker, message: Box::new(next.into()) };
-    let told = say(&mut control, HERE, word);
+    let told = send(&mut control, HERE, word);
     assert!(told.contains(&(HERE, ToNode::LetGo(Place::of(32)))), "{told:?}");
     let kill = sooner_wire::message::KillActor { actor: ACTOR, may_restart: None };
     let from = DRIVER;
-    say(&mut control, HERE, ToControl::Routed { from, message: Box::new(kill.into()) });
-    let gone = Box::new(worker_gone(taker, ""));
-    let ended = ToControl::ActorProcessGone { actor: ACTOR, takeover: Takeover(0), gone };
-    let told = say(&mut control, HERE, ended);
+    send(&mut control, HERE, ToControl::Routed { from, message: Box::new(kill.into()) });
+    let gone = Box::new(worker_dead(taker, ""));
+    let ended = ToControl::ActorProcessDead { actor: ACTOR, takeover: Takeover(0), gone };
+    let told = send(&mut control, HERE, ended);
     assert_eq!(kept(&told), [(owner, ACTOR, 0)]);
     assert!(!told.contains(&(HERE, ToNode::LetGo(Place::of(32)))), "it may be in use again");
     assert!(told.contains(&(THERE, ToNode::LetGo(Place::of(128)))), "{told:?}");
@@ -353,7 +356,7 @@ fn a_node_tells_who_keeps_objects_for_checkpoints() {
     node.on_control(keep(keeper, Vec::new()), NOW, &mut NodeActions::new());
     assert_eq!(keepers(&mut node), []);
     node.on_control(keep(keeper, vec![object]), NOW, &mut NodeActions::new());
-    node.on_gone(keeper, "was killed", None, &mut NodeActions::new());
+    node.on_dead(keeper, "was killed", None, &mut NodeActions::new());
     assert_eq!(keepers(&mut node), []);
 }
 
@@ -408,14 +411,14 @@ fn an_actor_that_takes_over_waits_for_callers_of_whose_end_it_will_hear() {
     let (mut node, driver, actor, worker) = taking_over();
     let here = node.new_worker_id();
     node.on_connected(here, 1, NOW);
-    node.on_gone(here, "was killed", None, &mut NodeActions::new());
+    node.on_dead(here, "was killed", None, &mut NodeActions::new());
     let there = process(THERE, 5);
     let (dead, lost) = (process(THERE, 6), process(LOST, 7));
     // The second is the address of a node: all its processes.
     for worker in [dead, WorkerId(LOST.0)] {
         let (reason, last_started) = ("was killed".to_owned(), Some(ACTOR));
-        let gone = WorkerGone { worker, reason, last_started, ..WorkerGone::default() };
-        order(&mut node, ToNode::Gone(Box::new(gone)));
+        let gone = WorkerDead { worker, reason, last_started, ..WorkerDead::default() };
+        order(&mut node, ToNode::WorkerDead(Box::new(gone)));
     }
     let callers = vec![driver, here, there, dead, lost];
     let restore = Restore { actor, state: None, callers, takeover: Some(Takeover(1)) };
@@ -436,7 +439,7 @@ fn an_actor_that_takes_over_waits_for_callers_of_whose_end_it_will_hear() {
 #[test]
 fn a_state_that_came_after_the_end_of_its_process_is_for_the_next_one() {
     let (mut node, _, actor, worker) = taking_over();
-    node.on_gone(worker, "was killed", None, &mut NodeActions::new());
+    node.on_dead(worker, "was killed", None, &mut NodeActions::new());
     let state = Return { outcome: Outcome::Inline(Blob::from(&b"state"[..])), contained: Vec::new() };
     let restore =
         Restore { actor, state: Some(state.clone()), callers: Vec::new(), takeover: Some(Takeover(1)) };
@@ -446,7 +449,7 @@ fn a_state_that_came_after_the_end_of_its_process_is_for_the_next_one() {
 }
 
 fn nodes_asked(told: &[(NodeId, ToNode)], about: WorkerId) -> Vec<NodeId> {
-    let is_asked = |word: &ToNode| matches!(word, ToNode::Gone(gone) if gone.worker == about);
+    let is_asked = |word: &ToNode| matches!(word, ToNode::WorkerDead(gone) if gone.worker == about);
     told.iter().filter(|(_, word)| is_asked(word)).map(|(node, _)| *node).collect()
 }
 
@@ -464,25 +467,25 @@ fn what_a_node_said_before_its_end_comes_before_its_end() {
     let mut control = control();
     control.on_node_joined(NodeCore::new(cpus(1.0), LOST.0, 0).row());
     let dead = process(LOST, 4);
-    let gone = Some(Box::new(worker_gone(dead, "")));
-    say(&mut control, LOST, here(Vec::new()));
-    say(&mut control, LOST, ToControl::ProcessGone { process: dead, watchers: vec![HERE], gone });
-    say(&mut control, LOST, collected(dead));
-    hear(&mut control, |control, out| control.on_node_gone(LOST, "it was killed", out));
-    [HERE, THERE].into_iter().for_each(|node| drop(say(&mut control, node, here(Vec::new()))));
-    let told = hear(&mut control, |control, out| control.on_all_here(NOW, out));
+    let gone = Some(Box::new(worker_dead(dead, "")));
+    send(&mut control, LOST, here(Vec::new()));
+    send(&mut control, LOST, ToControl::ProcessDead { process: dead, watchers: vec![HERE], gone });
+    send(&mut control, LOST, collected(dead));
+    receive(&mut control, |control, out| control.on_node_dead(LOST, "it was killed", out));
+    [HERE, THERE].into_iter().for_each(|node| drop(send(&mut control, node, here(Vec::new()))));
+    let told = receive(&mut control, |control, out| control.on_all_here(NOW, out));
     let asked: Vec<WorkerId> = told
         .iter()
         .filter_map(|(node, word)| match word {
-            ToNode::Gone(gone) if *node == HERE => Some(gone.worker),
+            ToNode::WorkerDead(gone) if *node == HERE => Some(gone.worker),
             _ => None,
         })
         .collect();
     assert_eq!(asked, [dead, process(LOST, 0)], "it counts what is held of the one by itself");
     for (node, about) in [(HERE, dead), (HERE, process(LOST, 0))] {
-        assert!(!settles(&say(&mut control, node, collected(about)), dead));
+        assert!(!settles(&send(&mut control, node, collected(about)), dead));
     }
-    assert!(settles(&say(&mut control, THERE, collected(process(LOST, 0))), dead));
+    assert!(settles(&send(&mut control, THERE, collected(process(LOST, 0))), dead));
 }
 
 #[test]
@@ -490,20 +493,20 @@ fn a_node_whose_record_is_gone_and_that_matters_to_others_is_settled() {
     // The control service before had deleted it, and had not told everybody what follows.
     let mut control = control();
     let also = Some(Box::new(AlsoHere { watched: Some(vec![LOST, THERE]), ..AlsoHere::default() }));
-    say(&mut control, HERE, ToControl::Here(Box::new(ActorsHere { also, ..ActorsHere::default() })));
-    say(&mut control, THERE, here(Vec::new()));
-    let told = hear(&mut control, |control, out| control.on_all_here(NOW, out));
+    send(&mut control, HERE, ToControl::Here(Box::new(ActorsHere { also, ..ActorsHere::default() })));
+    send(&mut control, THERE, here(Vec::new()));
+    let told = receive(&mut control, |control, out| control.on_all_here(NOW, out));
     assert_eq!(nodes_asked(&told, process(LOST, 0)), [HERE, THERE]);
     assert_eq!(nodes_asked(&told, process(THERE, 0)), []);
-    let again = hear(&mut control, |control, out| control.settle_forgotten([LOST], out));
+    let again = receive(&mut control, |control, out| control.settle_forgotten([LOST], out));
     assert_eq!(again, [], "it is open");
-    say(&mut control, HERE, collected(process(LOST, 0)));
-    assert!(settles(&say(&mut control, THERE, collected(process(LOST, 0))), process(LOST, 0)));
-    let again = hear(&mut control, |control, out| control.settle_forgotten([LOST], out));
+    send(&mut control, HERE, collected(process(LOST, 0)));
+    assert!(settles(&send(&mut control, THERE, collected(process(LOST, 0))), process(LOST, 0)));
+    let again = receive(&mut control, |control, out| control.settle_forgotten([LOST], out));
     assert_eq!(again, [], "it is settled");
     // One that turns out to matter later, when a node cannot reach it.
     let other = NodeId(4 << 24);
-    let told = hear(&mut control, |control, out| control.settle_forgotten([other], out));
+    let told = receive(&mut control, |control, out| control.settle_forgotten([other], out));
     assert_eq!(nodes_asked(&told, process(other, 0)), [HERE, THERE]);
 }
 
@@ -514,22 +517,22 @@ fn who_comes_too_late_to_be_waited_for_owes_its_answer_until_it_is_there_or_gone
         control.keep_records(Found { incarnation: 1, nodes: vec![HERE, THERE], ..Found::default() });
         control.expect_nodes(UNTIL);
         control.on_node_joined(NodeCore::new(cpus(1.0), HERE.0, 0).row());
-        say(&mut control, HERE, here(Vec::new()));
+        send(&mut control, HERE, here(Vec::new()));
         let dead = process(HERE, 4);
-        let gone = Some(Box::new(worker_gone(dead, "")));
-        say(&mut control, HERE, ToControl::ProcessGone { process: dead, watchers: vec![THERE], gone });
-        say(&mut control, HERE, collected(dead));
-        let told = hear(&mut control, |control, out| control.on_all_here(UNTIL, out));
+        let gone = Some(Box::new(worker_dead(dead, "")));
+        send(&mut control, HERE, ToControl::ProcessDead { process: dead, watchers: vec![THERE], gone });
+        send(&mut control, HERE, collected(dead));
+        let told = receive(&mut control, |control, out| control.on_all_here(UNTIL, out));
         assert!(!settles(&told, dead), "the other node may have to do with it");
         let told = if comes {
             control.on_node_joined(NodeCore::new(cpus(1.0), THERE.0, 0).row());
-            let told = say(&mut control, THERE, here(Vec::new()));
+            let told = send(&mut control, THERE, here(Vec::new()));
             assert_eq!(nodes_asked(&told, dead), [THERE]);
-            say(&mut control, THERE, collected(dead))
+            send(&mut control, THERE, collected(dead))
         } else {
             let mut told =
-                hear(&mut control, |control, out| control.on_node_gone(THERE, "it was silent", out));
-            told.extend(say(&mut control, HERE, collected(process(THERE, 0))));
+                receive(&mut control, |control, out| control.on_node_dead(THERE, "it was silent", out));
+            told.extend(send(&mut control, HERE, collected(process(THERE, 0))));
             told
         };
         assert!(settles(&told, dead));
@@ -544,23 +547,23 @@ fn last_life(is_ready: bool) -> ActorHere {
 
 #[test]
 fn an_end_before_the_beginning_is_none_of_its_lives_after_a_restart_of_the_control_service_either() {
-    let gone = WorkerGone { worker: process(THERE, 5), reason: "was killed".into(), ..WorkerGone::default() };
+    let gone = WorkerDead { worker: process(THERE, 5), reason: "was killed".into(), ..WorkerDead::default() };
     let (unheard, heard) = (Some(Box::new(gone.clone())), None);
     for (is_ready, in_row) in
         [(false, unheard.clone()), (false, heard.clone()), (true, unheard), (true, heard)]
     {
         let mut control = control();
-        say(&mut control, HERE, here(vec![]));
+        send(&mut control, HERE, here(vec![]));
         let is_told_later = in_row.is_none();
-        say(&mut control, THERE, here(vec![ActorHere { gone: in_row, ..last_life(is_ready) }]));
-        let mut out = hear(&mut control, |control, out| control.on_all_here(NOW, out));
+        send(&mut control, THERE, here(vec![ActorHere { gone: in_row, ..last_life(is_ready) }]));
+        let mut out = receive(&mut control, |control, out| control.on_all_here(NOW, out));
         if is_told_later {
-            let ends = ToControl::ActorProcessGone {
+            let ends = ToControl::ActorProcessDead {
                 actor: ACTOR,
                 takeover: Takeover(1),
                 gone: Box::new(gone.clone()),
             };
-            out.extend(say(&mut control, THERE, ends));
+            out.extend(send(&mut control, THERE, ends));
         }
         let placed = out
             .iter()

@@ -37,7 +37,7 @@ use sooner_wire::{ActorId, Blob, FunctionId, Name, ResourceSet, ShapeId, Started
 #[path = "../kit/mod.rs"]
 mod kit;
 
-use kit::{cpus, plain, worker_gone};
+use kit::{cpus, plain, worker_dead};
 
 const DRIVER: WorkerId = WorkerId(1);
 const OTHER: WorkerId = WorkerId(2);
@@ -51,7 +51,7 @@ fn node(count: f64) -> Solo {
     node
 }
 
-fn say(node: &mut Solo, from: WorkerId, message: impl Into<Message>) -> NodeActions {
+fn send(node: &mut Solo, from: WorkerId, message: impl Into<Message>) -> NodeActions {
     let mut out = NodeActions::new();
     assert_eq!(node.on_message(from, message.into(), NOW, &mut out), None);
     node.settle(NOW, &mut out);
@@ -84,7 +84,7 @@ const BEGUN: Option<Started> = Some(Started { task: ACTOR, in_actor: true });
 
 fn end(node: &mut Solo, process: WorkerId) -> NodeActions {
     let mut out = NodeActions::new();
-    node.on_gone(process, "was killed by signal 9", BEGUN, &mut out);
+    node.on_dead(process, "was killed by signal 9", BEGUN, &mut out);
     node.settle(NOW, &mut out);
     node.check();
     out

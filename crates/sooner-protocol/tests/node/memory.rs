@@ -2,7 +2,7 @@
 
 use sooner_protocol::node::workers::memory::{Limited, Measured, Running, Stopped, Usage};
 use sooner_wire::LeaseId;
-use sooner_wire::message::{MemoryEnd, ReturnLease, WorkerGone};
+use sooner_wire::message::{MemoryEnd, ReturnLease, WorkerDead};
 use sooner_wire::resources::UNIT;
 
 use super::*;
@@ -18,7 +18,7 @@ fn busy() -> Solo {
     let mut node = Solo::new(total, 100, 2);
     node.on_connected(DRIVER, 1, NOW);
     assert!(!node.is_busy());
-    say(&mut node, DRIVER, request(0, 2));
+    send(&mut node, DRIVER, request(0, 2));
     connect(&mut node, FIRST);
     connect(&mut node, SECOND);
     assert!(node.is_busy());
@@ -58,7 +58,7 @@ fn a_worker_is_stopped_and_its_owner_hears_why() {
     assert!(lines[2].starts_with("* 0000000000000066 ") && lines[2].ends_with("  task so ft"), "{lines:?}");
     assert!(lines[3].ends_with("  task firm, which is not retried"), "{lines:?}");
     let mut out = NodeActions::new();
-    node.on_gone(SECOND, &stopped.reason, None, &mut out);
+    node.on_dead(SECOND, &stopped.reason, None, &mut out);
     let memory = MemoryEnd {
         report: stopped.report,
         held: 5 * GIB,
@@ -66,12 +66,12 @@ fn a_worker_is_stopped_and_its_owner_hears_why() {
         by_kernel: None,
         limit: None,
     };
-    let gone = WorkerGone {
+    let gone = WorkerDead {
         worker: SECOND,
         reason: stopped.reason,
         what: Some("worker (pid 9)".to_owned()),
         memory: Some(Box::new(memory)),
-        ..WorkerGone::default()
+        ..WorkerDead::default()
     };
     assert_eq!(out[0], told(DRIVER, gone));
     assert_eq!(node.report().peaks.map(|peaks| peaks.len()), Some(2));
@@ -105,7 +105,7 @@ fn a_worker_that_the_kernel_ended_is_one_that_was_stopped() {
     assert!(lines[3].ends_with("  task small") && lines.len() == 5, "each has one line: {lines:?}");
     assert_eq!(node.on_ended_by_kernel(FIRST, running, &left, &all), None, "that is known");
     let mut out = NodeActions::new();
-    node.on_gone(FIRST, &stopped.reason, None, &mut out);
+    node.on_dead(FIRST, &stopped.reason, None, &mut out);
     let memory = MemoryEnd {
         report: stopped.report,
         held: 11 * GIB,
@@ -113,12 +113,12 @@ fn a_worker_that_the_kernel_ended_is_one_that_was_stopped() {
         by_kernel: Some(true),
         limit: None,
     };
-    let gone = WorkerGone {
+    let gone = WorkerDead {
         worker: FIRST,
         reason: stopped.reason,
         what: Some("worker (pid 9)".to_owned()),
         memory: Some(Box::new(memory)),
-        ..WorkerGone::default()
+        ..WorkerDead::default()
     };
     assert_eq!(out[0], told(DRIVER, gone));
 }
@@ -153,13 +153,13 @@ fn limited(limited: Limited, asked: &[RequestLease]) -> Vec<NodeAction> {
     let mut node = Solo::new(total, 100, 1);
     node.set_memory_limits(limited);
     node.on_connected(DRIVER, 1, NOW);
-    say(&mut node, DRIVER, request(9, 1));
+    send(&mut node, DRIVER, request(9, 1));
     connect(&mut node, FIRST);
-    say(&mut node, DRIVER, ReturnLease { lease: LeaseId(1) });
+    send(&mut node, DRIVER, ReturnLease { lease: LeaseId(1) });
     let mut all = Vec::new();
     for (number, request) in (2..).zip(asked) {
-        all.extend(say(&mut node, DRIVER, request.clone()));
-        all.extend(say(&mut node, DRIVER, ReturnLease { lease: LeaseId(number) }));
+        all.extend(send(&mut node, DRIVER, request.clone()));
+        all.extend(send(&mut node, DRIVER, ReturnLease { lease: LeaseId(number) }));
     }
     node.check();
     all.into_iter().filter(|action| matches!(action, NodeAction::LimitMemory(..))).collect()
@@ -193,7 +193,7 @@ fn a_limit_is_there_before_the_lease_is_used() {
         Solo::new(ResourceSet::from_amounts([("CPU".to_owned(), 1.0), ("memory".to_owned(), 9e9)]), 100, 1);
     node.set_memory_limits(Limited::Retried);
     node.on_connected(DRIVER, 1, NOW);
-    say(&mut node, DRIVER, asking(0, GIB, Some(true)));
+    send(&mut node, DRIVER, asking(0, GIB, Some(true)));
     let out = connect(&mut node, FIRST);
     let limited = out.iter().position(|action| *action == NodeAction::LimitMemory(FIRST, Some(GIB)));
     let granted = |action: &NodeAction| matches!(action, NodeAction::Send(_, message) if matches!(**message, Message::LeaseGranted(_)));
@@ -220,7 +220,7 @@ fn a_worker_that_the_kernel_ended_at_its_limit_says_which() {
     assert!(lines[2].starts_with("* 0000000000000065 ") && lines[2].ends_with("  task large"), "{lines:?}");
     assert_eq!(node.on_ended_at_limit(FIRST, running, 3 * GIB, &full(), &all), None, "that is known");
     let mut out = NodeActions::new();
-    node.on_gone(FIRST, &stopped.reason, None, &mut out);
+    node.on_dead(FIRST, &stopped.reason, None, &mut out);
     let memory = MemoryEnd {
         report: stopped.report,
         held: 3 * GIB,
@@ -228,12 +228,12 @@ fn a_worker_that_the_kernel_ended_at_its_limit_says_which() {
         by_kernel: None,
         limit: Some(3 * GIB),
     };
-    let gone = WorkerGone {
+    let gone = WorkerDead {
         worker: FIRST,
         reason: stopped.reason,
         what: Some("worker (pid 9)".to_owned()),
         memory: Some(Box::new(memory)),
-        ..WorkerGone::default()
+        ..WorkerDead::default()
     };
     assert_eq!(out[0], told(DRIVER, gone));
 }
@@ -246,16 +246,16 @@ fn who_was_ended_at_its_limit_hears_what_is_free_beside_others() {
         let mut node = Solo::new(total.clone(), 100, 2);
         node.set_memory_limits(limited);
         node.on_connected(DRIVER, 1, NOW);
-        say(&mut node, DRIVER, asking(0, GIB, Some(true)));
-        say(&mut node, DRIVER, asking(1, 7 * GIB, Some(true)));
+        send(&mut node, DRIVER, asking(0, GIB, Some(true)));
+        send(&mut node, DRIVER, asking(1, 7 * GIB, Some(true)));
         connect(&mut node, FIRST);
         connect(&mut node, SECOND);
         node.on_ended_at_limit(FIRST, None, 2 * GIB, &full(), &[]).expect("it is known");
         let mut out = NodeActions::new();
-        node.on_gone(FIRST, "ended", None, &mut out);
+        node.on_dead(FIRST, "ended", None, &mut out);
         let gone = out.into_iter().find_map(|action| match action {
             NodeAction::Send(_, message) => match *message {
-                Message::WorkerGone(gone) => gone.memory.map(|memory| memory.reservable / GIB),
+                Message::WorkerDead(gone) => gone.memory.map(|memory| memory.reservable / GIB),
                 _ => None,
             },
             _ => None,

@@ -6,11 +6,11 @@ use sooner_protocol::time::Instant;
 use sooner_wire::limits::{RETRY_PAUSE_NANOS, WORKER_IDLE_NANOS};
 use sooner_wire::message::{
     Blocked, Connect, CreateActor, Infeasible, LeaseGranted, Message, Needed, ReclaimLease, RequestLease,
-    Retired, ReturnLease, Unblocked, WorkerGone,
+    Retired, ReturnLease, Unblocked, WorkerDead,
 };
 use sooner_wire::{LeaseId, ShapeId, WorkerId};
 
-use super::{ACTOR, DRIVER, NOW, OTHER, connect, cpus, create, end, node, request, say, settle, told};
+use super::{ACTOR, DRIVER, NOW, OTHER, connect, cpus, create, end, node, request, send, settle, told};
 
 /// Two clients are connected.
 fn two_clients(count: f64) -> Solo {
@@ -48,12 +48,12 @@ fn a_lease_that_comes_back_goes_to_another_client() {
     node.on_connected(third, 4, NOW);
     let clients = [DRIVER, OTHER, third];
     for client in clients {
-        say(&mut node, client, request(0, 9));
+        send(&mut node, client, request(0, 9));
     }
     let mut served = granted(&connect(&mut node, WorkerId(101)));
     for lease in 1..=5 {
         let holder = served[served.len() - 1];
-        let mut out = say(&mut node, holder, ReturnLease { lease: LeaseId(lease) });
+        let mut out = send(&mut node, holder, ReturnLease { lease: LeaseId(lease) });
         // Each is a driver: their workers serve nobody else.
         for worker in super::jobs::started(&out) {
             out.extend(connect(&mut node, worker));
@@ -79,12 +79,12 @@ fn a_lease_for_each_of_two_clients_that_ask_at_once() {
 #[test]
 fn only_the_holder_returns_a_lease() {
     let mut node = two_clients(1.0);
-    say(&mut node, DRIVER, request(0, 1));
+    send(&mut node, DRIVER, request(0, 1));
     connect(&mut node, WorkerId(101));
-    say(&mut node, OTHER, ReturnLease { lease: LeaseId(1) });
+    send(&mut node, OTHER, ReturnLease { lease: LeaseId(1) });
     assert!(!node.is_quiet());
     assert_eq!(node.report().workers[0].state, 2);
-    say(&mut node, DRIVER, ReturnLease { lease: LeaseId(1) });
+    send(&mut node, DRIVER, ReturnLease { lease: LeaseId(1) });
     assert!(node.is_quiet());
     assert_eq!(node.report().workers[0].state, 1);
 }
@@ -92,11 +92,11 @@ fn only_the_holder_returns_a_lease() {
 #[test]
 fn what_is_not_wanted_any_more_is_not_placed() {
     let mut node = two_clients(3.0);
-    say(&mut node, DRIVER, request(0, 1));
-    say(&mut node, DRIVER, request(1, 1));
-    say(&mut node, OTHER, request(0, 1));
+    send(&mut node, DRIVER, request(0, 1));
+    send(&mut node, DRIVER, request(1, 1));
+    send(&mut node, OTHER, request(0, 1));
     assert_eq!(node.report().free, cpus(0.0), "three wait for workers");
-    say(&mut node, DRIVER, request(0, 0));
+    send(&mut node, DRIVER, request(0, 0));
     assert_eq!(node.report().free, cpus(1.0));
     assert!(!node.is_quiet());
     end(&mut node, OTHER);
@@ -111,18 +111,18 @@ fn what_is_not_wanted_any_more_is_not_placed() {
 fn a_node_that_waits_for_a_worker_is_not_quiet() {
     let mut node = two_clients(1.0);
     assert!(node.is_quiet());
-    say(&mut node, DRIVER, RequestLease { resources: cpus(0.0), ..request(0, 1) });
+    send(&mut node, DRIVER, RequestLease { resources: cpus(0.0), ..request(0, 1) });
     assert!(!node.is_quiet(), "a placement that takes nothing");
     connect(&mut node, WorkerId(101));
     assert!(!node.is_quiet(), "a lease that takes nothing");
-    say(&mut node, DRIVER, ReturnLease { lease: LeaseId(1) });
+    send(&mut node, DRIVER, ReturnLease { lease: LeaseId(1) });
     assert!(node.is_quiet());
 }
 
 #[test]
 fn a_worker_that_cannot_be_started_is_tried_again() {
     let mut node = two_clients(1.0);
-    let out = say(&mut node, DRIVER, request(0, 1));
+    let out = send(&mut node, DRIVER, request(0, 1));
     assert_eq!(out, [NodeAction::StartWorker(WorkerId(101))]);
     assert!(node.expects(WorkerId(101)) && !node.expects(WorkerId(102)));
     let mut out = NodeActions::new();
@@ -136,31 +136,31 @@ fn a_worker_that_cannot_be_started_is_tried_again() {
 #[test]
 fn idle_workers_beyond_the_pool_end_after_a_while() {
     let mut node = two_clients(4.0);
-    say(&mut node, DRIVER, request(0, 4));
+    send(&mut node, DRIVER, request(0, 4));
     (101..=104).for_each(|worker| drop(connect(&mut node, WorkerId(worker))));
     assert_eq!(node.next_deadline(), None, "all are leased");
-    (1..=2).for_each(|lease| drop(say(&mut node, DRIVER, ReturnLease { lease: LeaseId(lease) })));
+    (1..=2).for_each(|lease| drop(send(&mut node, DRIVER, ReturnLease { lease: LeaseId(lease) })));
     assert_eq!(node.next_deadline(), None, "the pool may keep them");
-    say(&mut node, DRIVER, ReturnLease { lease: LeaseId(3) });
+    send(&mut node, DRIVER, ReturnLease { lease: LeaseId(3) });
     let at = NOW.plus(WORKER_IDLE_NANOS);
     assert_eq!(node.next_deadline(), Some(at));
     assert_eq!(ends(&settle(&mut node, Instant(at.0 - 1))), []);
     let ended = ends(&settle(&mut node, at));
     assert_eq!(ended.len(), 1);
     assert_eq!((ends(&settle(&mut node, at)), node.next_deadline()), (vec![], None));
-    assert_eq!(granted(&say(&mut node, DRIVER, request(0, 2))), [DRIVER; 2], "the others may be leased");
+    assert_eq!(granted(&send(&mut node, DRIVER, request(0, 2))), [DRIVER; 2], "the others may be leased");
 }
 
 #[test]
 fn an_idle_worker_that_others_need_goes_on() {
     let mut node = two_clients(1.0);
-    say(&mut node, DRIVER, request(0, 3));
+    send(&mut node, DRIVER, request(0, 3));
     connect(&mut node, WorkerId(101));
-    say(&mut node, WorkerId(101), Blocked {});
+    send(&mut node, WorkerId(101), Blocked {});
     connect(&mut node, WorkerId(102));
-    say(&mut node, WorkerId(102), Blocked {});
+    send(&mut node, WorkerId(102), Blocked {});
     connect(&mut node, WorkerId(103));
-    (1..=3).for_each(|lease| drop(say(&mut node, DRIVER, ReturnLease { lease: LeaseId(lease) })));
+    (1..=3).for_each(|lease| drop(send(&mut node, DRIVER, ReturnLease { lease: LeaseId(lease) })));
     let at = NOW.plus(WORKER_IDLE_NANOS);
     let mut asked = ends(&settle(&mut node, at));
     let needed = |node: &mut Solo, worker, is_needed, at| {
@@ -185,40 +185,40 @@ fn an_idle_worker_that_others_need_goes_on() {
     assert_eq!(node.next_deadline(), Some(later));
     assert_eq!(ends(&settle(&mut node, later)), [asked[1]]);
     // What is said out of turn changes nothing.
-    say(&mut node, DRIVER, Needed { is_needed: true });
+    send(&mut node, DRIVER, Needed { is_needed: true });
     node.check();
 }
 
 #[test]
 fn a_retired_worker_serves_nobody_and_ends_when_nobody_needs_it() {
     let mut node = two_clients(1.0);
-    say(&mut node, DRIVER, request(0, 2));
+    send(&mut node, DRIVER, request(0, 2));
     connect(&mut node, WorkerId(101));
-    assert!(ends(&say(&mut node, WorkerId(101), Retired {})).is_empty(), "its lease is not back");
-    let out = say(&mut node, DRIVER, ReturnLease { lease: LeaseId(1) });
+    assert!(ends(&send(&mut node, WorkerId(101), Retired {})).is_empty(), "its lease is not back");
+    let out = send(&mut node, DRIVER, ReturnLease { lease: LeaseId(1) });
     assert_eq!((ends(&out), granted(&out)), (vec![WorkerId(101)], vec![]));
     assert_eq!(starts(&out), 1, "another worker serves the next lease");
-    assert_eq!(ends(&say(&mut node, WorkerId(101), Needed { is_needed: true })), []);
+    assert_eq!(ends(&send(&mut node, WorkerId(101), Needed { is_needed: true })), []);
     connect(&mut node, WorkerId(102));
-    say(&mut node, DRIVER, ReturnLease { lease: LeaseId(2) });
+    send(&mut node, DRIVER, ReturnLease { lease: LeaseId(2) });
     assert_eq!(ends(&settle(&mut node, NOW.plus(3 * WORKER_IDLE_NANOS))), [], "it is not asked in turns");
-    assert_eq!(granted(&say(&mut node, DRIVER, request(0, 1))), [DRIVER]);
-    assert_eq!(ends(&say(&mut node, WorkerId(101), Needed { is_needed: false })), [WorkerId(101)]);
+    assert_eq!(granted(&send(&mut node, DRIVER, request(0, 1))), [DRIVER]);
+    assert_eq!(ends(&send(&mut node, WorkerId(101), Needed { is_needed: false })), [WorkerId(101)]);
     end(&mut node, WorkerId(101));
 
     // The word of the holder is faster than the worker's.
-    say(&mut node, DRIVER, ReturnLease { lease: LeaseId(3) });
-    assert_eq!(ends(&say(&mut node, WorkerId(102), Retired {})), [WorkerId(102)]);
+    send(&mut node, DRIVER, ReturnLease { lease: LeaseId(3) });
+    assert_eq!(ends(&send(&mut node, WorkerId(102), Retired {})), [WorkerId(102)]);
 }
 
 #[test]
 fn a_retired_worker_ends_with_its_job() {
     let mut node = two_clients(2.0);
-    say(&mut node, DRIVER, request(0, 1));
+    send(&mut node, DRIVER, request(0, 1));
     connect(&mut node, WorkerId(101));
-    say(&mut node, WorkerId(101), Retired {});
-    say(&mut node, DRIVER, ReturnLease { lease: LeaseId(1) });
-    say(&mut node, WorkerId(101), Needed { is_needed: true });
+    send(&mut node, WorkerId(101), Retired {});
+    send(&mut node, DRIVER, ReturnLease { lease: LeaseId(1) });
+    send(&mut node, WorkerId(101), Needed { is_needed: true });
     let shutdown = |action: &NodeAction| matches!(action, NodeAction::Send(WorkerId(101), message) if matches!(**message, Message::Shutdown(_)));
     assert!(end(&mut node, DRIVER).iter().any(shutdown));
 }
@@ -226,16 +226,16 @@ fn a_retired_worker_ends_with_its_job() {
 #[test]
 fn a_blocked_actor_lends_its_cpu() {
     let mut node = two_clients(1.0);
-    say(&mut node, DRIVER, CreateActor { lifetime: cpus(1.0), ..create(ACTOR) });
+    send(&mut node, DRIVER, CreateActor { lifetime: cpus(1.0), ..create(ACTOR) });
     connect(&mut node, WorkerId(101));
     assert_eq!(node.report().free, cpus(0.0));
     for _ in 0..2 {
-        say(&mut node, WorkerId(101), Blocked {});
+        send(&mut node, WorkerId(101), Blocked {});
         assert_eq!(node.report().free, cpus(1.0), "lent once");
     }
-    say(&mut node, WorkerId(101), Unblocked {});
+    send(&mut node, WorkerId(101), Unblocked {});
     assert_eq!(node.report().free, cpus(0.0));
-    say(&mut node, WorkerId(101), Blocked {});
+    send(&mut node, WorkerId(101), Blocked {});
     end(&mut node, WorkerId(101));
     assert!(node.is_quiet());
 }
@@ -243,9 +243,9 @@ fn a_blocked_actor_lends_its_cpu() {
 #[test]
 fn the_leases_of_a_dead_client_end_with_their_workers() {
     let mut node = two_clients(2.0);
-    say(&mut node, DRIVER, request(0, 1));
+    send(&mut node, DRIVER, request(0, 1));
     connect(&mut node, WorkerId(101));
-    say(&mut node, OTHER, request(0, 1));
+    send(&mut node, OTHER, request(0, 1));
     connect(&mut node, WorkerId(102));
     let out = end(&mut node, OTHER);
     let kills: Vec<_> = out.iter().filter(|action| matches!(action, NodeAction::KillWorker(_))).collect();
@@ -257,13 +257,13 @@ fn the_leases_of_a_dead_client_end_with_their_workers() {
 fn a_client_with_as_many_leases_as_the_one_that_waits_keeps_them() {
     let mut node = two_clients(2.0);
     for (client, worker) in [(DRIVER, 101), (OTHER, 102)] {
-        say(&mut node, client, request(0, 1));
+        send(&mut node, client, request(0, 1));
         connect(&mut node, WorkerId(worker));
     }
-    assert_eq!(say(&mut node, OTHER, request(0, 1)), []);
+    assert_eq!(send(&mut node, OTHER, request(0, 1)), []);
     let third = WorkerId(3);
     node.on_connected(third, 3, NOW);
-    let out = say(&mut node, third, request(0, 1));
+    let out = send(&mut node, third, request(0, 1));
     assert!(
         matches!(&out[..], [NodeAction::Send(_, m)] if **m == Message::from(ReclaimLease { count: 1, lease: None })),
         "{out:?}"
@@ -274,7 +274,7 @@ fn a_client_with_as_many_leases_as_the_one_that_waits_keeps_them() {
 fn a_lease_needs_a_worker_and_an_introduction() {
     let mut node = node(1.0);
     let worker = WorkerId(101);
-    assert_eq!(say(&mut node, DRIVER, request(0, 5)), [NodeAction::StartWorker(worker)]);
+    assert_eq!(send(&mut node, DRIVER, request(0, 5)), [NodeAction::StartWorker(worker)]);
     let granted = LeaseGranted { shape: ShapeId(0), lease: LeaseId(1), worker, gpus: Vec::new() };
     assert_eq!(connect(&mut node, worker), [NodeAction::Introduce(DRIVER, worker), told(DRIVER, granted)]);
 }
@@ -282,14 +282,14 @@ fn a_lease_needs_a_worker_and_an_introduction() {
 #[test]
 fn a_blocked_worker_lends_its_cpu() {
     let mut node = node(1.0);
-    say(&mut node, DRIVER, request(0, 2));
+    send(&mut node, DRIVER, request(0, 2));
     connect(&mut node, WorkerId(101));
-    let out = say(&mut node, WorkerId(101), Blocked {});
+    let out = send(&mut node, WorkerId(101), Blocked {});
     assert_eq!(out, [NodeAction::StartWorker(WorkerId(102))]);
     connect(&mut node, WorkerId(102));
-    say(&mut node, WorkerId(101), Unblocked {});
+    send(&mut node, WorkerId(101), Unblocked {});
     for lease in [1, 2] {
-        say(&mut node, DRIVER, ReturnLease { lease: LeaseId(lease) });
+        send(&mut node, DRIVER, ReturnLease { lease: LeaseId(lease) });
     }
     assert!(node.is_quiet());
 }
@@ -299,32 +299,32 @@ fn an_impossible_demand_is_reported_once_and_stays() {
     let mut node = node(1.0);
     let report = Infeasible { asked: cpus(9.0), total: cpus(1.0), closed: None, reason: None };
     let impossible = RequestLease { resources: cpus(9.0), ..request(0, 1) };
-    assert_eq!(say(&mut node, DRIVER, impossible.clone()), [told(DRIVER, report)]);
-    assert_eq!(say(&mut node, DRIVER, impossible), []);
+    assert_eq!(send(&mut node, DRIVER, impossible.clone()), [told(DRIVER, report)]);
+    assert_eq!(send(&mut node, DRIVER, impossible), []);
 }
 
 #[test]
 fn a_client_with_more_leases_is_asked_to_share() {
     let mut node = node(2.0);
-    say(&mut node, DRIVER, request(0, 10));
+    send(&mut node, DRIVER, request(0, 10));
     connect(&mut node, WorkerId(101));
     connect(&mut node, WorkerId(102));
     let other = WorkerId(103);
     connect(&mut node, other);
-    assert_eq!(say(&mut node, other, request(0, 1)), [told(DRIVER, ReclaimLease { count: 1, lease: None })]);
-    assert_eq!(say(&mut node, other, request(0, 1)), [], "asked once until it is given");
+    assert_eq!(send(&mut node, other, request(0, 1)), [told(DRIVER, ReclaimLease { count: 1, lease: None })]);
+    assert_eq!(send(&mut node, other, request(0, 1)), [], "asked once until it is given");
 }
 
 #[test]
 fn a_dead_worker_gives_everything_back_and_everyone_hears() {
     let mut node = node(1.0);
     let worker = WorkerId(101);
-    say(&mut node, DRIVER, request(0, 1));
+    send(&mut node, DRIVER, request(0, 1));
     connect(&mut node, worker);
     let mut out = NodeActions::new();
-    node.on_gone(worker, "was killed by signal 9", None, &mut out);
+    node.on_dead(worker, "was killed by signal 9", None, &mut out);
     let (reason, what) = ("was killed by signal 9".to_owned(), Some("worker (pid 9)".to_owned()));
-    let gone = WorkerGone {
+    let gone = WorkerDead {
         worker,
         reason,
         last_started: None,
@@ -335,17 +335,17 @@ fn a_dead_worker_gives_everything_back_and_everyone_hears() {
     };
     assert_eq!(out, [told(DRIVER, gone.clone())]);
     assert!(node.is_quiet());
-    assert_eq!(say(&mut node, DRIVER, Connect { worker }), [told(DRIVER, gone)], "also whoever asks later");
+    assert_eq!(send(&mut node, DRIVER, Connect { worker }), [told(DRIVER, gone)], "also whoever asks later");
 }
 
 #[test]
 fn workers_that_end_before_they_are_there_are_replaced_ever_later() {
     let mut node = node(1.0);
     let mut now = NOW;
-    let mut started = say(&mut node, DRIVER, request(0, 1));
+    let mut started = send(&mut node, DRIVER, request(0, 1));
     for end in 0..5 {
         let [NodeAction::StartWorker(worker)] = started[..] else { panic!("{end}: {started:?}") };
-        node.on_gone(worker, "exited with status 1", None, &mut NodeActions::new());
+        node.on_dead(worker, "exited with status 1", None, &mut NodeActions::new());
         let mut out = settle(&mut node, now);
         if end > 0 {
             assert_eq!(out, [], "after {end}");

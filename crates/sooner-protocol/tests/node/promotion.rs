@@ -5,12 +5,12 @@ use sooner_protocol::node::objects::Serves;
 use sooner_protocol::node::{NodeAction, NodeActions, NodeCore, Room, ServedCopy};
 use sooner_protocol::uplink::ToNode;
 use sooner_wire::message::{
-    CopyGone, DropCopy, FreeBlocks, Located, Location, LostAt, Message, NodeGone, Place, Priority, Promote,
-    Promoted, Pull, Pulled, Relinquish, Relinquished, Relinquishing, Remote, SpillId,
+    CopyLeaving, DropCopy, FreeBlocks, Located, Location, LostAt, Message, NodeDead, Place, Priority,
+    Promote, Promoted, Pull, Pulled, Relinquish, Relinquished, Relinquishing, Remote, SpillId,
 };
 use sooner_wire::{BlockId, FetchAttempt, NodeId, ObjectId, TaskId, TransferAttempt, WorkerId};
 
-use super::{NOW, cpus, on, told, worker_gone};
+use super::{NOW, cpus, on, told, worker_dead};
 
 const HERE: NodeId = NodeId(1 << 24);
 const THERE: NodeId = NodeId(2 << 24);
@@ -26,12 +26,12 @@ fn object() -> ObjectId {
 }
 
 /// The owner says something.
-fn hear(node: &mut NodeCore, message: impl Into<Message>) -> NodeActions {
+fn receive(node: &mut NodeCore, message: impl Into<Message>) -> NodeActions {
     let here = WorkerId(HERE.0);
     on(node, |node, out| assert_eq!(node.on_routed(FAR, here, message.into(), NOW, out), Ok(None)))
 }
 
-fn say(node: &mut NodeCore, from: WorkerId, message: impl Into<Message>) -> NodeActions {
+fn send(node: &mut NodeCore, from: WorkerId, message: impl Into<Message>) -> NodeActions {
     on(node, |node, out| assert_eq!(node.on_message(from, message.into(), NOW, out), None))
 }
 
@@ -76,7 +76,7 @@ fn with_pull() -> (NodeCore, WorkerId, FetchAttempt) {
     node.set_spills();
     let process = node.new_worker_id();
     node.on_connected(process, 1, NOW);
-    say(&mut node, process, pull());
+    send(&mut node, process, pull());
     on(&mut node, |node, out| node.on_block(object(), BlockId(BLOCK), out));
     let sender = Some(Remote { node: THIRD, location: Location { offset: 0, length: LENGTH } });
     let word = Located {
@@ -87,7 +87,7 @@ fn with_pull() -> (NodeCore, WorkerId, FetchAttempt) {
         attempt: Some(TransferAttempt(9)),
         is_copy: true,
     };
-    let fetched = hear(&mut node, word);
+    let fetched = receive(&mut node, word);
     let [NodeAction::Fetch(fetching)] = &fetched[..] else { panic!("{fetched:?}") };
     let attempt = fetching.attempt;
     (node, process, attempt)
@@ -103,18 +103,18 @@ fn with_copy() -> (NodeCore, WorkerId) {
 #[test]
 fn a_copy_that_has_become_the_value_is_held_for_its_owner() {
     let (mut node, process) = with_copy();
-    assert_eq!(hear(&mut node, promote()), [yes()]);
+    assert_eq!(receive(&mut node, promote()), [yes()]);
     assert_eq!(node.holders().of(Place::of(BLOCK)), [process, FAR]);
-    assert_eq!(say(&mut node, process, free(BLOCK)), []);
+    assert_eq!(send(&mut node, process, free(BLOCK)), []);
     assert_eq!(node.begin_serving(BlockId(BLOCK), object()), Serves::Yes, "it is found where its owner says");
     on(&mut node, |node, out| node.end_serving(BlockId(BLOCK), out));
     let served = node.begin_serving_copy(object(), GENERATION, LENGTH);
     assert_eq!(served, ServedCopy::Here(BlockId(BLOCK)), "and by who was sent here for a copy");
     on(&mut node, |node, out| node.end_serving(BlockId(BLOCK), out));
-    assert_eq!(say(&mut node, process, pull()), [found(process)]);
-    assert_eq!(hear(&mut node, free(BLOCK)), [], "somebody reads it");
+    assert_eq!(send(&mut node, process, pull()), [found(process)]);
+    assert_eq!(receive(&mut node, free(BLOCK)), [], "somebody reads it");
     assert_eq!(
-        say(&mut node, process, free(BLOCK)),
+        send(&mut node, process, free(BLOCK)),
         [NodeAction::FreeBlock(BlockId(BLOCK))],
         "nobody would say when it is to go"
     );
@@ -124,60 +124,60 @@ fn a_copy_that_has_become_the_value_is_held_for_its_owner() {
 #[test]
 fn a_copy_that_nobody_needed_becomes_the_value() {
     let (mut node, process) = with_copy();
-    assert_eq!(say(&mut node, process, free(BLOCK)), [], "it stays as long as there is room");
-    assert_eq!(hear(&mut node, promote()), [yes()]);
+    assert_eq!(send(&mut node, process, free(BLOCK)), [], "it stays as long as there is room");
+    assert_eq!(receive(&mut node, promote()), [yes()]);
     assert_eq!(node.holders().of(Place::of(BLOCK)), [FAR]);
     assert_eq!(node.memory_use(|_| LENGTH).pinned, LENGTH);
     // That was said before the owner knew.
-    assert_eq!(hear(&mut node, DropCopy { object: object(), node: HERE }), []);
-    assert_eq!(hear(&mut node, free(BLOCK)), [NodeAction::FreeBlock(BlockId(BLOCK))]);
+    assert_eq!(receive(&mut node, DropCopy { object: object(), node: HERE }), []);
+    assert_eq!(receive(&mut node, free(BLOCK)), [NodeAction::FreeBlock(BlockId(BLOCK))]);
     assert!(node.holders().is_empty());
 }
 
 #[test]
 fn a_copy_that_is_about_to_leave_becomes_the_value() {
     let (mut node, process) = with_copy();
-    say(&mut node, process, free(BLOCK));
+    send(&mut node, process, free(BLOCK));
     let leaving = on(&mut node, |node, out| assert!(node.relieve(Room::of(1), |_| LENGTH, out)));
-    assert_eq!(leaving, [to_owner(CopyGone { object: object(), node: HERE })]);
-    assert_eq!(hear(&mut node, promote()), [yes()]);
+    assert_eq!(leaving, [to_owner(CopyLeaving { object: object(), node: HERE })]);
+    assert_eq!(receive(&mut node, promote()), [yes()]);
     assert_eq!(node.holders().of(Place::of(BLOCK)), [FAR]);
-    assert_eq!(hear(&mut node, free(BLOCK)), [NodeAction::FreeBlock(BlockId(BLOCK))]);
+    assert_eq!(receive(&mut node, free(BLOCK)), [NodeAction::FreeBlock(BlockId(BLOCK))]);
 }
 
 #[test]
 fn what_is_not_all_here_or_something_else_does_not_become_the_value() {
     let (mut node, _, attempt) = with_pull();
-    assert_eq!(hear(&mut node, promote()), [no()], "it is still arriving");
+    assert_eq!(receive(&mut node, promote()), [no()], "it is still arriving");
     on(&mut node, |node, out| node.on_bytes(object(), attempt, LENGTH, out));
-    assert_eq!(hear(&mut node, Promote { generation: 4, ..promote() }), [no()], "of another execution");
-    assert_eq!(hear(&mut node, Promote { length: 1, ..promote() }), [no()]);
+    assert_eq!(receive(&mut node, Promote { generation: 4, ..promote() }), [no()], "of another execution");
+    assert_eq!(receive(&mut node, Promote { length: 1, ..promote() }), [no()]);
     on(&mut node, |node, out| node.lose_blocks(&[BLOCK], out));
-    assert_eq!(hear(&mut node, promote()), [no()], "it is lost");
+    assert_eq!(receive(&mut node, promote()), [no()], "it is lost");
 }
 
 #[test]
 fn the_same_is_answered_to_a_question_that_is_said_again() {
     let (mut node, process) = with_copy();
-    say(&mut node, process, free(BLOCK));
-    assert_eq!(hear(&mut node, promote()), [yes()]);
+    send(&mut node, process, free(BLOCK));
+    assert_eq!(receive(&mut node, promote()), [yes()]);
     on(&mut node, |node, out| node.on_link_ended(THERE, out));
-    assert_eq!(hear(&mut node, promote()), [yes()]);
+    assert_eq!(receive(&mut node, promote()), [yes()]);
     assert_eq!(node.holders().of(Place::of(BLOCK)), [FAR]);
-    assert_eq!(hear(&mut node, free(BLOCK)), [NodeAction::FreeBlock(BlockId(BLOCK))]);
+    assert_eq!(receive(&mut node, free(BLOCK)), [NodeAction::FreeBlock(BlockId(BLOCK))]);
     assert!(node.holders().is_empty());
 }
 
 #[test]
 fn nobody_is_answered_who_is_gone_and_what_one_held_goes_with_it() {
-    let gone = || ToNode::Gone(Box::new(worker_gone(FAR, "")));
+    let gone = || ToNode::WorkerDead(Box::new(worker_dead(FAR, "")));
     let (mut node, process) = with_copy();
     on(&mut node, |node, out| node.on_control(gone(), out));
-    assert_eq!(hear(&mut node, promote()), []);
-    assert_eq!(say(&mut node, process, free(BLOCK)), [NodeAction::FreeBlock(BlockId(BLOCK))]);
+    assert_eq!(receive(&mut node, promote()), []);
+    assert_eq!(send(&mut node, process, free(BLOCK)), [NodeAction::FreeBlock(BlockId(BLOCK))]);
 
     let (mut node, process) = with_copy();
-    hear(&mut node, promote());
+    receive(&mut node, promote());
     assert!(
         !on(&mut node, |node, out| node.on_control(gone(), out))
             .contains(&NodeAction::FreeBlock(BlockId(BLOCK)))
@@ -188,8 +188,8 @@ fn nobody_is_answered_who_is_gone_and_what_one_held_goes_with_it() {
 #[test]
 fn what_has_become_the_value_goes_to_disk_like_any_other() {
     let (mut node, process) = with_copy();
-    hear(&mut node, promote());
-    say(&mut node, process, free(BLOCK));
+    receive(&mut node, promote());
+    send(&mut node, process, free(BLOCK));
     let number = SpillId(1);
     let blocks = vec![Relinquishing { offset: BLOCK, spilled: Some(number) }];
     let question = Relinquish { blocks: blocks.clone(), gives_way: None, node: Some(HERE), recomputes: None };
@@ -198,19 +198,19 @@ fn what_has_become_the_value_goes_to_disk_like_any_other() {
         [to_owner(question)]
     );
     let answer = Relinquished { moved: blocks, others: Vec::new(), node: Some(HERE) };
-    assert_eq!(hear(&mut node, answer), [NodeAction::Spill { spilled: number, block: BlockId(BLOCK) }]);
+    assert_eq!(receive(&mut node, answer), [NodeAction::Spill { spilled: number, block: BlockId(BLOCK) }]);
     let written = on(&mut node, |node, out| node.on_spilled(number, true, out));
     assert_eq!(written, [NodeAction::FreeBlock(BlockId(BLOCK))]);
     assert_eq!(node.begin_serving_copy(object(), GENERATION, LENGTH), ServedCopy::No);
-    assert_eq!(hear(&mut node, free(number.offset())), [NodeAction::DropSpilled(number)]);
+    assert_eq!(receive(&mut node, free(number.offset())), [NodeAction::DropSpilled(number)]);
     assert!(node.holders().is_empty());
 }
 
 #[test]
 fn the_owner_is_told_when_the_value_is_lost_again() {
     let (mut node, process) = with_copy();
-    hear(&mut node, promote());
-    say(&mut node, process, free(BLOCK));
+    receive(&mut node, promote());
+    send(&mut node, process, free(BLOCK));
     let lost = on(&mut node, |node, out| node.lose_blocks(&[BLOCK], out));
     assert!(lost.contains(&to_owner(LostAt { node: HERE, offsets: vec![BLOCK] })), "{lost:?}");
 }
@@ -230,7 +230,7 @@ fn an_owner_asks_through_its_node_until_there_is_an_answer() {
     };
     let is_asked = |out: &NodeActions, owner| out.contains(&asked(owner));
     for owner in owners {
-        assert_eq!(say(&mut node, owner, ask(owner)), [asked(owner)]);
+        assert_eq!(send(&mut node, owner, ask(owner)), [asked(owner)]);
     }
     let refused = node.on_message(owners[0], ask(owners[1]).into(), NOW, &mut NodeActions::new());
     assert!(refused.is_some(), "nobody asks for what is another one's");
@@ -243,8 +243,8 @@ fn an_owner_asks_through_its_node_until_there_is_an_answer() {
     assert_eq!(out, [told(owners[0], answer)]);
     let again = on(&mut node, |node, out| node.on_link_ended(THIRD, out));
     assert!(!is_asked(&again, owners[0]) && is_asked(&again, owners[1]), "{again:?}");
-    let gone = on(&mut node, |node, out| node.on_node_gone(THIRD, out));
-    assert!(gone.contains(&told(owners[1], NodeGone { node: THIRD, reason: String::new() })));
+    let gone = on(&mut node, |node, out| node.on_node_dead(THIRD, out));
+    assert!(gone.contains(&told(owners[1], NodeDead { node: THIRD, reason: String::new() })));
     assert!(!is_asked(&gone, owners[1]), "its node says that it is gone");
 }
 
@@ -257,7 +257,7 @@ fn an_owner_asks_its_own_node() {
     let [owner, reader] = [node.new_worker_id(), node.new_worker_id()];
     [owner, reader].iter().for_each(|process| node.on_connected(*process, 1, NOW));
     let object = TaskId { owner, number: 1 }.object(0);
-    say(&mut node, reader, Pull { object, ..pull() });
+    send(&mut node, reader, Pull { object, ..pull() });
     on(&mut node, |node, out| node.on_block(object, BlockId(BLOCK), out));
     let sender = Some(pull().remote);
     let word = Located {
@@ -268,14 +268,14 @@ fn an_owner_asks_its_own_node() {
         attempt: Some(TransferAttempt(1)),
         is_copy: false,
     };
-    let fetched = say(&mut node, owner, word);
+    let fetched = send(&mut node, owner, word);
     let [NodeAction::Fetch(fetching)] = &fetched[..] else { panic!("{fetched:?}") };
     let attempt = fetching.attempt;
     on(&mut node, |node, out| node.on_bytes(object, attempt, LENGTH, out));
     let location = Some(Location { offset: BLOCK, length: LENGTH });
     let answer = Promoted { object, node: HERE, location };
-    assert_eq!(say(&mut node, owner, Promote { object, ..promote() }), [told(owner, answer)]);
+    assert_eq!(send(&mut node, owner, Promote { object, ..promote() }), [told(owner, answer)]);
     assert_eq!(node.holders().of(Place::of(BLOCK)), [reader, owner]);
-    assert_eq!(say(&mut node, reader, free(BLOCK)), []);
-    assert_eq!(say(&mut node, owner, free(BLOCK)), [NodeAction::FreeBlock(BlockId(BLOCK))]);
+    assert_eq!(send(&mut node, reader, free(BLOCK)), []);
+    assert_eq!(send(&mut node, owner, free(BLOCK)), [NodeAction::FreeBlock(BlockId(BLOCK))]);
 }

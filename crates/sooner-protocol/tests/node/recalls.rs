@@ -11,7 +11,7 @@ use sooner_wire::limits::REFUSAL_NANOS;
 use sooner_wire::message::{CreateActor, Dependency, Location, Outcome, Remote};
 use sooner_wire::{ActorId, NodeId, ResourceSet, Strategy, Takeover, TaskId, WorkerId};
 
-use super::draining::{placed_on, say};
+use super::draining::{placed_on, send};
 use super::{NOW, cpus, create, creation_of};
 
 const HOME: NodeId = NodeId(1 << 24);
@@ -44,13 +44,13 @@ fn actor(number: u64) -> ActorId {
 
 fn ask(control: &mut Directory, create: &CreateActor) -> Vec<NodeId> {
     let message = Box::new(create.clone().into());
-    let out = say(control, HOME, ToControl::Routed { from: PROGRAM, message });
+    let out = send(control, HOME, ToControl::Routed { from: PROGRAM, message });
     placed_on(&out).into_iter().map(|(node, _)| node).collect()
 }
 
 fn begins(control: &mut Directory, number: u64, node: NodeId) {
     let worker = WorkerId(node.0 + 100 + number);
-    say(control, node, ToControl::ActorPlaced { actor: actor(number), takeover: Takeover(0), worker });
+    send(control, node, ToControl::ActorPlaced { actor: actor(number), takeover: Takeover(0), worker });
 }
 
 fn reports(control: &mut Directory, node: NodeId, total: f64, free: f64, now: Instant) -> DirectoryActions {
@@ -75,7 +75,7 @@ fn recalled(out: &DirectoryActions) -> Vec<(NodeId, ActorId)> {
 fn given_back(control: &mut Directory, node: NodeId, create: CreateActor) -> DirectoryActions {
     let (actor, create) = (create.actor, Some(Box::new(create)));
     let reason = String::new();
-    say(
+    send(
         control,
         node,
         ToControl::PlaceRefused {
@@ -158,17 +158,17 @@ fn actors_that_hold_nothing_are_counted() {
     }
     assert_eq!(counts, [4, 4, 8], "by what the nodes have");
     // Those that end count no more.
-    let gone = sooner_wire::message::WorkerGone {
+    let gone = sooner_wire::message::WorkerDead {
         worker: WorkerId(1),
         last_started: Some(actor(0)),
         ..Default::default()
     };
     for number in 0..16 {
         let gone = Box::new(gone.clone());
-        say(
+        send(
             &mut control,
             HOME,
-            ToControl::ActorProcessGone { actor: actor(number), takeover: Takeover(0), gone },
+            ToControl::ActorProcessDead { actor: actor(number), takeover: Takeover(0), gone },
         );
     }
     assert_eq!(ask(&mut control, &rests(20)), [HOME]);
@@ -228,11 +228,11 @@ fn an_answer_for_an_actor_that_is_gone_says_nothing_of_its_node() {
     let waits = TaskId { owner: creator, number: 3 };
     let creation = CreateActor { restarts, lifetime: cpus(1.0), ..create(waits) };
     let message = Box::new(creation.clone().into());
-    let out = say(&mut control, HOME, ToControl::Routed { from: creator, message });
+    let out = send(&mut control, HOME, ToControl::Routed { from: creator, message });
     assert_eq!(placed_on(&out), [(HOME, 0)]);
     assert_eq!(recalled(&reports(&mut control, SECOND, 1.0, 1.0, NOW)), [(HOME, waits)]);
     // It ends with its creator before its node has answered.
-    say(&mut control, HOME, ToControl::ProcessLeaves { process: creator });
+    send(&mut control, HOME, ToControl::ProcessLeaves { process: creator });
     assert_eq!(given_back(&mut control, HOME, creation), []);
     // The node does not leave: what begins there stays, and so does what it has free.
     assert_eq!(recalled(&reports(&mut control, HOME, 1.0, 1.0, NOW)), []);
@@ -240,7 +240,7 @@ fn an_answer_for_an_actor_that_is_gone_says_nothing_of_its_node() {
     assert_eq!(ask(&mut control, &next), [HOME]);
     let placed =
         ToControl::ActorPlaced { actor: actor(4), takeover: Takeover(0), worker: WorkerId(HOME.0 + 104) };
-    let out = say(&mut control, HOME, placed);
+    let out = send(&mut control, HOME, placed);
     let ends = |action: &DirectoryAction| matches!(action, DirectoryAction::Send(_, word) if matches!(**word, ToNode::EndActor { .. }));
     assert!(!out.iter().any(ends), "{out:?}");
 }
@@ -323,7 +323,7 @@ fn a_node_that_could_start_no_worker_for_an_actor_may_have_it_when_none_has_refu
         no_workers: false,
         for_now: true,
     };
-    assert_eq!(placed_on(&say(&mut control, SECOND, refused)).len(), 1, "it waits where its creator is");
+    assert_eq!(placed_on(&send(&mut control, SECOND, refused)).len(), 1, "it waits where its creator is");
     let early = reports(&mut control, SECOND, 1.0, 1.0, NOW.plus(REFUSAL_NANOS - 1));
     assert_eq!(recalled(&early), [], "the other node may have no workers yet");
     assert!(control.next_deadline().is_some_and(|at| at <= NOW.plus(REFUSAL_NANOS)));

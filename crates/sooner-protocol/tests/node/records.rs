@@ -18,7 +18,7 @@ use sooner_wire::message::{
 use sooner_wire::record::{ACTORS, ActorRecord};
 use sooner_wire::{ActorId, Blob, NodeId, PlacementAttempt, Takeover, TaskId, WorkerId};
 
-use super::{cpus, create, worker_gone};
+use super::{cpus, create, worker_dead};
 
 const NODES: u64 = 3;
 /// Where whoever asks for actors is. It never ends.
@@ -113,12 +113,12 @@ impl World {
         for node in self.known.clone() {
             if !self.nodes.contains_key(&node) {
                 self.known.remove(&node);
-                self.with_head(|head, _, out| head.on_node_gone(node, "it did not come back", out));
+                self.with_head(|head, _, out| head.on_node_dead(node, "it did not come back", out));
             }
         }
         let nodes: Vec<NodeId> = self.nodes.keys().copied().collect();
         nodes.into_iter().for_each(|node| self.join(node));
-        assert!(self.head.as_ref().is_some_and(Directory::has_heard_all));
+        assert!(self.head.as_ref().is_some_and(Directory::has_received_all));
         self.with_head(|head, now, out| head.on_all_here(now, out));
     }
 
@@ -154,7 +154,7 @@ impl World {
             let config = Some(Box::new(JobConfig { namespace: "space".into(), ..JobConfig::default() }));
             here.jobs.push(Job { job: DRIVER, state: JobState::Started, config });
         }
-        self.say(node, ToControl::Here(Box::new(here)));
+        self.send(node, ToControl::Here(Box::new(here)));
         if node == HOME {
             for (request, actor) in self.asked.clone() {
                 self.reserve(request, actor);
@@ -182,7 +182,7 @@ impl World {
         self.nodes.remove(&node);
         if self.head.is_some() {
             self.known.remove(&node);
-            self.with_head(|head, _, out| head.on_node_gone(node, "it was killed", out));
+            self.with_head(|head, _, out| head.on_node_dead(node, "it was killed", out));
         }
         self.add_node();
     }
@@ -196,8 +196,8 @@ impl World {
         };
         let (place, worker) =
             self.nodes.get_mut(&node).and_then(|actors| actors.remove(&id)).expect("listed");
-        let gone = Box::new(worker_gone(worker, "was killed"));
-        self.say(node, ToControl::ActorProcessGone { actor: id, takeover: place.takeover, gone });
+        let gone = Box::new(worker_dead(worker, "was killed"));
+        self.send(node, ToControl::ActorProcessDead { actor: id, takeover: place.takeover, gone });
     }
 
     fn reserve(&mut self, request: u64, actor: ActorId) {
@@ -235,10 +235,10 @@ impl World {
 
     fn tell(&mut self, message: impl Into<Message>) {
         let message = Box::new(message.into());
-        self.say(HOME, ToControl::Routed { from: DRIVER, message });
+        self.send(HOME, ToControl::Routed { from: DRIVER, message });
     }
 
-    fn say(&mut self, node: NodeId, word: ToControl) {
+    fn send(&mut self, node: NodeId, word: ToControl) {
         self.with_head(|head, now, out| head.on_node(node, word, now, out));
     }
 
@@ -254,12 +254,12 @@ impl World {
     fn carry_out(&mut self, action: DirectoryAction) {
         match action {
             DirectoryAction::Persist(batch, writes) => self.queue.push_back((batch, writes)),
-            DirectoryAction::Send(node, word) if self.nodes.contains_key(&node) => self.hear(node, *word),
+            DirectoryAction::Send(node, word) if self.nodes.contains_key(&node) => self.receive(node, *word),
             DirectoryAction::Send(..) | DirectoryAction::Warn(_) => {}
         }
     }
 
-    fn hear(&mut self, node: NodeId, word: ToNode) {
+    fn receive(&mut self, node: NodeId, word: ToNode) {
         match word {
             ToNode::PlaceActor(place) => self.place(node, place),
             ToNode::EndActor { actor, takeover, .. } => {
@@ -268,8 +268,8 @@ impl World {
                     return;
                 }
                 let (_, worker) = actors.remove(&actor).expect("looked at above");
-                let gone = Box::new(worker_gone(worker, ""));
-                self.say(node, ToControl::ActorProcessGone { actor, takeover, gone });
+                let gone = Box::new(worker_dead(worker, ""));
+                self.send(node, ToControl::ActorProcessDead { actor, takeover, gone });
             }
             ToNode::Started(started) => self.creations.retain(|actor| *actor != started.actor),
             ToNode::Dead(dead) if node == HOME => {
@@ -297,9 +297,9 @@ impl World {
         self.processes += 1;
         let worker = worker.unwrap_or(WorkerId(node.0 + self.processes));
         self.nodes.get_mut(&node).expect("it is there").insert(actor, (place, worker));
-        self.say(node, ToControl::ActorPlaced { actor, takeover, worker });
+        self.send(node, ToControl::ActorPlaced { actor, takeover, worker });
         let ready = Box::new(ActorReady { actor, failure: None }.into());
-        self.say(node, ToControl::Routed { from: worker, message: ready });
+        self.send(node, ToControl::Routed { from: worker, message: ready });
     }
 
     fn on_answer(&mut self, answer: Answer) {
@@ -545,7 +545,7 @@ fn groups_and_where_they_are_outlive_the_head() {
     for node in world.nodes.keys().copied().collect::<Vec<_>>() {
         let prepared = Prepared { group, attempt: PlacementAttempt(attempt), step: BundleStep::Prepared };
         let answer = sooner_protocol::uplink::BundleAnswer::Prepared(prepared);
-        world.say(node, ToControl::Bundles(Box::new(answer)));
+        world.send(node, ToControl::Bundles(Box::new(answer)));
     }
     world.write();
     let rows = world.head.as_ref().expect("it lives").groups();

@@ -9,7 +9,7 @@ use sooner_protocol::scheduling::policy::NodeRow;
 use sooner_protocol::uplink::{ToControl, ToNode};
 use sooner_wire::message::{
     self, AboutNode, Connect, JobConfig, LeaseGranted, ResourceView, ReturnLease, Routed, ViewRow,
-    WorkerGone, kind, node_state,
+    WorkerDead, kind, node_state,
 };
 use sooner_wire::{LeaseId, NodeId};
 
@@ -103,7 +103,7 @@ impl Cluster {
         }
     }
 
-    fn say(&mut self, from: WorkerId, message: impl Into<Message>) {
+    fn send(&mut self, from: WorkerId, message: impl Into<Message>) {
         let message = message.into();
         let at = Self::at(from.node());
         self.with(at, |node, out| assert_eq!(node.on_message(from, message, NOW, out), None));
@@ -166,7 +166,7 @@ fn the_first_task_of_a_job_on_another_node_waits_for_what_the_job_needs() {
     let mut cluster = Cluster::new();
     let driver = cluster.driver(0);
     cluster.run();
-    cluster.say(driver, request(0, 3));
+    cluster.send(driver, request(0, 3));
     let did = cluster.run();
     let begun = did.iter().position(|action| {
         matches!(action, (1, NodeAction::BeginJob(job, config)) if *job == driver && **config == JobConfig::default())
@@ -183,10 +183,10 @@ fn the_first_task_of_a_job_on_another_node_waits_for_what_the_job_needs() {
     assert_eq!(leases.len(), 3, "numbers of its own node");
     // The client asks for a line as to anybody it has none to.
     let far = granted.iter().find(|granted| granted.worker.node() == NODES[1]).expect("two are there").worker;
-    cluster.say(driver, Connect { worker: far });
+    cluster.send(driver, Connect { worker: far });
     assert_eq!(cluster.run(), [(0, NodeAction::Dial { client: driver, to: far })]);
     for lease in leases {
-        cluster.say(driver, ReturnLease { lease });
+        cluster.send(driver, ReturnLease { lease });
     }
     cluster.run();
     assert!(cluster.nodes.iter().all(|node| node.is_quiet()));
@@ -196,7 +196,7 @@ fn the_first_task_of_a_job_on_another_node_waits_for_what_the_job_needs() {
 fn a_task_of_another_job_is_asked_about_once_and_what_runs_there_may_lend_in_turn() {
     let mut cluster = Cluster::new();
     let driver = cluster.driver(0);
-    cluster.say(driver, request(0, 3));
+    cluster.send(driver, request(0, 3));
     let did = cluster.run();
     cluster.start(&did);
     let granted = grants(&cluster.run(), driver);
@@ -204,8 +204,8 @@ fn a_task_of_another_job_is_asked_about_once_and_what_runs_there_may_lend_in_tur
     // A task there asks for a worker: there is room for it where its job came from, once the driver has given
     // way.
     let here = granted.iter().find(|granted| granted.worker.node() == NODES[0]).expect("one is here");
-    cluster.say(driver, ReturnLease { lease: here.lease });
-    cluster.say(nested.worker, request(0, 1));
+    cluster.send(driver, ReturnLease { lease: here.lease });
+    cluster.send(nested.worker, request(0, 1));
     let view = ResourceView {
         rows: vec![ViewRow { node: NODES[0], version: 2, free: cpus(1.0), waiting: 0 }],
         must_ask: false,
@@ -217,7 +217,7 @@ fn a_task_of_another_job_is_asked_about_once_and_what_runs_there_may_lend_in_tur
     assert_eq!(granted.len(), 1, "{did:?}");
     assert_eq!(granted[0].worker, here.worker, "it was idle");
     let gone = did.iter().any(|(_, action)| {
-        matches!(action, NodeAction::Send(_, message) if matches!(**message, Message::WorkerGone(WorkerGone { .. })))
+        matches!(action, NodeAction::Send(_, message) if matches!(**message, Message::WorkerDead(WorkerDead { .. })))
     });
     assert!(!gone, "{did:?}");
 }
@@ -226,7 +226,7 @@ fn a_task_of_another_job_is_asked_about_once_and_what_runs_there_may_lend_in_tur
 fn nothing_runs_on_the_node_of_a_program_also_not_what_needs_nothing() {
     let mut cluster = Cluster::with_program();
     let driver = cluster.driver(0);
-    cluster.say(driver, RequestLease { resources: ResourceSet::default(), ..request(0, 2) });
+    cluster.send(driver, RequestLease { resources: ResourceSet::default(), ..request(0, 2) });
     let did = cluster.run();
     assert!(
         !did.iter().any(|(at, action)| *at == 0 && matches!(action, NodeAction::StartWorker(_))),

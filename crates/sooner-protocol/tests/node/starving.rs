@@ -8,7 +8,7 @@ use sooner_wire::message::{Blocked, Closed, FailureCode, Message, ReclaimLease, 
 use sooner_wire::{LeaseId, WorkerId};
 
 use super::jobs::started;
-use super::{ACTOR, DRIVER, NOW, connect, create, node, request, say, settle, told};
+use super::{ACTOR, DRIVER, NOW, connect, create, node, request, send, settle, told};
 
 const WHY: &str = "no descriptors";
 const SECOND: u64 = 1_000_000_000;
@@ -59,7 +59,7 @@ fn warnings(out: &[NodeAction]) -> usize {
 #[test]
 fn what_waits_in_vain_fails_with_the_cause_and_what_comes_later_is_tried() {
     let mut node = node(2.0);
-    let first = say(&mut node, DRIVER, request(0, 5));
+    let first = send(&mut node, DRIVER, request(0, 5));
     let early = Instant(NOW.0 + START_PATIENCE_NANOS - 1);
     let out = fail_starts(&mut node, first, NOW, early);
     assert!(closed(&out).is_empty(), "not yet");
@@ -85,7 +85,7 @@ fn what_waits_in_vain_fails_with_the_cause_and_what_comes_later_is_tried() {
 #[test]
 fn what_comes_soon_after_fails_after_one_attempt_and_what_comes_late_waits_again() {
     let mut node = node(2.0);
-    let first = say(&mut node, DRIVER, request(0, 1));
+    let first = send(&mut node, DRIVER, request(0, 1));
     let end = Instant(NOW.0 + START_PATIENCE_NANOS + 2 * SECOND);
     assert_eq!(closed(&fail_starts(&mut node, first, NOW, end)).len(), 1);
     for (pause, wait, fails) in [(5, 2, 1), (100, START_PATIENCE_NANOS / SECOND - 1, 0)] {
@@ -102,7 +102,7 @@ fn what_comes_soon_after_fails_after_one_attempt_and_what_comes_late_waits_again
 #[test]
 fn an_actor_that_waits_in_vain_is_dead_and_says_why() {
     let mut node = node(2.0);
-    let first = say(&mut node, DRIVER, create(ACTOR));
+    let first = send(&mut node, DRIVER, create(ACTOR));
     let out = fail_starts(&mut node, first, NOW, Instant(NOW.0 + START_PATIENCE_NANOS + 2 * SECOND));
     let [death] = &deaths(&out)[..] else { panic!("{out:?}") };
     assert!(death.contains("could not begin") && death.ends_with(WHY), "{death}");
@@ -112,13 +112,13 @@ fn an_actor_that_waits_in_vain_is_dead_and_says_why() {
 #[test]
 fn a_worker_that_ends_before_it_is_ready_counts_like_one_that_cannot_be_started() {
     let mut node = node(1.0);
-    let mut out = say(&mut node, DRIVER, request(0, 1));
+    let mut out = send(&mut node, DRIVER, request(0, 1));
     let mut now = NOW;
     let mut all = NodeActions::new();
     while closed(&all).is_empty() {
         assert!(now.0 < NOW.0 + 2 * START_PATIENCE_NANOS, "it waits for ever");
         for worker in started(&out) {
-            node.on_gone(worker, "exited with status 1", None, &mut all);
+            node.on_dead(worker, "exited with status 1", None, &mut all);
         }
         all.extend(out);
         now = node.next_deadline().map_or(now, |at| at.max(now));
@@ -132,9 +132,9 @@ fn a_worker_that_ends_before_it_is_ready_counts_like_one_that_cannot_be_started(
 #[test]
 fn what_waits_goes_on_waiting_while_a_task_runs_and_not_when_that_waits_itself() {
     let mut node = node(2.0);
-    say(&mut node, DRIVER, request(0, 1));
+    send(&mut node, DRIVER, request(0, 1));
     connect(&mut node, WorkerId(101));
-    let first = say(&mut node, DRIVER, request(1, 1));
+    let first = send(&mut node, DRIVER, request(1, 1));
     let long = Instant(NOW.0 + 4 * START_PATIENCE_NANOS);
     let out = fail_starts(&mut node, first, NOW, long);
     assert!(closed(&out).is_empty(), "its worker may serve this, too");
@@ -145,20 +145,20 @@ fn what_waits_goes_on_waiting_while_a_task_runs_and_not_when_that_waits_itself()
     node.settle(long, &mut out);
     let end = Instant(long.0 + START_PATIENCE_NANOS + 2 * SECOND);
     assert_eq!(closed(&fail_starts(&mut node, out, long, end)).len(), 1);
-    say(&mut node, DRIVER, ReturnLease { lease: LeaseId(1) });
+    send(&mut node, DRIVER, ReturnLease { lease: LeaseId(1) });
     assert!(node.is_quiet());
 }
 
 #[test]
 fn the_end_of_a_worker_gives_what_waits_more_time() {
     let mut node = node(2.0);
-    say(&mut node, DRIVER, create(ACTOR));
+    send(&mut node, DRIVER, create(ACTOR));
     connect(&mut node, WorkerId(101));
-    let first = say(&mut node, DRIVER, request(0, 1));
+    let first = send(&mut node, DRIVER, request(0, 1));
     let half = Instant(NOW.0 + START_PATIENCE_NANOS / 2);
     assert!(closed(&fail_starts(&mut node, first, NOW, half)).is_empty());
     let mut out = NodeActions::new();
-    node.on_gone(WorkerId(101), "was killed", None, &mut out);
+    node.on_dead(WorkerId(101), "was killed", None, &mut out);
     node.settle(half, &mut out);
     let early = Instant(half.0 + START_PATIENCE_NANOS - 1);
     assert!(closed(&fail_starts(&mut node, out, half, early)).is_empty());

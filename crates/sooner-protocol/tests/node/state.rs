@@ -9,7 +9,7 @@ use sooner_wire::message::{
 };
 use sooner_wire::{ActorId, Blob, BlockId, ResourceSet, ShapeId, TaskId, WorkerId};
 
-use super::{ACTOR, DRIVER, NOW, cpus, create, creation_of, end, node, request, say, settle, told};
+use super::{ACTOR, DRIVER, NOW, cpus, create, creation_of, end, node, request, send, settle, told};
 
 fn connect(node: &mut Solo, worker: u64, pid: u32) -> WorkerId {
     let worker = WorkerId(worker);
@@ -54,10 +54,10 @@ fn stage(node: &Solo) -> (u8, Option<WorkerId>, ResourceSet) {
 fn a_report_has_workers_leases_demands_and_blocks() {
     let mut node = node(2.0);
     assert_eq!(node.report(), NodeReport { total: cpus(2.0), free: cpus(2.0), ..NodeReport::default() });
-    say(&mut node, DRIVER, request(0, 3));
+    send(&mut node, DRIVER, request(0, 3));
     let worker = connect(&mut node, 101, 55);
     node.on_allocated(BlockId(64), DRIVER);
-    say(
+    send(
         &mut node,
         DRIVER,
         RequestLease {
@@ -103,9 +103,9 @@ fn a_report_has_workers_leases_demands_and_blocks() {
     assert_eq!((report.leases, report.blocks, report.total), (1, 1, cpus(2.0)));
     assert_eq!(node.holders().len(), 1);
     assert!(!node.is_quiet());
-    say(&mut node, worker, Blocked {});
+    send(&mut node, worker, Blocked {});
     assert!(node.report().workers[0].blocked);
-    say(&mut node, DRIVER, request(0, 0));
+    send(&mut node, DRIVER, request(0, 0));
     let asked: Vec<u32> = node.report().demands.iter().map(|row| row.count).collect();
     assert_eq!(asked, [1], "what nobody asks for is not told");
 }
@@ -113,8 +113,8 @@ fn a_report_has_workers_leases_demands_and_blocks() {
 #[test]
 fn an_idle_worker_is_told_as_one() {
     let mut node = node(1.0);
-    say(&mut node, DRIVER, request(0, 1));
-    say(&mut node, DRIVER, request(0, 0));
+    send(&mut node, DRIVER, request(0, 1));
+    send(&mut node, DRIVER, request(0, 0));
     connect(&mut node, 101, 55);
     let states: Vec<u8> = node.report().workers.iter().map(|row| row.state).collect();
     assert_eq!(states, [1]);
@@ -124,15 +124,15 @@ fn an_idle_worker_is_told_as_one() {
 fn an_actor_is_told_in_each_of_its_stages() {
     let mut node = node(1.0);
     let nothing = ResourceSet::default();
-    say(&mut node, DRIVER, reserve(ACTOR, "it"));
+    send(&mut node, DRIVER, reserve(ACTOR, "it"));
     assert_eq!(stage(&node), (0, None, nothing.clone()));
-    say(&mut node, DRIVER, CreateActor { restarts: Some(1), ..with_checkpoints(ACTOR) });
+    send(&mut node, DRIVER, CreateActor { restarts: Some(1), ..with_checkpoints(ACTOR) });
     assert_eq!(stage(&node), (1, None, cpus(1.0)));
     let worker = connect(&mut node, 101, 55);
     assert_eq!(stage(&node), (2, Some(worker), cpus(0.5)));
     assert_eq!(node.report().workers[0].actor, Some(ACTOR));
     assert_eq!(node.report().workers[0].resources, cpus(0.5));
-    say(&mut node, worker, ActorReady { actor: ACTOR, failure: None });
+    send(&mut node, worker, ActorReady { actor: ACTOR, failure: None });
     let row = ActorRow {
         actor: ACTOR,
         owner: DRIVER,
@@ -154,7 +154,7 @@ fn an_actor_is_told_in_each_of_its_stages() {
     let second = connect(&mut node, 102, 56);
     assert_eq!(stage(&node), (5, Some(second), cpus(0.5)));
     assert_eq!(actor_row(&node).restarts, Some(1));
-    say(&mut node, second, ActorReady { actor: ACTOR, failure: None });
+    send(&mut node, second, ActorReady { actor: ACTOR, failure: None });
     assert_eq!(stage(&node).0, 3);
     end(&mut node, second);
     assert_eq!(stage(&node), (4, None, nothing));
@@ -164,7 +164,7 @@ fn an_actor_is_told_in_each_of_its_stages() {
 #[test]
 fn an_actor_without_checkpoints_tells_of_none() {
     let mut node = node(1.0);
-    say(&mut node, DRIVER, create(ACTOR));
+    send(&mut node, DRIVER, create(ACTOR));
     assert_eq!(actor_row(&node).checkpoints, None);
 }
 
@@ -172,26 +172,26 @@ fn an_actor_without_checkpoints_tells_of_none() {
 fn a_name_is_found_until_its_actor_ends() {
     let mut node = node(1.0);
     let description = Some(Blob::from(&b"how to call it"[..]));
-    let out = say(&mut node, DRIVER, reserve(ACTOR, "it"));
+    let out = send(&mut node, DRIVER, reserve(ACTOR, "it"));
     assert_eq!(out, answer(DRIVER, Answer { request: 3, ..Answer::default() }));
     let found = Answer { request: 4, actor: Some(ACTOR), description, ..Answer::default() };
-    assert_eq!(say(&mut node, DRIVER, find("it")), answer(DRIVER, found.clone()));
+    assert_eq!(send(&mut node, DRIVER, find("it")), answer(DRIVER, found.clone()));
 
     let second = TaskId { owner: DRIVER, number: 8 };
-    let out = say(&mut node, DRIVER, reserve(second, "it"));
+    let out = send(&mut node, DRIVER, reserve(second, "it"));
     let [NodeAction::Send(DRIVER, taken)] = &out[..] else { panic!("{out:?}") };
     let Message::Answer(taken) = &**taken else { panic!("{taken:?}") };
     assert_eq!((taken.actor, &taken.description), (found.actor, &found.description));
     assert!(taken.error.as_ref().is_some_and(|error| error.contains("\"it\" exists")), "{:?}", taken.error);
 
-    say(&mut node, DRIVER, reserve(second, "other"));
-    say(&mut node, DRIVER, KillActor { actor: ACTOR, may_restart: None });
-    let out = say(&mut node, DRIVER, find("it"));
+    send(&mut node, DRIVER, reserve(second, "other"));
+    send(&mut node, DRIVER, KillActor { actor: ACTOR, may_restart: None });
+    let out = send(&mut node, DRIVER, find("it"));
     let [NodeAction::Send(DRIVER, missing)] = &out[..] else { panic!("{out:?}") };
     let Message::Answer(missing) = &**missing else { panic!("{missing:?}") };
     assert_eq!((missing.request, missing.actor), (4, None));
     assert!(missing.error.as_ref().is_some_and(|error| error.contains("no actor named \"it\"")));
-    let out = say(&mut node, DRIVER, find("other"));
+    let out = send(&mut node, DRIVER, find("other"));
     assert!(
         matches!(&out[..], [NodeAction::Send(_, m)] if matches!(&**m, Message::Answer(a) if a.actor == Some(second)))
     );
@@ -200,11 +200,11 @@ fn a_name_is_found_until_its_actor_ends() {
 #[test]
 fn names_are_listed_by_namespace() {
     let mut node = node(1.0);
-    say(&mut node, DRIVER, reserve(ACTOR, "it"));
+    send(&mut node, DRIVER, reserve(ACTOR, "it"));
     let pair = || ("space".to_owned(), "it".to_owned());
     let mut listed = |namespace: Option<&str>| {
         let list = ListNames { request: 9, namespace: namespace.map(str::to_owned) };
-        say(&mut node, DRIVER, list)
+        send(&mut node, DRIVER, list)
     };
     let names = |names| answer(DRIVER, Answer { request: 9, names: Some(names), ..Answer::default() });
     assert_eq!(listed(None), names(vec![pair()]));
@@ -215,10 +215,10 @@ fn names_are_listed_by_namespace() {
 #[test]
 fn resources_and_workers_are_told_to_whoever_asks() {
     let mut node = node(2.0);
-    say(&mut node, DRIVER, RequestLease { resources: cpus(0.5), ..request(0, 1) });
+    send(&mut node, DRIVER, RequestLease { resources: cpus(0.5), ..request(0, 1) });
     let worker = connect(&mut node, 101, 55);
     let mut ask = |from, what| {
-        let out = say(&mut node, from, Query { request: 5, what });
+        let out = send(&mut node, from, Query { request: 5, what });
         let [NodeAction::Send(to, message)] = &out[..] else { panic!("{out:?}") };
         let Message::Answer(reply) = &**message else { panic!("{message:?}") };
         assert_eq!((*to, reply.request), (from, 5));
@@ -234,26 +234,26 @@ fn resources_and_workers_are_told_to_whoever_asks() {
 #[test]
 fn the_process_of_an_actor_knows_its_name_and_what_it_holds() {
     let mut node = node(1.0);
-    say(&mut node, DRIVER, reserve(ACTOR, "it"));
-    say(&mut node, DRIVER, create(ACTOR));
+    send(&mut node, DRIVER, reserve(ACTOR, "it"));
+    send(&mut node, DRIVER, create(ACTOR));
     let worker = connect(&mut node, 101, 55);
     let names = Some(vec![("space".to_owned(), "it".to_owned())]);
     let own = Answer { request: 5, names, resources: Some(cpus(0.5)), ..Answer::default() };
-    assert_eq!(say(&mut node, worker, Query { request: 5, what: QueryKind::Own }), answer(worker, own));
+    assert_eq!(send(&mut node, worker, Query { request: 5, what: QueryKind::Own }), answer(worker, own));
 }
 
 #[test]
 fn a_kill_that_allows_a_restart_leaves_an_actor_alone_that_is_starting_again() {
     let mut node = node(1.0);
     let kill = |may_restart| KillActor { actor: ACTOR, may_restart };
-    say(&mut node, DRIVER, CreateActor { restarts: Some(2), ..create(ACTOR) });
+    send(&mut node, DRIVER, CreateActor { restarts: Some(2), ..create(ACTOR) });
     let worker = connect(&mut node, 101, 55);
-    say(&mut node, worker, ActorReady { actor: ACTOR, failure: None });
-    assert_eq!(say(&mut node, DRIVER, kill(Some(true))), [NodeAction::KillWorker(worker)]);
+    send(&mut node, worker, ActorReady { actor: ACTOR, failure: None });
+    assert_eq!(send(&mut node, DRIVER, kill(Some(true))), [NodeAction::KillWorker(worker)]);
     end(&mut node, worker);
-    assert_eq!(say(&mut node, DRIVER, kill(Some(true))), []);
+    assert_eq!(send(&mut node, DRIVER, kill(Some(true))), []);
     assert_eq!(stage(&node).0, 5, "its second process is coming");
-    say(&mut node, DRIVER, kill(None));
+    send(&mut node, DRIVER, kill(None));
     assert_eq!(stage(&node).0, 4);
 }
 
@@ -261,13 +261,13 @@ fn a_kill_that_allows_a_restart_leaves_an_actor_alone_that_is_starting_again() {
 fn a_kill_that_allows_a_restart_ends_an_actor_that_has_none_left() {
     let kill = KillActor { actor: ACTOR, may_restart: Some(true) };
     let mut waiting = node(1.0);
-    say(&mut waiting, DRIVER, create(ACTOR));
-    say(&mut waiting, DRIVER, kill.clone());
+    send(&mut waiting, DRIVER, create(ACTOR));
+    send(&mut waiting, DRIVER, kill.clone());
     assert_eq!(stage(&waiting).0, 4, "it never ran");
     let mut running = node(1.0);
-    say(&mut running, DRIVER, create(ACTOR));
+    send(&mut running, DRIVER, create(ACTOR));
     let worker = connect(&mut running, 101, 55);
-    say(&mut running, DRIVER, kill);
+    send(&mut running, DRIVER, kill);
     end(&mut running, worker);
     assert!(actor_row(&running).death.is_some_and(|why| why.contains("sooner.kill()")));
 }
@@ -278,12 +278,12 @@ fn actors_end_with_their_owner_unless_they_are_detached() {
     let owner = WorkerId(50);
     node.on_connected(owner, 9, NOW);
     let ids: Vec<ActorId> = (1..=4).map(|number| TaskId { owner, number }).collect();
-    say(&mut node, owner, create(ids[0]));
-    say(&mut node, owner, CreateActor { detached: Some(true), ..create(ids[1]) });
+    send(&mut node, owner, create(ids[0]));
+    send(&mut node, owner, CreateActor { detached: Some(true), ..create(ids[1]) });
     let workers = [connect(&mut node, 101, 55), connect(&mut node, 102, 56)];
-    say(&mut node, owner, reserve(ids[2], "early"));
+    send(&mut node, owner, reserve(ids[2], "early"));
     let others = TaskId { owner: DRIVER, number: 1 };
-    say(&mut node, DRIVER, reserve(others, "stays"));
+    send(&mut node, DRIVER, reserve(others, "stays"));
     let out = end(&mut node, owner);
     assert!(out.contains(&NodeAction::KillWorker(workers[0])), "{out:?}");
     assert!(!out.contains(&NodeAction::KillWorker(workers[1])), "{out:?}");
@@ -292,7 +292,7 @@ fn actors_end_with_their_owner_unless_they_are_detached() {
     end(&mut node, workers[0]);
     let why = node.report().actors[0].death.clone().unwrap_or_default();
     assert!(why.contains("ended with the process that owned it"), "{why}");
-    let out = say(&mut node, DRIVER, ListNames { request: 1, namespace: None });
+    let out = send(&mut node, DRIVER, ListNames { request: 1, namespace: None });
     let names = Some(vec![("space".to_owned(), "stays".to_owned())]);
     assert_eq!(out, answer(DRIVER, Answer { request: 1, names, ..Answer::default() }));
 }

@@ -13,7 +13,7 @@ use sooner_wire::message::{
 use sooner_wire::record::ActorRecord;
 use sooner_wire::{ActorId, Blob, NodeId, Takeover, TaskId, WorkerId};
 
-use super::{NOW, cpus, create, creation_of, plain, worker_gone};
+use super::{NOW, cpus, create, creation_of, plain, worker_dead};
 
 const HERE: NodeId = NodeId(1 << 24);
 const THERE: NodeId = NodeId(2 << 24);
@@ -36,7 +36,7 @@ fn state(what: &'static [u8]) -> Return {
 
 /// The first process of the actor, which has ended at the other node.
 fn first_ended(checkpoint: Option<Return>) -> ActorHere {
-    let gone = worker_gone(FIRST, "was killed");
+    let gone = worker_dead(FIRST, "was killed");
     ActorHere {
         actor: ACTOR,
         takeover: Takeover(0),
@@ -98,7 +98,7 @@ fn record(takeover: u32, node: Option<NodeId>) -> ActorRecord {
     }
 }
 
-fn hear(
+fn receive(
     control: &mut Directory,
     work: impl FnOnce(&mut Directory, &mut DirectoryActions),
 ) -> Vec<(NodeId, ToNode)> {
@@ -126,12 +126,12 @@ fn hear(
     said
 }
 
-fn say(control: &mut Directory, from: NodeId, word: ToControl) -> Vec<(NodeId, ToNode)> {
-    hear(control, |control, out| control.on_node(from, word, NOW, out))
+fn send(control: &mut Directory, from: NodeId, word: ToControl) -> Vec<(NodeId, ToNode)> {
+    receive(control, |control, out| control.on_node(from, word, NOW, out))
 }
 
 fn all_here(control: &mut Directory) -> Vec<(NodeId, ToNode)> {
-    hear(control, |control, out| control.on_all_here(NOW, out))
+    receive(control, |control, out| control.on_all_here(NOW, out))
 }
 
 fn placed() -> ToControl {
@@ -189,7 +189,7 @@ fn a_node_tells_of_a_checkpoint_until_a_later_process_has_it() {
     let worker = begun.iter().find_map(starts).expect("it has room");
     node.on_connected(worker, 1, NOW);
     node.settle(NOW, &mut NodeActions::new());
-    node.on_gone(worker, "was killed", None, &mut NodeActions::new());
+    node.on_dead(worker, "was killed", None, &mut NodeActions::new());
     let ends = |node: &mut Member| {
         let mut out = NodeActions::new();
         node.on_control_up(true, NOW, &mut out);
@@ -214,19 +214,19 @@ fn a_node_tells_of_a_checkpoint_until_a_later_process_has_it() {
 #[test]
 fn the_node_of_an_earlier_process_is_told_when_a_later_one_has_its_state() {
     let mut control = control(None);
-    say(&mut control, THERE, ToControl::Here(Box::new(here(vec![first_ended(Some(state(b"one")))]))));
-    say(&mut control, HERE, ToControl::Here(Box::new(here(vec![second_waits()]))));
-    say(&mut control, HERE, placed());
+    send(&mut control, THERE, ToControl::Here(Box::new(here(vec![first_ended(Some(state(b"one")))]))));
+    send(&mut control, HERE, ToControl::Here(Box::new(here(vec![second_waits()]))));
+    send(&mut control, HERE, placed());
     let heard = all_here(&mut control);
     assert_eq!(restored(&heard), Some(Some(state(b"one"))), "{heard:?}");
     assert!(!heard.contains(&(THERE, is_over(0))), "it may not have come: {heard:?}");
-    let heard = say(&mut control, HERE, routed(SECOND, ActorReady { actor: ACTOR, failure: None }));
+    let heard = send(&mut control, HERE, routed(SECOND, ActorReady { actor: ACTOR, failure: None }));
     assert_eq!(heard, [(THERE, is_over(0))]);
     // A control service that hears that it has begun knows as much.
     let mut control = self::control(None);
-    say(&mut control, THERE, ToControl::Here(Box::new(here(vec![first_ended(Some(state(b"one")))]))));
+    send(&mut control, THERE, ToControl::Here(Box::new(here(vec![first_ended(Some(state(b"one")))]))));
     let begun = ActorHere { worker: Some(SECOND), ..second_waits() };
-    say(&mut control, HERE, ToControl::Here(Box::new(here(vec![begun]))));
+    send(&mut control, HERE, ToControl::Here(Box::new(here(vec![begun]))));
     let heard = all_here(&mut control);
     assert!(heard.contains(&(THERE, is_over(0))), "{heard:?}");
 }
@@ -242,17 +242,17 @@ fn a_checkpoint_of_which_only_callers_were_told_stands() {
     };
     let mut control = control(None);
     // The process that takes over asks first.
-    say(&mut control, HERE, ToControl::Here(Box::new(here(vec![second_waits()]))));
-    say(&mut control, HERE, placed());
-    say(&mut control, THERE, ToControl::Here(Box::new(first.clone())));
+    send(&mut control, HERE, ToControl::Here(Box::new(here(vec![second_waits()]))));
+    send(&mut control, HERE, placed());
+    send(&mut control, THERE, ToControl::Here(Box::new(first.clone())));
     let heard = all_here(&mut control);
     assert_eq!(restored(&heard), Some(Some(taken.state.clone())), "{heard:?}");
     assert!(!heard.contains(&(THERE, ToNode::LetGo(Place::of(64)))), "{heard:?}");
     // Where that has begun already it is too late, and its block goes.
     let begun = ActorHere { worker: Some(SECOND), checkpoint: Some(state(b"later")), ..second_waits() };
     let mut control = self::control(None);
-    say(&mut control, HERE, ToControl::Here(Box::new(here(vec![begun]))));
-    say(&mut control, THERE, ToControl::Here(Box::new(first)));
+    send(&mut control, HERE, ToControl::Here(Box::new(here(vec![begun]))));
+    send(&mut control, THERE, ToControl::Here(Box::new(first)));
     let heard = all_here(&mut control);
     assert!(heard.contains(&(THERE, ToNode::LetGo(Place::of(64)))), "{heard:?}");
 }
@@ -268,8 +268,8 @@ fn an_actor_whose_next_process_no_node_was_asked_for_begins_with_the_state_that_
         (None, None, false),
     ] {
         let mut control = control(Some(record(1, node)));
-        say(&mut control, THERE, ToControl::Here(Box::new(here(first.into_iter().collect()))));
-        say(&mut control, HERE, ToControl::Here(Box::new(here(Vec::new()))));
+        send(&mut control, THERE, ToControl::Here(Box::new(here(first.into_iter().collect()))));
+        send(&mut control, HERE, ToControl::Here(Box::new(here(Vec::new()))));
         let heard = all_here(&mut control);
         assert_eq!(is_placed(&heard, 1), begins, "{node:?}: {heard:?}");
         let is_dead = heard.iter().any(|(_, word)| matches!(word, ToNode::Dead(_)));
@@ -281,12 +281,12 @@ fn an_actor_whose_next_process_no_node_was_asked_for_begins_with_the_state_that_
 fn the_node_of_an_earlier_process_hears_that_an_actor_is_dead_which_waits_elsewhere() {
     let mut control = control(None);
     let ended = ActorHere { detached: false, ..first_ended(None) };
-    say(&mut control, THERE, ToControl::Here(Box::new(here(vec![ended]))));
-    say(&mut control, HERE, ToControl::Here(Box::new(here(Vec::new()))));
+    send(&mut control, THERE, ToControl::Here(Box::new(here(vec![ended]))));
+    send(&mut control, HERE, ToControl::Here(Box::new(here(Vec::new()))));
     let heard = all_here(&mut control);
     assert!(is_placed(&heard, 1), "{heard:?}");
     let asked = heard.iter().find(|(_, word)| matches!(word, ToNode::PlaceActor(_))).expect("it is placed").0;
-    say(&mut control, HERE, routed(DRIVER, ActorOutOfScope { actor: ACTOR }));
+    send(&mut control, HERE, routed(DRIVER, ActorOutOfScope { actor: ACTOR }));
     // The node that was to begin it has nothing of it.
     let (reason, create) = (String::new(), Some(creation()));
     let refused = ToControl::PlaceRefused {
@@ -297,7 +297,7 @@ fn the_node_of_an_earlier_process_hears_that_an_actor_is_dead_which_waits_elsewh
         no_workers: false,
         for_now: true,
     };
-    let heard = say(&mut control, asked, refused);
+    let heard = send(&mut control, asked, refused);
     let is_told = |node| heard.iter().any(|(to, word)| *to == node && matches!(word, ToNode::Dead(_)));
     assert!(is_told(THERE) && is_told(HERE), "{heard:?}");
 }
@@ -343,9 +343,9 @@ fn an_actor_that_any_node_knows_to_be_dead_is_not_created_again() {
         _ => None,
     });
     let mut control = control(None);
-    say(&mut control, THERE, told.expect("it says what is here"));
-    say(&mut control, HERE, ToControl::Here(Box::new(here(vec![first_ended(None)]))));
-    say(&mut control, HERE, routed(DRIVER, *creation()));
+    send(&mut control, THERE, told.expect("it says what is here"));
+    send(&mut control, HERE, ToControl::Here(Box::new(here(vec![first_ended(None)]))));
+    send(&mut control, HERE, routed(DRIVER, *creation()));
     let heard = all_here(&mut control);
     let is_told = |(to, word): &(NodeId, ToNode)| *to == HERE && matches!(word, ToNode::Dead(_));
     assert!(heard.iter().any(is_told), "{heard:?}");

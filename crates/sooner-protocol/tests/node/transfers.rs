@@ -5,13 +5,13 @@ use sooner_protocol::node::{NodeAction, NodeActions, NodeCore, Room, ServedCopy}
 use sooner_protocol::uplink::ToNode;
 use sooner_wire::limits::{PULL_AGAIN_NANOS, PULL_ROOM_NANOS};
 use sooner_wire::message::{
-    BlocksLost, CopyGone, CopyMade, Dependency, DropCopy, FailureCode, FreeAt, FreeBlocks, GiveBlock,
-    GivenBlocks, Locate, Located, Location, LostAt, Message, NodeGone, Outcome, Place, Priority, Pull,
+    BlocksLost, CopyLeaving, CopyMade, Dependency, DropCopy, FailureCode, FreeAt, FreeBlocks, GiveBlock,
+    GivenBlocks, Locate, Located, Location, LostAt, Message, NodeDead, Outcome, Place, Priority, Pull,
     Pulled, Remote, Settled, UnknownBlocks, Watch,
 };
 use sooner_wire::{BlockId, FetchAttempt, NodeId, ObjectId, TaskId, TransferAttempt, WorkerId};
 
-use super::{NOW, cpus, create, on, told, worker_gone};
+use super::{NOW, cpus, create, on, told, worker_dead};
 
 const HERE: NodeId = NodeId(1 << 24);
 const THERE: NodeId = NodeId(2 << 24);
@@ -41,7 +41,7 @@ fn routed(node: &mut NodeCore, from: WorkerId, message: impl Into<Message>) -> N
     on(node, |node, out| assert_eq!(node.on_routed(from, here, message.into(), NOW, out), Ok(None)))
 }
 
-fn say(node: &mut NodeCore, from: WorkerId, message: impl Into<Message>) -> NodeActions {
+fn send(node: &mut NodeCore, from: WorkerId, message: impl Into<Message>) -> NodeActions {
     on(node, |node, out| assert_eq!(node.on_message(from, message.into(), NOW, out), None))
 }
 
@@ -51,7 +51,7 @@ fn free(offset: u64) -> FreeBlocks {
 
 /// A client asks, and there is a block at 64. The number of the stream.
 fn fetch(node: &mut NodeCore, client: WorkerId) -> FetchAttempt {
-    let asked = say(node, client, pull());
+    let asked = send(node, client, pull());
     assert_eq!(asked, [NodeAction::AllocateFor { object: object(), bytes: LENGTH }]);
     let fetched = on(node, |node, out| node.on_block(object(), BlockId(64), out));
     let [NodeAction::Fetch(fetching)] = &fetched[..] else { panic!("{fetched:?}") };
@@ -63,7 +63,7 @@ fn fetch(node: &mut NodeCore, client: WorkerId) -> FetchAttempt {
 fn all_who_asked_hold_the_copy_that_came() {
     let (mut node, first, second) = node();
     let attempt = fetch(&mut node, first);
-    assert_eq!(say(&mut node, second, pull()), []);
+    assert_eq!(send(&mut node, second, pull()), []);
     let here = Pulled {
         object: object(),
         location: Some(Location { offset: 64, length: LENGTH }),
@@ -73,19 +73,19 @@ fn all_who_asked_hold_the_copy_that_came() {
     let came = on(&mut node, |node, out| node.on_bytes(object(), attempt, LENGTH, out));
     assert_eq!(came, [told(first, here.clone()), told(second, here.clone())]);
     assert_eq!(node.serves(Place::of(64), object()), Serves::Yes, "it can be pulled from here, too");
-    assert_eq!(say(&mut node, first, free(64)), []);
-    assert_eq!(say(&mut node, first, pull()), [told(first, here)], "it is here");
-    assert_eq!(say(&mut node, first, free(64)), []);
-    assert_eq!(say(&mut node, second, free(64)), [NodeAction::FreeBlock(BlockId(64))]);
+    assert_eq!(send(&mut node, first, free(64)), []);
+    assert_eq!(send(&mut node, first, pull()), [told(first, here)], "it is here");
+    assert_eq!(send(&mut node, first, free(64)), []);
+    assert_eq!(send(&mut node, second, free(64)), [NodeAction::FreeBlock(BlockId(64))]);
     assert_eq!(node.serves(Place::of(64), object()), Serves::No);
-    assert_eq!(say(&mut node, first, pull()), [NodeAction::AllocateFor { object: object(), bytes: LENGTH }]);
+    assert_eq!(send(&mut node, first, pull()), [NodeAction::AllocateFor { object: object(), bytes: LENGTH }]);
 }
 
 #[test]
 fn a_pull_ends_with_who_asked() {
     let (mut node, first, _) = node();
     let attempt = fetch(&mut node, first);
-    let ended = on(&mut node, |node, out| node.on_gone(first, "was killed", None, out));
+    let ended = on(&mut node, |node, out| node.on_dead(first, "was killed", None, out));
     let stopped =
         [NodeAction::StopFetching { object: object(), attempt }, NodeAction::FreeBlock(BlockId(64))];
     assert!(stopped.iter().all(|action| ended.contains(action)), "{ended:?}");
@@ -97,10 +97,10 @@ fn a_pull_ends_with_who_asked() {
 fn a_pull_ends_when_its_owner_gives_the_value_up() {
     let (mut node, owner, _) = node();
     let object = TaskId { owner, number: 1 }.object(0);
-    say(&mut node, owner, Pull { object, ..pull() });
+    send(&mut node, owner, Pull { object, ..pull() });
     let fetched = on(&mut node, |node, out| node.on_block(object, BlockId(64), out));
     let [NodeAction::Fetch(fetching)] = &fetched[..] else { panic!("{fetched:?}") };
-    let freed = say(&mut node, owner, FreeAt { node: THERE, offsets: vec![4096] });
+    let freed = send(&mut node, owner, FreeAt { node: THERE, offsets: vec![4096] });
     let not_there = Pulled { object, location: None, failure: None, tried: Some(pull().remote) };
     let stop = NodeAction::StopFetching { object, attempt: fetching.attempt };
     assert_eq!(freed[..3], [stop, NodeAction::FreeBlock(BlockId(64)), told(owner, not_there)]);
@@ -111,7 +111,7 @@ fn a_pull_ends_when_its_owner_gives_the_value_up() {
 }
 
 #[test]
-fn what_is_not_there_is_said() {
+fn what_is_not_there_is_sent() {
     let (mut node, first, _) = node();
     let attempt = fetch(&mut node, first);
     let ended = on(&mut node, |node, out| node.on_stream_end(object(), attempt, StreamEnd::NotThere, out));
@@ -132,8 +132,8 @@ fn what_lies_at_a_node_that_is_not_known_here_may_be_there() {
 fn all_processes_hear_that_a_node_is_gone_before_they_hear_what_is_not_there() {
     let (mut node, first, second) = node();
     fetch(&mut node, first);
-    let ended = on(&mut node, |node, out| node.on_node_gone(THERE, out));
-    let gone = |to| told(to, NodeGone { node: THERE, reason: String::new() });
+    let ended = on(&mut node, |node, out| node.on_node_dead(THERE, out));
+    let gone = |to| told(to, NodeDead { node: THERE, reason: String::new() });
     assert_eq!(ended[..2], [gone(first), gone(second)]);
     let not_there = Pulled { object: object(), location: None, failure: None, tried: Some(pull().remote) };
     assert_eq!(ended.last(), Some(&told(first, not_there)));
@@ -143,10 +143,10 @@ fn all_processes_hear_that_a_node_is_gone_before_they_hear_what_is_not_there() {
 fn without_room_a_pull_is_tried_again_when_blocks_are_free_and_given_up_in_the_end() {
     let (mut node, first, second) = node();
     node.on_allocated(BlockId(128), second);
-    say(&mut node, first, pull());
+    send(&mut node, first, pull());
     assert_eq!(on(&mut node, |node, out| node.on_no_block(object(), 10_000, false, NOW, out)), []);
     let allocate = NodeAction::AllocateFor { object: object(), bytes: LENGTH };
-    assert_eq!(say(&mut node, second, free(128)), [NodeAction::FreeBlock(BlockId(128)), allocate]);
+    assert_eq!(send(&mut node, second, free(128)), [NodeAction::FreeBlock(BlockId(128)), allocate]);
     on(&mut node, |node, out| node.on_no_block(object(), 10_000, false, NOW, out));
     assert_eq!(node.next_deadline(), Some(NOW.plus(PULL_AGAIN_NANOS)), "a reader may end without a word");
     let deadline = NOW.plus(PULL_ROOM_NANOS);
@@ -166,7 +166,7 @@ fn given() -> (NodeCore, WorkerId) {
     assert_eq!(node.serves(Place::of(64), object()), Serves::NotYet, "its maker may be about to say so");
     let give = GiveBlock { offset: 64, owner: FAR, object: Some(object()) };
     assert_eq!(
-        say(&mut node, maker, give),
+        send(&mut node, maker, give),
         [],
         "nothing is known of processes elsewhere but what their nodes say"
     );
@@ -177,7 +177,7 @@ fn given() -> (NodeCore, WorkerId) {
 #[test]
 fn a_block_is_held_from_another_node() {
     let (mut node, maker) = given();
-    let ended = on(&mut node, |node, out| node.on_gone(maker, "was killed", None, out));
+    let ended = on(&mut node, |node, out| node.on_dead(maker, "was killed", None, out));
     assert!(!ended.contains(&NodeAction::FreeBlock(BlockId(64))), "{ended:?}");
     let freed = on(&mut node, |node, out| {
         assert_eq!(node.on_routed(FAR, WorkerId(HERE.0), free(64).into(), NOW, out), Ok(None));
@@ -189,7 +189,7 @@ fn a_block_is_held_from_another_node() {
 #[test]
 fn a_block_of_another_node_is_given_back_there() {
     let (mut node, client, _) = node();
-    let there = say(&mut node, client, FreeAt { node: THERE, offsets: vec![64] });
+    let there = send(&mut node, client, FreeAt { node: THERE, offsets: vec![64] });
     let message = Box::new(free(64).into());
     assert_eq!(there, [NodeAction::Route { from: client, to: WorkerId(THERE.0), message }]);
 }
@@ -220,7 +220,7 @@ fn given_in_a_cluster() -> (NodeCore, WorkerId) {
     let give = GiveBlock { offset: 64, owner: FAR, object: Some(object()) };
     let message = Box::new(Watch { worker: FAR }.into());
     let watch = NodeAction::Route { from: WorkerId(HERE.0), to: WorkerId(THERE.0), message };
-    assert_eq!(say(&mut node, maker, give), [watch], "the block is its owner's");
+    assert_eq!(send(&mut node, maker, give), [watch], "the block is its owner's");
     (node, maker)
 }
 
@@ -232,7 +232,7 @@ fn the_receiver_of_a_block_at_another_node_is_asked_when_it_has_heard_all_that_t
         let question = NodeAction::Route { from: WorkerId(HERE.0), to: FAR, message: Box::new(message) };
         out.contains(&question)
     };
-    let ended = on(&mut node, |node, out| node.on_gone(maker, "was killed", None, out));
+    let ended = on(&mut node, |node, out| node.on_dead(maker, "was killed", None, out));
     assert!(!is_asked(&ended), "it may not have read the reply: {ended:?}");
     let settled = Settled { gone: vec![maker], held: Vec::new() };
     let heard = on(&mut node, |node, out| node.on_control(ToNode::Settled(Box::new(settled)), out));
@@ -247,7 +247,7 @@ fn an_owner_elsewhere_hears_of_a_block_that_was_lost_before_it_was_given_to_it()
     let (mut node, maker, _) = node();
     node.on_allocated(BlockId(64), maker);
     on(&mut node, |node, out| node.lose_blocks(&[64], out));
-    let given = say(&mut node, maker, GiveBlock { offset: 64, owner: FAR, object: Some(object()) });
+    let given = send(&mut node, maker, GiveBlock { offset: 64, owner: FAR, object: Some(object()) });
     let message = Box::new(LostAt { node: HERE, offsets: vec![64] }.into());
     assert_eq!(given, [NodeAction::Route { from: WorkerId(HERE.0), to: FAR, message }]);
 }
@@ -259,19 +259,19 @@ fn what_is_said_of_blocks_of_another_node_goes_there() {
     let unknown = UnknownBlocks { giver: FAR, offsets: vec![64] };
     let message = Box::new(unknown.clone().into());
     let route = NodeAction::Route { from: client, to: WorkerId(THERE.0), message };
-    assert_eq!(say(&mut node, client, unknown), [route]);
+    assert_eq!(send(&mut node, client, unknown), [route]);
 }
 
 #[test]
 fn a_block_whose_owner_at_another_node_is_gone_is_free_when_nobody_reads_it() {
     let (mut node, maker) = given_in_a_cluster();
-    let gone = worker_gone(FAR, "was killed");
-    on(&mut node, |node, out| node.on_control(ToNode::Gone(Box::new(gone)), out));
+    let gone = worker_dead(FAR, "was killed");
+    on(&mut node, |node, out| node.on_control(ToNode::WorkerDead(Box::new(gone)), out));
     assert!(node.holders().of(Place::of(64)).is_empty(), "whoever reads it is asked");
     // One that comes after that is nobody's, too.
     node.on_allocated(BlockId(128), maker);
     let give = GiveBlock { offset: 128, owner: FAR, object: Some(object()) };
-    say(&mut node, maker, give);
+    send(&mut node, maker, give);
     assert!(node.holders().of(Place::of(128)).is_empty());
 }
 
@@ -287,27 +287,27 @@ fn a_value_that_lies_here_is_shared_and_not_copied() {
     let reader = WorkerId(maker.0 + 1);
     let location = Some(home_pull().remote.location);
     let here = Pulled { object: object(), location, failure: None, tried: None };
-    assert_eq!(say(&mut node, reader, home_pull()), [told(reader, here)]);
+    assert_eq!(send(&mut node, reader, home_pull()), [told(reader, here)]);
     routed(&mut node, FAR, free(64));
     assert_eq!(
-        say(&mut node, reader, free(64)),
+        send(&mut node, reader, free(64)),
         [NodeAction::FreeBlock(BlockId(64))],
         "the reader held it, too"
     );
     let tried = Some(home_pull().remote);
     let not_there = Pulled { object: object(), location: None, failure: None, tried };
-    assert_eq!(say(&mut node, reader, home_pull()), [told(reader, not_there)]);
+    assert_eq!(send(&mut node, reader, home_pull()), [told(reader, not_there)]);
 }
 
 #[test]
 fn who_asks_before_the_maker_has_spoken_waits() {
     let (mut node, maker, reader) = node();
     node.on_allocated(BlockId(64), maker);
-    assert_eq!(say(&mut node, reader, home_pull()), []);
+    assert_eq!(send(&mut node, reader, home_pull()), []);
     let give = GiveBlock { offset: 64, owner: FAR, object: Some(object()) };
     let location = Some(home_pull().remote.location);
     assert_eq!(
-        say(&mut node, maker, give),
+        send(&mut node, maker, give),
         [told(reader, Pulled { object: object(), location, failure: None, tried: None })]
     );
 }
@@ -319,14 +319,14 @@ fn who_waits_for_a_maker_that_does_not_speak_asks_the_owner() {
     let is_certain = Some(home_pull().remote);
     for block in [64, 64] {
         node.on_allocated(BlockId(block), maker);
-        assert_eq!(say(&mut node, reader, home_pull()), []);
+        assert_eq!(send(&mut node, reader, home_pull()), []);
         assert_eq!(
-            say(&mut node, maker, free(block)),
+            send(&mut node, maker, free(block)),
             [NodeAction::FreeBlock(BlockId(block)), not_there(is_certain)]
         );
     }
     node.on_allocated(BlockId(64), maker);
-    assert_eq!(say(&mut node, reader, home_pull()), []);
+    assert_eq!(send(&mut node, reader, home_pull()), []);
     let deadline = node.next_deadline().expect("it does not wait for ever");
     let mut out = NodeActions::new();
     node.settle(deadline, &mut out);
@@ -342,8 +342,8 @@ fn an_argument_that_the_node_keeps_for_an_actor_is_served() {
     create.detached = Some(true);
     let outcome = Outcome::Stored(Location { offset: 64, length: LENGTH });
     create.constructor.dependencies.push(Dependency { object: argument, outcome, contained: Vec::new() });
-    say(&mut node, creator, create);
-    on(&mut node, |node, out| node.on_gone(creator, "was killed", None, out));
+    send(&mut node, creator, create);
+    on(&mut node, |node, out| node.on_dead(creator, "was killed", None, out));
     assert_eq!(node.serves(Place::of(64), argument), Serves::Yes);
 }
 
@@ -353,7 +353,7 @@ fn a_copy_that_is_lost_is_pulled_again() {
     let attempt = fetch(&mut node, first);
     on(&mut node, |node, out| node.on_bytes(object(), attempt, LENGTH, out));
     on(&mut node, |node, out| node.lose_blocks(&[64], out));
-    let again = say(&mut node, second, pull());
+    let again = send(&mut node, second, pull());
     assert_eq!(again, [NodeAction::AllocateFor { object: object(), bytes: LENGTH }]);
 }
 
@@ -368,7 +368,7 @@ fn a_copy_is_made_as_its_owner_says_and_goes_when_the_owner_lets_it() {
     node.join_cluster();
     node.ask_owners();
     let (object, third) = (object(), NodeId(3 << 24));
-    let asked = say(&mut node, first, pull());
+    let asked = send(&mut node, first, pull());
     assert!(asked.contains(&NodeAction::AllocateFor { object, bytes: LENGTH }), "{asked:?}");
     let watch = Box::new(Watch { worker: FAR }.into());
     assert!(asked.contains(&NodeAction::Route {
@@ -417,10 +417,10 @@ fn a_copy_is_made_as_its_owner_says_and_goes_when_the_owner_lets_it() {
     assert_eq!(node.begin_serving_copy(object, 5, LENGTH), ServedCopy::Here(BlockId(64)));
     on(&mut node, |node, out| node.end_serving(BlockId(64), out));
     on(&mut node, |node, out| node.end_serving(BlockId(64), out));
-    assert_eq!(say(&mut node, first, free(64)), [], "there is room for it");
+    assert_eq!(send(&mut node, first, free(64)), [], "there is room for it");
     let moves =
         |node: &mut NodeCore, out: &mut NodeActions| assert!(node.relieve(Room::of(1), |_| LENGTH, out));
-    assert_eq!(on(&mut node, moves), [to_owner(CopyGone { object, node: HERE })]);
+    assert_eq!(on(&mut node, moves), [to_owner(CopyLeaving { object, node: HERE })]);
     assert_eq!(on(&mut node, moves), [], "it is about to go");
     assert_eq!(
         node.begin_serving_copy(object, 5, LENGTH),
@@ -442,7 +442,7 @@ fn with_copy() -> (NodeCore, WorkerId, WorkerId) {
     node.join_cluster();
     node.ask_owners();
     let object = object();
-    say(&mut node, first, pull());
+    send(&mut node, first, pull());
     on(&mut node, |node, out| node.on_block(object, BlockId(64), out));
     let sender = Some(Remote { node: THERE, location: Location { offset: 128, length: LENGTH } });
     let word = Located {
@@ -457,7 +457,7 @@ fn with_copy() -> (NodeCore, WorkerId, WorkerId) {
     let [NodeAction::Fetch(fetching)] = &fetched[..] else { panic!("{fetched:?}") };
     let attempt = fetching.attempt;
     on(&mut node, |node, out| node.on_bytes(object, attempt, LENGTH, out));
-    assert_eq!(say(&mut node, first, free(64)), []);
+    assert_eq!(send(&mut node, first, free(64)), []);
     (node, first, second)
 }
 
@@ -470,10 +470,10 @@ fn found(process: WorkerId) -> NodeAction {
 #[test]
 fn a_copy_that_nobody_needs_is_found_again_and_goes_with_its_value() {
     let (mut node, first, second) = with_copy();
-    assert_eq!(say(&mut node, second, pull()), [found(second)], "nothing is asked of anybody");
-    assert_eq!(say(&mut node, first, pull()), [found(first)]);
-    assert_eq!(say(&mut node, second, free(64)), []);
-    assert_eq!(say(&mut node, first, free(64)), []);
+    assert_eq!(send(&mut node, second, pull()), [found(second)], "nothing is asked of anybody");
+    assert_eq!(send(&mut node, first, pull()), [found(first)]);
+    assert_eq!(send(&mut node, second, free(64)), []);
+    assert_eq!(send(&mut node, first, free(64)), []);
     let dropped = routed(&mut node, FAR, DropCopy { object: object(), node: HERE });
     assert_eq!(dropped, [NodeAction::FreeBlock(BlockId(64))]);
     assert!(node.holders().is_empty());
@@ -483,30 +483,30 @@ fn a_copy_that_nobody_needs_is_found_again_and_goes_with_its_value() {
 #[test]
 fn a_copy_is_found_again_by_where_it_lies_too() {
     let (mut node, first, second) = with_copy();
-    assert_eq!(say(&mut node, second, home_pull()), [found(second)]);
-    assert_eq!(say(&mut node, first, home_pull()), [found(first)]);
-    assert_eq!(say(&mut node, second, free(64)), []);
+    assert_eq!(send(&mut node, second, home_pull()), [found(second)]);
+    assert_eq!(send(&mut node, first, home_pull()), [found(first)]);
+    assert_eq!(send(&mut node, second, free(64)), []);
     let dropped = routed(&mut node, FAR, DropCopy { object: object(), node: HERE });
     assert_eq!(dropped, [], "the first one holds it");
-    assert_eq!(say(&mut node, first, free(64)), [NodeAction::FreeBlock(BlockId(64))]);
+    assert_eq!(send(&mut node, first, free(64)), [NodeAction::FreeBlock(BlockId(64))]);
     assert!(node.holders().is_empty());
 }
 
 #[test]
 fn a_copy_that_nobody_needs_goes_when_its_owner_is_gone_or_may_have_said_so() {
     let (mut node, ..) = with_copy();
-    let gone = worker_gone(FAR, "");
-    let ended = on(&mut node, |node, out| node.on_control(ToNode::Gone(Box::new(gone)), out));
+    let gone = worker_dead(FAR, "");
+    let ended = on(&mut node, |node, out| node.on_control(ToNode::WorkerDead(Box::new(gone)), out));
     assert!(ended.contains(&NodeAction::FreeBlock(BlockId(64))), "{ended:?}");
     assert!(node.holders().is_empty());
 
     let (mut node, first, _) = with_copy();
     let again = on(&mut node, |node, out| node.on_link_ended(THERE, out));
-    assert!(again.contains(&to_owner(CopyGone { object: object(), node: HERE })), "{again:?}");
+    assert!(again.contains(&to_owner(CopyLeaving { object: object(), node: HERE })), "{again:?}");
     // In use meanwhile: what the owner answers is not the end of that.
-    assert_eq!(say(&mut node, first, pull()), [found(first)]);
+    assert_eq!(send(&mut node, first, pull()), [found(first)]);
     assert_eq!(routed(&mut node, FAR, DropCopy { object: object(), node: HERE }), []);
-    assert_eq!(say(&mut node, first, free(64)), [NodeAction::FreeBlock(BlockId(64))]);
+    assert_eq!(send(&mut node, first, free(64)), [NodeAction::FreeBlock(BlockId(64))]);
     assert!(node.holders().is_empty());
 }
 
@@ -515,11 +515,11 @@ fn a_copy_that_is_lost_while_it_is_to_go_is_kept_for_nobody() {
     let (mut node, _, second) = with_copy();
     let object = object();
     let asked = on(&mut node, |node, out| assert!(node.relieve(Room::of(1), |_| LENGTH, out)));
-    assert_eq!(asked, [to_owner(CopyGone { object, node: HERE })]);
-    assert_eq!(say(&mut node, second, pull()), [found(second)]);
+    assert_eq!(asked, [to_owner(CopyLeaving { object, node: HERE })]);
+    assert_eq!(send(&mut node, second, pull()), [found(second)]);
     on(&mut node, |node, out| node.lose_blocks(&[64], out));
     assert_eq!(routed(&mut node, FAR, DropCopy { object, node: HERE }), []);
-    say(&mut node, second, free(64));
+    send(&mut node, second, free(64));
     assert!(node.holders().is_empty());
 }
 
@@ -532,7 +532,7 @@ fn no_value_is_written_when_copies_that_nobody_needs_are_enough() {
         node.on_allocated(held, first);
         (node, first)
     };
-    let copy_leaves = to_owner(CopyGone { object: object(), node: HERE });
+    let copy_leaves = to_owner(CopyLeaving { object: object(), node: HERE });
     let room = Room { least: LENGTH, most: 2 * LENGTH };
 
     let (mut node, _) = with_value();
@@ -556,10 +556,10 @@ fn what_the_owner_directs_ends_with_it() {
     let (mut node, first, _) = node();
     node.join_cluster();
     node.ask_owners();
-    say(&mut node, first, pull());
+    send(&mut node, first, pull());
     on(&mut node, |node, out| node.on_block(object(), BlockId(64), out));
-    let gone = worker_gone(FAR, "");
-    let ended = on(&mut node, |node, out| node.on_control(ToNode::Gone(Box::new(gone)), out));
+    let gone = worker_dead(FAR, "");
+    let ended = on(&mut node, |node, out| node.on_control(ToNode::WorkerDead(Box::new(gone)), out));
     let not_there = told(first, Pulled { object: object(), location: None, failure: None, tried: None });
     assert!(ended.contains(&not_there) && ended.contains(&NodeAction::FreeBlock(BlockId(64))), "{ended:?}");
     assert!(node.holders().is_empty());

@@ -10,11 +10,11 @@ use sooner_protocol::uplink::{ToControl, ToNode};
 use sooner_wire::limits::CONTROL_AWAY_NANOS;
 use sooner_wire::message::{
     ActorDead, ActorStarted, CreateActor, Failure, FailureCode, Job, JobConfig, JobState, KillActor, LeaseAt,
-    Message, NodeGone, Settled, Watch,
+    Message, NodeDead, Settled, Watch,
 };
 use sooner_wire::{ActorId, NodeId, ShapeId, TaskId, WorkerId};
 
-use super::{cpus, create, worker_gone};
+use super::{cpus, create, worker_dead};
 
 const HERE: NodeId = NodeId(1 << 24);
 const THERE: NodeId = NodeId(2 << 24);
@@ -49,7 +49,7 @@ impl World {
         out
     }
 
-    fn say(&mut self, message: impl Into<Message>) -> NodeActions {
+    fn send(&mut self, message: impl Into<Message>) -> NodeActions {
         let driver = self.driver;
         self.at(BEGIN, |member, out| assert_eq!(member.on_message(driver, message.into(), BEGIN, out), None))
     }
@@ -61,7 +61,7 @@ impl World {
     /// The actor has this process, which the driver calls.
     fn start(&mut self, restarts: i32, process: WorkerId) {
         let actor = self.actor();
-        self.say(CreateActor { restarts: Some(restarts), ..create(actor) });
+        self.send(CreateActor { restarts: Some(restarts), ..create(actor) });
         self.begin(process);
     }
 
@@ -83,7 +83,7 @@ impl World {
     }
 
     /// What is said to a new control service.
-    fn said_again(&mut self) -> Vec<ToControl> {
+    fn sent_again(&mut self) -> Vec<ToControl> {
         let out = self.at(BEGIN, |member, out| member.on_control_up(true, BEGIN, out));
         let word = |action| match action {
             NodeAction::Control(word) => Some(word),
@@ -94,7 +94,7 @@ impl World {
 
     /// The creation that is among it: restarts that are left, and processes that there were.
     fn created_again(&mut self) -> Option<(i32, i32)> {
-        self.said_again().into_iter().find_map(|word| match word {
+        self.sent_again().into_iter().find_map(|word| match word {
             ToControl::Routed { message, .. } => match *message {
                 Message::CreateActor(create) => {
                     Some((create.restarts.unwrap_or(0), create.constructor.spec.retries))
@@ -124,10 +124,10 @@ fn who_waits_for_a_node_hears_that_it_is_held_for_gone_when_nobody_can_say_that_
     assert!(world.member.is_given_up(THERE));
     let said = told(&out, world.driver);
     assert!(
-        said.iter().any(|said| matches!(said, Message::NodeGone(NodeGone { node, .. }) if *node == THERE))
+        said.iter().any(|said| matches!(said, Message::NodeDead(NodeDead { node, .. }) if *node == THERE))
     );
-    let is_gone = |said: &Message| matches!(said, Message::WorkerGone(gone) if gone.worker == FAR && gone.all_begun == Some(true));
-    assert!(said.iter().any(is_gone), "{said:?}");
+    let is_dead = |said: &Message| matches!(said, Message::WorkerDead(gone) if gone.worker == FAR && gone.all_begun == Some(true));
+    assert!(said.iter().any(is_dead), "{said:?}");
     let is_out_of_reach = |said: &Message| matches!(said, Message::ActorRestarting(news) if news.nobody_starts_it == Some(true));
     assert!(said.iter().any(is_out_of_reach), "{said:?}");
     assert!(
@@ -139,9 +139,9 @@ fn who_waits_for_a_node_hears_that_it_is_held_for_gone_when_nobody_can_say_that_
     assert!(!again.contains(&NodeAction::GiveUp(THERE)), "once");
     // Who asks for another one of its processes is told the same, and not that its death is settled.
     let other = WorkerId(THERE.0 + 6);
-    let out = world.say(Watch { worker: other });
+    let out = world.send(Watch { worker: other });
     let said = told(&out, world.driver);
-    assert!(matches!(&said[..], [Message::WorkerGone(gone)] if gone.worker == other), "{said:?}");
+    assert!(matches!(&said[..], [Message::WorkerDead(gone)] if gone.worker == other), "{said:?}");
 }
 
 /// A process asks for a worker of another node, for a job.
@@ -170,12 +170,12 @@ fn nothing_of_a_node_that_is_held_for_gone_is_heard_until_it_is_gone_and_then_al
     });
     assert_eq!(out, [], "it asks for nothing here");
     world.at(BEGIN, |member, out| member.on_control_up(false, BEGIN, out));
-    world.at(BEGIN, |member, out| member.on_node_gone(THERE, out));
-    let gone = worker_gone(there, "it was silent");
-    let out = world.control(ToNode::Gone(Box::new(gone)));
+    world.at(BEGIN, |member, out| member.on_node_dead(THERE, out));
+    let gone = worker_dead(there, "it was silent");
+    let out = world.control(ToNode::WorkerDead(Box::new(gone)));
     let said = told(&out, world.driver);
     assert!(
-        said.iter().any(|said| matches!(said, Message::WorkerGone(gone) if gone.worker == FAR)),
+        said.iter().any(|said| matches!(said, Message::WorkerDead(gone) if gone.worker == FAR)),
         "{said:?}"
     );
     assert!(!world.member.is_given_up(THERE));
@@ -235,8 +235,8 @@ fn what_was_killed_while_there_was_no_head_does_not_start_again() {
     world.start(-1, FAR);
     world.at(BEGIN, |member, _| member.on_control_down(BEGIN));
     let actor = world.actor();
-    world.say(KillActor { actor, may_restart: None });
-    let words = world.said_again();
+    world.send(KillActor { actor, may_restart: None });
+    let words = world.sent_again();
     let mut control = control();
     let sent = give(&mut control, words);
     assert!(!sent.iter().any(|(_, word)| matches!(word, ToNode::PlaceActor(_))), "{sent:?}");
@@ -256,7 +256,7 @@ fn give(control: &mut Directory, words: Vec<ToControl>) -> Vec<(NodeId, ToNode)>
     for word in words {
         control.on_node(HERE, word, BEGIN, &mut out);
     }
-    control.on_node_gone(THERE, "its port is closed", &mut out);
+    control.on_node_dead(THERE, "its port is closed", &mut out);
     control.on_all_here(BEGIN, &mut out);
     control.settle(BEGIN, &mut out);
     let sent = |action| match action {
@@ -271,7 +271,7 @@ fn a_new_head_starts_an_actor_again_whose_node_ended_with_the_one_before() {
     let mut world = World::new();
     world.start(-1, FAR);
     let mut control = control();
-    let sent = give(&mut control, world.said_again());
+    let sent = give(&mut control, world.sent_again());
     let placed = sent.iter().find_map(|(to, word)| match word {
         ToNode::PlaceActor(place) => Some((*to, place.takeover.0, place.create.constructor.spec.retries)),
         _ => None,
@@ -292,7 +292,7 @@ fn under_a_head_that_stands_still_the_node_of_a_driver_says_what_its_job_needs()
 
 #[test]
 fn what_waits_for_what_a_job_needs_is_void_when_the_node_that_asked_is_gone() {
-    for is_gone in [true, false] {
+    for is_dead in [true, false] {
         let world = World::new();
         let driver = world.driver;
         let mut other = Member::new(cpus(4.0), THERE.0, 2);
@@ -300,8 +300,8 @@ fn what_waits_for_what_a_job_needs_is_void_when_the_node_that_asked_is_gone() {
         let ask = lease_at(driver, driver);
         let (there, here) = (WorkerId(THERE.0), WorkerId(HERE.0));
         assert_eq!(other.on_routed(HERE, here, there, ask.into(), BEGIN, &mut out), Ok(None));
-        match is_gone {
-            true => other.on_node_gone(HERE, &mut out),
+        match is_dead {
+            true => other.on_node_dead(HERE, &mut out),
             false => other.on_link_ended(HERE, &mut out),
         }
         // The control service had not heard of the end when it answered.

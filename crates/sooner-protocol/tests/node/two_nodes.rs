@@ -11,7 +11,7 @@ use sooner_wire::message::{
 };
 use sooner_wire::{ActorId, Blob, BlockId, NodeId, Takeover, TaskId, WorkerId};
 
-use super::{BEGUN, NOW, cpus, create, creation_of, plain, told, worker_gone};
+use super::{BEGUN, NOW, cpus, create, creation_of, plain, told, worker_dead};
 
 const HERE: NodeId = NodeId(1 << 24);
 const THERE: NodeId = NodeId(2 << 24);
@@ -96,7 +96,7 @@ impl Cluster {
         }
     }
 
-    fn say(&mut self, from: WorkerId, message: impl Into<Message>) -> Vec<(NodeId, NodeAction)> {
+    fn send(&mut self, from: WorkerId, message: impl Into<Message>) -> Vec<(NodeId, NodeAction)> {
         self.with(from.node(), |node, out| {
             assert_eq!(node.on_message(from, message.into(), NOW, out), None);
         });
@@ -104,7 +104,7 @@ impl Cluster {
     }
 
     fn end(&mut self, process: WorkerId) -> Vec<(NodeId, NodeAction)> {
-        self.with(process.node(), |node, out| node.on_gone(process, "was killed", BEGUN, out));
+        self.with(process.node(), |node, out| node.on_dead(process, "was killed", BEGUN, out));
         self.run()
     }
 
@@ -130,13 +130,13 @@ fn an_actor_lives_where_it_can_and_is_known_on_both_nodes() {
     let mut cluster = Cluster::new();
     let (driver, neighbour) = (cluster.process(HERE), cluster.process(THERE));
     let actor = TaskId { owner: driver, number: 1 };
-    let did = cluster.say(driver, large(actor));
+    let did = cluster.send(driver, large(actor));
     let worker = cluster.home(actor).expect("it has a process");
     assert_eq!(worker.node(), THERE);
     let started = ActorStarted { actor, worker, concurrency: 1, replays: None };
     assert_eq!(did.last(), Some(&(HERE, told(driver, started.clone()))));
     assert!(!did.iter().any(|(_, action)| matches!(action, NodeAction::Introduce(..))), "{did:?}");
-    let did = cluster.say(neighbour, SubscribeActor { actor });
+    let did = cluster.send(neighbour, SubscribeActor { actor });
     assert_eq!(did, [(THERE, NodeAction::Introduce(neighbour, worker)), (THERE, told(neighbour, started))]);
     let did = cluster.end(worker);
     for process in [driver, neighbour] {
@@ -150,13 +150,13 @@ fn what_an_earlier_process_did_changes_nothing() {
     let mut cluster = Cluster::new();
     let driver = cluster.process(HERE);
     let actor = TaskId { owner: driver, number: 1 };
-    cluster.say(driver, CreateActor { restarts: Some(5), ..large(actor) });
+    cluster.send(driver, CreateActor { restarts: Some(5), ..large(actor) });
     let first = cluster.home(actor).expect("a process");
     cluster.end(first);
     let second = cluster.home(actor).expect("another process");
     assert_ne!(first, second);
-    let gone = Box::new(worker_gone(first, ""));
-    cluster.notify_control(THERE, ToControl::ActorProcessGone { actor, takeover: Takeover(0), gone });
+    let gone = Box::new(worker_dead(first, ""));
+    cluster.notify_control(THERE, ToControl::ActorProcessDead { actor, takeover: Takeover(0), gone });
     cluster.notify_control(THERE, ToControl::ActorPlaced { actor, takeover: Takeover(0), worker: first });
     assert_eq!((cluster.run(), cluster.home(actor)), (vec![], Some(second)));
     let end = |takeover| ToNode::EndActor {
@@ -175,7 +175,7 @@ fn the_owner_of_an_actor_on_another_node_takes_it_along() {
     let mut cluster = Cluster::new();
     let driver = cluster.process(HERE);
     let actor = TaskId { owner: driver, number: 1 };
-    cluster.say(driver, large(actor));
+    cluster.send(driver, large(actor));
     let worker = cluster.home(actor).expect("a process");
     assert_eq!(cluster.end(driver), [(THERE, NodeAction::KillWorker(worker))]);
 }
@@ -189,7 +189,7 @@ fn a_name_is_given_once_for_all_nodes() {
         let (namespace, name) = ("space".to_owned(), "it".to_owned());
         let actor = TaskId { owner: process, number: 1 };
         let did = cluster
-            .say(process, ReserveName { request: 3, namespace, name, actor, description: Blob::default() });
+            .send(process, ReserveName { request: 3, namespace, name, actor, description: Blob::default() });
         let [(_, NodeAction::Send(to, message))] = &did[..] else { panic!("{did:?}") };
         let Message::Answer(answer) = &**message else { panic!("{message:?}") };
         assert_eq!((*to, answer.request), (process, 3));
@@ -203,13 +203,13 @@ fn only_what_no_node_has_is_infeasible() {
     let mut cluster = Cluster::new();
     let driver = cluster.process(HERE);
     let actor = TaskId { owner: driver, number: 1 };
-    let did = cluster.say(driver, CreateActor { placement: cpus(4.5), ..create(actor) });
+    let did = cluster.send(driver, CreateActor { placement: cpus(4.5), ..create(actor) });
     let report = Infeasible { asked: cpus(4.5), total: cpus(5.0), closed: None, reason: None };
     assert_eq!(did, [(HERE, told(driver, report))]);
     let query =
         sooner_wire::message::Query { request: 9, what: sooner_wire::message::QueryKind::TotalResources };
     let answer = Answer { request: 9, resources: Some(cpus(5.0)), ..Answer::default() };
-    assert_eq!(cluster.say(driver, query), [(HERE, told(driver, answer))]);
+    assert_eq!(cluster.send(driver, query), [(HERE, told(driver, answer))]);
 }
 
 #[test]
@@ -227,16 +227,16 @@ fn blocks_are_kept_where_they_are_until_the_actor_is_gone() {
     });
     creation_of(&mut detached).checkpoint_every = Some(1);
     cluster.with(HERE, |node, _| node.on_allocated(BlockId(64), driver));
-    cluster.say(driver, detached);
+    cluster.send(driver, detached);
     let worker = cluster.home(actor).expect("a process");
     for block in [128, 256] {
         cluster.with(THERE, |node, _| node.on_allocated(BlockId(block), worker));
         let state = plain(stored(block));
-        let did = cluster.say(worker, Checkpoint { actor, state, calls: Vec::new() });
+        let did = cluster.send(worker, Checkpoint { actor, state, calls: Vec::new() });
         let is_free = did.contains(&(THERE, NodeAction::FreeBlock(BlockId(128))));
         assert_eq!(is_free, block == 256, "the earlier state goes with the next one: {did:?}");
     }
-    cluster.say(driver, sooner_wire::message::FreeBlocks { offsets: vec![64] });
+    cluster.send(driver, sooner_wire::message::FreeBlocks { offsets: vec![64] });
     cluster.end(driver);
     assert_eq!(cluster.nodes[&HERE].holders().len(), 1);
     let did = cluster.end(worker);
@@ -250,17 +250,17 @@ fn what_was_on_a_node_that_is_gone_begins_elsewhere_or_is_told_to_be_gone() {
     let (driver, neighbour) = (cluster.process(HERE), cluster.process(THERE));
     let [restartable, mortal, orphan] =
         [(driver, 1), (driver, 2), (neighbour, 1)].map(|(owner, number)| TaskId { owner, number });
-    cluster.say(driver, CreateActor { restarts: Some(1), ..large(restartable) });
-    cluster.say(driver, large(mortal));
-    cluster.say(neighbour, create(orphan));
-    cluster.say(driver, SubscribeActor { actor: orphan });
+    cluster.send(driver, CreateActor { restarts: Some(1), ..large(restartable) });
+    cluster.send(driver, large(mortal));
+    cluster.send(neighbour, create(orphan));
+    cluster.send(driver, SubscribeActor { actor: orphan });
     let first = cluster.home(restartable).expect("a process");
     assert_eq!(first.node(), THERE);
     cluster.nodes.remove(&THERE);
     cluster.control.on_node_joined(NodeCore::new(cpus(2.0), 3 << 24, 2).row());
     cluster.nodes.insert(NodeId(3 << 24), NodeCore::new(cpus(2.0), 3 << 24, 2));
     let mut out = Vec::new();
-    cluster.control.on_node_gone(THERE, "it did not answer for 5 s", &mut out);
+    cluster.control.on_node_dead(THERE, "it did not answer for 5 s", &mut out);
     cluster.control.settle(NOW, &mut out);
     cluster.pass(out);
     let did = cluster.run();
@@ -301,7 +301,7 @@ fn all_nodes_with_work_for_a_job_hear_of_it_and_of_its_end() {
     assert_eq!(told(&mut cluster, HERE, begins), [(THERE, news(JobState::Started, config))]);
     let leaves = ToControl::ProcessLeaves { process: driver };
     assert_eq!(told(&mut cluster, HERE, leaves), [(THERE, news(JobState::Leaving, None))]);
-    let gone = ToControl::ProcessGone { process: driver, watchers: Vec::new(), gone: None };
+    let gone = ToControl::ProcessDead { process: driver, watchers: Vec::new(), gone: None };
     let ended = |node| (node, news(JobState::Ended, None));
     assert_eq!(told(&mut cluster, HERE, gone), [ended(HERE), ended(THERE)]);
     assert_eq!(told(&mut cluster, THERE, ask()), [ended(THERE)]);
@@ -312,7 +312,7 @@ fn an_actor_that_no_node_can_have_waits_for_one_that_joins() {
     let mut cluster = Cluster::new();
     let driver = cluster.process(HERE);
     let actor = TaskId { owner: driver, number: 1 };
-    cluster.say(driver, CreateActor { restarts: Some(1), ..large(actor) });
+    cluster.send(driver, CreateActor { restarts: Some(1), ..large(actor) });
     assert_eq!(cluster.home(actor).map(WorkerId::node), Some(THERE));
     let third = NodeId(3 << 24);
     let change = |cluster: &mut Cluster, work: &mut dyn FnMut(&mut Directory, &mut Vec<DirectoryAction>)| {
@@ -323,7 +323,7 @@ fn an_actor_that_no_node_can_have_waits_for_one_that_joins() {
         cluster.run();
     };
     cluster.nodes.remove(&THERE);
-    change(&mut cluster, &mut |control, out| control.on_node_gone(THERE, "it was killed", out));
+    change(&mut cluster, &mut |control, out| control.on_node_dead(THERE, "it was killed", out));
     assert_eq!(cluster.home(actor), None, "the node that is left has too little");
     let node = NodeCore::new(cpus(2.0), third.0, 2);
     let row = node.row();

@@ -10,7 +10,7 @@ use sooner_wire::message::{CreateActor, FailureCode, Job, JobConfig, JobState};
 use sooner_wire::strategy::NodeAffinity;
 use sooner_wire::{ActorId, NodeId, Strategy, Takeover, TaskId, WorkerId};
 
-use super::draining::{placed_on, say};
+use super::draining::{placed_on, send};
 use super::{cpus, create, creation_of};
 
 const HOME: NodeId = NodeId(1 << 24);
@@ -36,7 +36,7 @@ fn directory() -> Directory {
 
 fn start_job(control: &mut Directory, job: WorkerId) {
     let config = Some(Box::new(JobConfig::default()));
-    say(control, job.node(), ToControl::Job(Box::new(Job { job, state: JobState::Started, config })));
+    send(control, job.node(), ToControl::Job(Box::new(Job { job, state: JobState::Started, config })));
 }
 
 /// Which the home is too small for.
@@ -58,12 +58,12 @@ fn actor(number: u64) -> ActorId {
 fn ask(control: &mut Directory, create: &CreateActor) -> DirectoryActions {
     let from = create.actor.owner;
     let message = Box::new(create.clone().into());
-    say(control, from.node(), ToControl::Routed { from, message })
+    send(control, from.node(), ToControl::Routed { from, message })
 }
 
 fn refuse(control: &mut Directory, node: NodeId, create: &CreateActor) -> DirectoryActions {
     let (actor, reason, create) = (create.actor, WHY.to_owned(), Some(Box::new(create.clone())));
-    say(
+    send(
         control,
         node,
         ToControl::PlaceRefused {
@@ -128,8 +128,8 @@ fn it_is_known_of_one_job_and_forgotten_with_the_node() {
     let its = large(TaskId { owner: other, number: 1 });
     assert_eq!(placed_on(&ask(&mut control, &its)), [(SECOND, 0)]);
     let mut out = DirectoryActions::new();
-    control.on_node_gone(SECOND, "it was silent", &mut out);
-    control.on_node_gone(THIRD, "it was silent", &mut out);
+    control.on_node_dead(SECOND, "it was silent", &mut out);
+    control.on_node_dead(THIRD, "it was silent", &mut out);
     join(&mut control, SECOND, 4.0);
     assert_eq!(placed_on(&ask(&mut control, &large(actor(2)))), [(SECOND, 0)]);
 }
@@ -165,7 +165,7 @@ fn a_refusal_that_comes_late_changes_nothing_but_where_others_begin() {
     ask(&mut control, &first);
     let process = WorkerId(SECOND.0 + 9);
     let placed = ToControl::ActorPlaced { actor: actor(1), takeover: Takeover(0), worker: process };
-    say(&mut control, SECOND, placed);
+    send(&mut control, SECOND, placed);
     let out = refuse(&mut control, SECOND, &first);
     assert_eq!((placed_on(&out), dead(&out)), (vec![], vec![]));
     assert_eq!(placed_on(&ask(&mut control, &large(actor(2)))), [(THIRD, 0)]);

@@ -9,8 +9,8 @@ use sooner_protocol::uplink::{End, PlaceActor, ToControl, ToNode};
 use sooner_wire::message::{ActorOutOfScope, CreateActor, KillActor, Message};
 use sooner_wire::{ActorId, NodeId, Takeover, TaskId, WorkerId};
 
-use super::draining::{placed_on, say};
-use super::{NOW, cpus, create, worker_gone};
+use super::draining::{placed_on, send};
+use super::{NOW, cpus, create, worker_dead};
 
 const HOME: NodeId = NodeId(1 << 24);
 const THERE: NodeId = NodeId(2 << 24);
@@ -34,7 +34,7 @@ fn directory() -> Directory {
 }
 
 fn asks(control: &mut Directory, message: impl Into<Message>) -> DirectoryActions {
-    say(control, HOME, ToControl::Routed { from: CREATOR, message: Box::new(message.into()) })
+    send(control, HOME, ToControl::Routed { from: CREATOR, message: Box::new(message.into()) })
 }
 
 /// The words by which an actor ends before it has a process.
@@ -75,7 +75,7 @@ fn its_creator_hears_of_its_end_when_its_node_has_nothing_of_it() {
             let mut control = directory();
             let out = asks(&mut control, end.clone());
             assert_eq!((is_ended(&out), told_dead(&out)), (true, vec![]), "{end:?}");
-            let out = say(&mut control, THERE, refused(for_now));
+            let out = send(&mut control, THERE, refused(for_now));
             assert!(told_dead(&out).contains(&HOME), "{out:?}");
             assert_eq!(placed_on(&out), [], "it does not begin elsewhere");
         }
@@ -88,15 +88,15 @@ fn a_process_that_it_has_got_meanwhile_ends_first() {
         let mut control = directory();
         asks(&mut control, end);
         let placed = ToControl::ActorPlaced { actor: ACTOR, takeover: Takeover(0), worker: PROCESS };
-        let out = say(&mut control, THERE, placed);
+        let out = send(&mut control, THERE, placed);
         assert_eq!((is_ended(&out), told_dead(&out)), (true, vec![]));
         let is_news = |action: &DirectoryAction| matches!(action, DirectoryAction::Send(_, word) if matches!(**word, ToNode::Started(_)));
         assert!(!out.iter().any(is_news), "nobody calls it: {out:?}");
-        let gone = Box::new(worker_gone(PROCESS, ""));
-        let out = say(
+        let gone = Box::new(worker_dead(PROCESS, ""));
+        let out = send(
             &mut control,
             THERE,
-            ToControl::ActorProcessGone { actor: ACTOR, takeover: Takeover(0), gone },
+            ToControl::ActorProcessDead { actor: ACTOR, takeover: Takeover(0), gone },
         );
         assert!(told_dead(&out).contains(&HOME), "{out:?}");
         assert_eq!(placed_on(&out), [], "it does not start again");
@@ -109,7 +109,7 @@ fn a_node_that_is_gone_is_not_waited_for() {
         let mut control = directory();
         asks(&mut control, end);
         let mut out = DirectoryActions::new();
-        control.on_node_gone(THERE, "it is silent", &mut out);
+        control.on_node_dead(THERE, "it is silent", &mut out);
         assert_eq!(told_dead(&out), [HOME]);
     }
 }

@@ -10,7 +10,7 @@ use sooner_wire::message::{
 };
 use sooner_wire::{BlockId, NodeId, TaskId};
 
-use super::{DRIVER, NOW, OTHER, node, say, told};
+use super::{DRIVER, NOW, OTHER, node, send, told};
 
 const BYTES: u64 = 10;
 
@@ -26,7 +26,7 @@ fn give_up(node: &mut Solo, blocks: &[u64]) -> Vec<SpillId> {
     let writes = numbers.iter().zip(blocks).map(|(spilled, block)| (*spilled, *block));
     let writes: Vec<_> =
         writes.map(|(spilled, block)| NodeAction::Spill { spilled, block: BlockId(block) }).collect();
-    assert_eq!(say(node, DRIVER, answer), writes);
+    assert_eq!(send(node, DRIVER, answer), writes);
     numbers
 }
 
@@ -62,21 +62,21 @@ fn when_spilling_ends_what_is_on_disk_is_lost_and_what_is_in_memory_stays() {
     };
     let lost = pull(1, written);
     let answer = Pulled { object: lost.object, location: None, failure: None, tried: Some(lost.remote) };
-    assert_eq!(say(&mut node, DRIVER, lost), [told(DRIVER, answer)]);
+    assert_eq!(send(&mut node, DRIVER, lost), [told(DRIVER, answer)]);
     let kept = pull(2, writing);
     let location = Some(Location { offset: 128, length: BYTES });
     let answer = Pulled { object: kept.object, location, failure: None, tried: None };
-    assert_eq!(say(&mut node, DRIVER, kept), [told(DRIVER, answer)]);
+    assert_eq!(send(&mut node, DRIVER, kept), [told(DRIVER, answer)]);
 
     // What is answered only now is to be written nowhere, and stays in its block as well.
     let spilled = late[0].spilled.expect("no copy");
     let answer = Relinquished { moved: late, others: Vec::new(), node: None };
-    assert_eq!(say(&mut node, DRIVER, answer), [NodeAction::Spill { spilled, block: BlockId(192) }]);
+    assert_eq!(send(&mut node, DRIVER, answer), [NodeAction::Spill { spilled, block: BlockId(192) }]);
     out.clear();
     node.on_spilled(spilled, false, &mut out);
     assert_eq!(out, []);
     let free = |offsets: Vec<u64>| FreeAt { node: NodeId(0), offsets };
-    let gone = say(&mut node, DRIVER, free(vec![written.offset(), spilled.offset()]));
+    let gone = send(&mut node, DRIVER, free(vec![written.offset(), spilled.offset()]));
     assert_eq!(gone, [NodeAction::DropSpilled(spilled), NodeAction::FreeBlock(BlockId(192))]);
 }
 
@@ -95,7 +95,7 @@ fn what_was_lost_before_its_process_gave_it_up_is_not_on_disk() {
     node.lose_blocks(&[64], &mut lost);
     assert_eq!(lost, [told(DRIVER, BlocksLost { offsets: vec![64] })]);
 
-    let forgets = say(&mut node, DRIVER, Relinquished { moved, others: Vec::new(), node: None });
+    let forgets = send(&mut node, DRIVER, Relinquished { moved, others: Vec::new(), node: None });
     let [NodeAction::Send(DRIVER, question)] = &forgets[..] else {
         panic!("nothing is written: {forgets:?}")
     };
@@ -104,10 +104,10 @@ fn what_was_lost_before_its_process_gave_it_up_is_not_on_disk() {
     let remote = Remote { node: NodeId(0), location: Location { offset: spilled.offset(), length: BYTES } };
     let answer = Pulled { object, location: None, failure: None, tried: Some(remote) };
     let pull = Pull { object, remote, priority: Priority::Get };
-    assert_eq!(say(&mut node, DRIVER, pull), [told(DRIVER, answer)]);
-    assert_eq!(say(&mut node, DRIVER, FreeAt { node: NodeId(0), offsets: vec![spilled.offset()] }), []);
+    assert_eq!(send(&mut node, DRIVER, pull), [told(DRIVER, answer)]);
+    assert_eq!(send(&mut node, DRIVER, FreeAt { node: NodeId(0), offsets: vec![spilled.offset()] }), []);
     let forgotten = StillRead { round, offsets: Vec::new(), lent: None };
-    assert_eq!(say(&mut node, DRIVER, forgotten), [NodeAction::FreeBlock(BlockId(64))]);
+    assert_eq!(send(&mut node, DRIVER, forgotten), [NodeAction::FreeBlock(BlockId(64))]);
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn a_node_says_what_its_memory_is_used_for() {
     let object = TaskId { owner: DRIVER, number: 1 }.object(0);
     let remote =
         Remote { node: NodeId(0), location: Location { offset: numbers[0].offset(), length: BYTES } };
-    let out = say(&mut node, DRIVER, Pull { object, remote, priority: Priority::Get });
+    let out = send(&mut node, DRIVER, Pull { object, remote, priority: Priority::Get });
     assert_eq!(out, [NodeAction::AllocateFor { object, bytes: BYTES }]);
     let mut out = NodeActions::new();
     node.on_block(object, BlockId(256), &mut out);
@@ -154,7 +154,7 @@ fn a_copy_from_disk_is_found_again_and_goes_first_and_with_its_value() {
     let remote = Remote { node: NodeId(0), location: Location { offset: spilled.offset(), length: BYTES } };
     let pull = Pull { object, remote, priority: Priority::Argument };
     let bring = |node: &mut Solo, block| {
-        say(node, OTHER, pull.clone());
+        send(node, OTHER, pull.clone());
         let mut out = NodeActions::new();
         node.on_block(object, block, &mut out);
         let [NodeAction::Fetch(fetching)] = out[..] else { panic!("{out:?}") };
@@ -164,15 +164,15 @@ fn a_copy_from_disk_is_found_again_and_goes_first_and_with_its_value() {
         let here = Pulled { object, location, failure: None, tried: None };
         assert_eq!(out, [told(OTHER, here.clone())]);
         assert_eq!(
-            say(node, OTHER, FreeBlocks { offsets: vec![block.offset()] }),
+            send(node, OTHER, FreeBlocks { offsets: vec![block.offset()] }),
             [],
             "there is room for it"
         );
         here
     };
     let here = bring(&mut node, BlockId(128));
-    assert_eq!(say(&mut node, OTHER, pull.clone()), [told(OTHER, here)], "nothing is read");
-    say(&mut node, OTHER, FreeBlocks { offsets: vec![128] });
+    assert_eq!(send(&mut node, OTHER, pull.clone()), [told(OTHER, here)], "nothing is read");
+    send(&mut node, OTHER, FreeBlocks { offsets: vec![128] });
     // A value that would have to be written stays.
     node.on_allocated(BlockId(192), DRIVER);
     let mut out = NodeActions::new();
@@ -180,7 +180,7 @@ fn a_copy_from_disk_is_found_again_and_goes_first_and_with_its_value() {
     assert_eq!(out, [NodeAction::FreeBlock(BlockId(128))]);
 
     bring(&mut node, BlockId(256));
-    let freed = say(&mut node, DRIVER, FreeAt { node: NodeId(0), offsets: vec![spilled.offset()] });
+    let freed = send(&mut node, DRIVER, FreeAt { node: NodeId(0), offsets: vec![spilled.offset()] });
     assert_eq!(freed, [NodeAction::FreeBlock(BlockId(256)), NodeAction::DropSpilled(spilled)]);
 }
 
@@ -194,14 +194,14 @@ fn a_copy_whose_value_goes_while_it_comes_from_disk_goes_with_who_asked_for_it()
     node.on_spilled(spilled, true, &mut NodeActions::new());
     let object = TaskId { owner: DRIVER, number: 1 }.object(0);
     let remote = Remote { node: NodeId(0), location: Location { offset: spilled.offset(), length: BYTES } };
-    say(&mut node, OTHER, Pull { object, remote, priority: Priority::Argument });
+    send(&mut node, OTHER, Pull { object, remote, priority: Priority::Argument });
     let mut out = NodeActions::new();
     node.on_block(object, BlockId(128), &mut out);
     let [NodeAction::Fetch(fetching)] = out[..] else { panic!("{out:?}") };
-    say(&mut node, DRIVER, FreeAt { node: NodeId(0), offsets: vec![spilled.offset()] });
+    send(&mut node, DRIVER, FreeAt { node: NodeId(0), offsets: vec![spilled.offset()] });
     node.on_bytes(object, fetching.attempt, BYTES, &mut out);
     assert_eq!(
-        say(&mut node, OTHER, FreeBlocks { offsets: vec![128] }),
+        send(&mut node, OTHER, FreeBlocks { offsets: vec![128] }),
         [NodeAction::FreeBlock(BlockId(128))],
         "nobody would say when it may go"
     );
@@ -219,7 +219,7 @@ fn what_could_not_be_written_and_is_read_in_its_block_goes_to_disk_later() {
     let here = Some(Location { offset: 64, length: BYTES });
     let answer = Pulled { object, location: here, failure: None, tried: None };
     assert_eq!(
-        say(&mut node, DRIVER, Pull { object, remote, priority: Priority::Get }),
+        send(&mut node, DRIVER, Pull { object, remote, priority: Priority::Get }),
         [told(DRIVER, answer)]
     );
 
@@ -234,7 +234,7 @@ fn what_could_not_be_written_and_is_read_in_its_block_goes_to_disk_later() {
     let copy = Relinquishing { offset: 64, spilled: None };
     let asked = Relinquish { blocks: vec![copy], gives_way: None, node: None, recomputes: None };
     assert_eq!(out, [told(DRIVER, asked)]);
-    assert_eq!(say(&mut node, DRIVER, FreeBlocks { offsets: vec![64] }), []);
-    say(&mut node, DRIVER, Relinquished { moved: Vec::new(), others: vec![64], node: None });
+    assert_eq!(send(&mut node, DRIVER, FreeBlocks { offsets: vec![64] }), []);
+    send(&mut node, DRIVER, Relinquished { moved: Vec::new(), others: vec![64], node: None });
     assert_eq!(relieve(&mut node, 41), [NodeAction::Spill { spilled, block: BlockId(64) }]);
 }

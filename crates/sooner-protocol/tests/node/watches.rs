@@ -3,10 +3,10 @@
 
 use sooner_protocol::node::{NodeAction, NodeActions, NodeCore};
 use sooner_protocol::uplink::{ToControl, ToNode};
-use sooner_wire::message::{Held, HeldFrom, Message, Settled, Sever, Watch, WorkerGone};
+use sooner_wire::message::{Held, HeldFrom, Message, Settled, Sever, Watch, WorkerDead};
 use sooner_wire::{NodeId, ObjectId, TaskId, WorkerId};
 
-use super::{NOW, cpus, told, worker_gone};
+use super::{NOW, cpus, told, worker_dead};
 
 const HERE: NodeId = NodeId(1 << 24);
 const THERE: NodeId = NodeId(2 << 24);
@@ -36,25 +36,25 @@ fn routed(node: &mut NodeCore, from: WorkerId, message: impl Into<Message>) -> N
     on(node, |node, out| assert_eq!(node.on_routed(from, here, message.into(), NOW, out), Ok(None)))
 }
 
-fn say(node: &mut NodeCore, from: WorkerId, message: impl Into<Message>) -> NodeActions {
+fn send(node: &mut NodeCore, from: WorkerId, message: impl Into<Message>) -> NodeActions {
     on(node, |node, out| assert_eq!(node.on_message(from, message.into(), NOW, out), None))
 }
 
-fn hear(node: &mut NodeCore, word: ToNode) -> NodeActions {
+fn receive(node: &mut NodeCore, word: ToNode) -> NodeActions {
     on(node, |node, out| node.on_control(word, out))
 }
 
 fn end(node: &mut NodeCore, process: WorkerId) -> NodeActions {
-    on(node, |node, out| node.on_gone(process, "was killed", None, out))
+    on(node, |node, out| node.on_dead(process, "was killed", None, out))
 }
 
-fn gone(worker: WorkerId) -> WorkerGone {
-    worker_gone(worker, "was killed")
+fn gone(worker: WorkerId) -> WorkerDead {
+    worker_dead(worker, "was killed")
 }
 
-fn process_gone(worker: WorkerId, watchers: &[NodeId]) -> NodeAction {
+fn process_dead(worker: WorkerId, watchers: &[NodeId]) -> NodeAction {
     let (watchers, gone) = (watchers.to_vec(), Some(Box::new(gone(worker))));
-    NodeAction::Control(ToControl::ProcessGone { process: worker, watchers, gone })
+    NodeAction::Control(ToControl::ProcessDead { process: worker, watchers, gone })
 }
 
 fn collected(gone: WorkerId, held: &[Held]) -> NodeAction {
@@ -82,51 +82,51 @@ fn watch(worker: WorkerId) -> NodeAction {
 fn a_process_that_no_other_node_knows_is_settled_here() {
     let (mut node, first, second) = node();
     assert_eq!(end(&mut node, second), [told(first, gone(second))]);
-    assert_eq!(say(&mut node, first, nothing_of(second)), [told(first, settled(&[second]))]);
+    assert_eq!(send(&mut node, first, nothing_of(second)), [told(first, settled(&[second]))]);
 }
 
 #[test]
 fn the_control_service_hears_first_of_an_end_that_matters_elsewhere() {
     let (mut node, first, second) = node();
     node.on_dialled_for(second, FAR);
-    assert_eq!(end(&mut node, second), [process_gone(second, &[THERE]), told(first, gone(second))]);
+    assert_eq!(end(&mut node, second), [process_dead(second, &[THERE]), told(first, gone(second))]);
     let held = Held { object: object(FAR), borrower: first, count: 1, of: None };
     let answer = HeldFrom { gone: second, held: vec![held] };
     let held = Held { of: Some(second), ..held };
-    assert_eq!(say(&mut node, first, answer), [collected(second, &[held])]);
+    assert_eq!(send(&mut node, first, answer), [collected(second, &[held])]);
     let word = Box::new(settled(&[second]));
-    assert_eq!(hear(&mut node, ToNode::Settled(word)), [told(first, settled(&[second]))]);
+    assert_eq!(receive(&mut node, ToNode::Settled(word)), [told(first, settled(&[second]))]);
 }
 
 #[test]
 fn the_processes_here_are_asked_about_one_of_another_node() {
     let (mut node, first, second) = node();
     assert!(node.on_arrived_for(first, FAR));
-    let news = ToNode::Gone(Box::new(gone(FAR)));
-    assert_eq!(hear(&mut node, news.clone()), [told(first, gone(FAR)), told(second, gone(FAR))]);
-    assert_eq!(hear(&mut node, news.clone()), [], "they are being asked");
-    assert_eq!(say(&mut node, first, nothing_of(FAR)), []);
+    let news = ToNode::WorkerDead(Box::new(gone(FAR)));
+    assert_eq!(receive(&mut node, news.clone()), [told(first, gone(FAR)), told(second, gone(FAR))]);
+    assert_eq!(receive(&mut node, news.clone()), [], "they are being asked");
+    assert_eq!(send(&mut node, first, nothing_of(FAR)), []);
     assert_eq!(
         end(&mut node, second),
-        [process_gone(second, &[]), told(first, gone(second)), collected(FAR, &[])],
+        [process_dead(second, &[]), told(first, gone(second)), collected(FAR, &[])],
         "what is open is settled together"
     );
-    assert_eq!(hear(&mut node, news), [collected(FAR, &[])], "they have been asked");
-    assert_eq!(say(&mut node, first, nothing_of(second)), [collected(second, &[])]);
+    assert_eq!(receive(&mut node, news), [collected(FAR, &[])], "they have been asked");
+    assert_eq!(send(&mut node, first, nothing_of(second)), [collected(second, &[])]);
     let word = Box::new(settled(&[FAR, second]));
-    assert_eq!(hear(&mut node, ToNode::Settled(word)), [told(first, settled(&[FAR, second]))]);
+    assert_eq!(receive(&mut node, ToNode::Settled(word)), [told(first, settled(&[FAR, second]))]);
 }
 
 #[test]
 fn who_asks_late_is_told_by_the_next_control_service_if_the_one_before_did_not() {
     let (mut node, first, second) = node();
     end(&mut node, second);
-    say(&mut node, first, nothing_of(second));
+    send(&mut node, first, nothing_of(second));
     let told = routed(&mut node, WorkerId(THERE.0), Watch { worker: second });
     assert_eq!(told[told.len() - 1], collected(second, &[]));
     let again = on(&mut node, |node, out| node.send_deaths_again(out));
-    assert_eq!(again, [process_gone(second, &[THERE]), collected(second, &[])]);
-    hear(&mut node, ToNode::Settled(Box::new(settled(&[second]))));
+    assert_eq!(again, [process_dead(second, &[THERE]), collected(second, &[])]);
+    receive(&mut node, ToNode::Settled(Box::new(settled(&[second]))));
     // The one that asked may not have heard it when another control service begins.
     assert_eq!(on(&mut node, |node, out| node.send_deaths_again(out)), again);
 }
@@ -136,21 +136,21 @@ fn a_process_of_which_only_the_settling_was_heard_is_news_to_who_asks_for_it() {
     let (mut node, first, second) = node();
     // Another death was settled with it, in which this node had a part.
     let word = Box::new(settled(&[FAR]));
-    hear(&mut node, ToNode::Settled(word.clone()));
-    let news = ToNode::Gone(Box::new(gone(FAR)));
-    assert_eq!(hear(&mut node, news.clone()), [told(first, gone(FAR)), told(second, gone(FAR))]);
+    receive(&mut node, ToNode::Settled(word.clone()));
+    let news = ToNode::WorkerDead(Box::new(gone(FAR)));
+    assert_eq!(receive(&mut node, news.clone()), [told(first, gone(FAR)), told(second, gone(FAR))]);
     let both = [told(first, settled(&[FAR])), told(second, settled(&[FAR]))];
-    assert_eq!(hear(&mut node, ToNode::Settled(word)), both);
-    assert_eq!(hear(&mut node, news), [collected(FAR, &[])], "now it is known");
+    assert_eq!(receive(&mut node, ToNode::Settled(word)), both);
+    assert_eq!(receive(&mut node, news), [collected(FAR, &[])], "now it is known");
 }
 
 #[test]
 fn a_node_is_asked_once_to_tell_of_an_end() {
     let (mut node, first, second) = node();
-    assert_eq!(say(&mut node, first, Watch { worker: FAR }), [watch(FAR)]);
-    assert_eq!(say(&mut node, second, Watch { worker: FAR }), []);
+    assert_eq!(send(&mut node, first, Watch { worker: FAR }), [watch(FAR)]);
+    assert_eq!(send(&mut node, second, Watch { worker: FAR }), []);
     assert_eq!(on(&mut node, |node, out| node.watch_again(THERE, out)), [watch(FAR)], "it may be lost");
-    hear(&mut node, ToNode::Gone(Box::new(gone(FAR))));
+    receive(&mut node, ToNode::WorkerDead(Box::new(gone(FAR))));
     assert_eq!(on(&mut node, |node, out| node.watch_again(THERE, out)), []);
 }
 
@@ -162,11 +162,11 @@ fn who_asks_for_a_process_that_is_gone_is_told_by_control() {
         routed(node, from, Watch { worker })
     };
     assert_eq!(asked(&mut node, first), []);
-    assert_eq!(end(&mut node, first), [process_gone(first, &[THERE]), told(second, gone(first))]);
-    assert_eq!(asked(&mut node, first), [process_gone(first, &[THERE])], "it is being settled");
-    assert_eq!(say(&mut node, second, nothing_of(first)), [collected(first, &[])]);
-    hear(&mut node, ToNode::Settled(Box::new(settled(&[first]))));
-    let late = [process_gone(first, &[THERE]), collected(first, &[])];
+    assert_eq!(end(&mut node, first), [process_dead(first, &[THERE]), told(second, gone(first))]);
+    assert_eq!(asked(&mut node, first), [process_dead(first, &[THERE])], "it is being settled");
+    assert_eq!(send(&mut node, second, nothing_of(first)), [collected(first, &[])]);
+    receive(&mut node, ToNode::Settled(Box::new(settled(&[first]))));
+    let late = [process_dead(first, &[THERE]), collected(first, &[])];
     assert_eq!(asked(&mut node, first), late, "all here have answered");
     assert!(!node.on_arrived_for(first, FAR));
     assert_eq!(on(&mut node, |_, _| {}), late, "so is who comes with a line");
@@ -176,34 +176,34 @@ fn who_asks_for_a_process_that_is_gone_is_told_by_control() {
 fn the_end_of_a_node_is_that_of_all_its_processes() {
     let (mut node, first, _) = node();
     let second = WorkerId(FAR.0 + 1);
-    [FAR, second].into_iter().for_each(|far| node.note_line(first, far));
+    [FAR, second].into_iter().for_each(|far| node.record_line(first, far));
     let address = WorkerId(THERE.0);
-    let told_all = hear(&mut node, ToNode::Gone(Box::new(gone(address))));
+    let told_all = receive(&mut node, ToNode::WorkerDead(Box::new(gone(address))));
     assert_eq!(told_all.len(), 4, "both processes are told of both: {told_all:?}");
     let clients = [first, WorkerId(first.0 + 1)];
     let mut said = Vec::new();
     for (client, far) in clients.iter().flat_map(|client| [(client, FAR), (client, second)]) {
-        said.extend(say(&mut node, *client, nothing_of(far)));
+        said.extend(send(&mut node, *client, nothing_of(far)));
     }
     assert_eq!(said, [collected(address, &[])]);
-    let settled_all = hear(&mut node, ToNode::Settled(Box::new(settled(&[address]))));
+    let settled_all = receive(&mut node, ToNode::Settled(Box::new(settled(&[address]))));
     assert_eq!(settled_all[0], told(first, settled(&[FAR, second])));
     // One of whom an owner hears only now.
     let third = WorkerId(FAR.0 + 2);
     let reason = "its node is gone".to_owned();
-    let news = WorkerGone { reason, all_begun: Some(true), ..gone(third) };
+    let news = WorkerDead { reason, all_begun: Some(true), ..gone(third) };
     let known = [told(first, news), told(first, settled(&[third]))];
-    assert_eq!(say(&mut node, first, Watch { worker: third }), known);
+    assert_eq!(send(&mut node, first, Watch { worker: third }), known);
 }
 
 #[test]
 fn a_new_control_service_hears_what_is_open() {
     let (mut node, first, second) = node();
-    node.note_line(second, FAR);
+    node.record_line(second, FAR);
     end(&mut node, second);
-    say(&mut node, first, nothing_of(second));
+    send(&mut node, first, nothing_of(second));
     let again = on(&mut node, NodeCore::send_deaths_again);
-    assert_eq!(again, [process_gone(second, &[THERE]), collected(second, &[])]);
+    assert_eq!(again, [process_dead(second, &[THERE]), collected(second, &[])]);
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn both_nodes_end_the_same_one_of_two_that_cannot_reach_each_other() {
         out.contains(&NodeAction::KillWorker(first))
     };
     assert!(!asked(Some(0)) && !asked(Some(2)), "a driver is not ended");
-    let said = say(&mut node, first, Sever { worker: FAR, class: None });
+    let said = send(&mut node, first, Sever { worker: FAR, class: None });
     let message = Box::new(Sever { worker: FAR, class: Some(0) }.into());
     let by_control = NodeAction::Control(ToControl::Routed { from: first, message });
     assert_eq!(said, [by_control], "where two processes do not reach each other, their nodes may not either");

@@ -47,8 +47,8 @@ fn value(object: ObjectId, outcome: Outcome) -> Value {
 #[test]
 fn an_owner_computes_again_what_was_at_a_node_that_is_gone() {
     let (mut core, object, slot) = owner();
-    assert_eq!(on(&mut core, Peer::Node, node_gone(NodeId(4 << 24))), [], "nothing was there");
-    assert!(!is_pushed(&on(&mut core, Peer::Node, node_gone(THERE))), "its worker is gone with the node");
+    assert_eq!(on(&mut core, Peer::Node, node_dead(NodeId(4 << 24))), [], "nothing was there");
+    assert!(!is_pushed(&on(&mut core, Peer::Node, node_dead(THERE))), "its worker is gone with the node");
     assert!(is_pushed(&lease_elsewhere(&mut core)));
     assert_eq!(slot.outcome().as_deref(), None);
     on(&mut core, Peer::Worker(SPARE), reply(1, elsewhere()));
@@ -61,7 +61,7 @@ fn an_owner_computes_again_what_was_at_a_node_that_is_gone() {
 #[test]
 fn what_comes_late_from_a_node_that_is_gone_is_lost() {
     let (mut core, _, slot) = owner();
-    on(&mut core, Peer::Node, node_gone(THERE));
+    on(&mut core, Peer::Node, node_dead(THERE));
     lease_elsewhere(&mut core);
     let out = on(&mut core, Peer::Worker(SPARE), reply(1, remote()));
     assert!(is_pushed(&out), "it is computed once more: {out:?}");
@@ -74,8 +74,8 @@ fn a_task_that_ran_at_a_node_that_is_gone_waits_for_its_arguments() {
     let shape = core.shape(&ResourceSet::default());
     submit_second(&mut core, object);
     drop_last(&mut core, object, &slot);
-    on(&mut core, Peer::Node, node_gone(THERE));
-    let ended = WorkerGone { worker: FAR, all_begun: Some(true), ..WorkerGone::default() };
+    on(&mut core, Peer::Node, node_dead(THERE));
+    let ended = WorkerDead { worker: FAR, all_begun: Some(true), ..WorkerDead::default() };
     on(&mut core, Peer::Node, ended);
     let grant = LeaseGranted { shape, lease: LeaseId(2), worker: NEIGHBOUR, gpus: Vec::new() };
     assert_eq!(pushed(&on(&mut core, Peer::Node, grant)), [1], "what it takes is computed first");
@@ -133,7 +133,7 @@ fn a_copy_is_the_value_when_the_node_that_made_it_is_gone() {
     let (mut core, object, slot) = owner();
     bring(&mut core, object);
     pulled(&mut core, object);
-    assert_eq!(on(&mut core, Peer::Node, node_gone(THERE)), []);
+    assert_eq!(on(&mut core, Peer::Node, node_dead(THERE)), []);
     assert_eq!(core.ownership().outcome_for(object, Some(FAR)), Some(Outcome::Stored(THE_COPY)));
     let freed = drop_last(&mut core, object, &slot);
     assert_eq!(freed, [to_node(FreeBlocks { offsets: vec![THE_COPY.offset] })]);
@@ -227,7 +227,7 @@ fn tasks_go_back_to_their_callers_when_arguments_are_lost_with_a_node() {
     };
     on(&mut core, Peer::Worker(FAR), push(FAR, 2));
     let back = to(FAR, TasksReturned { tasks: vec![task(FAR, 2)], lacks_room: None, missing: None });
-    assert!(on(&mut core, Peer::Node, node_gone(ELSEWHERE.node)).contains(&back), "everybody hears of that");
+    assert!(on(&mut core, Peer::Node, node_dead(ELSEWHERE.node)).contains(&back), "everybody hears of that");
     // Who has not heard of it hears it with its task, and does not push that again as it is.
     for caller in [FAR, NEIGHBOUR] {
         let again = on(&mut core, Peer::Worker(caller), push(caller, 3));
@@ -285,7 +285,7 @@ fn a_constructor_whose_state_went_with_a_node_learns_why() {
     on(&mut core, Peer::Node, Restore { actor, state, callers: Vec::new(), takeover: None });
     let spec = Box::new(spec(actor, TaskKind::Creation, &[]));
     on(&mut core, Peer::Node, Push { spec, dependencies: Vec::new(), gpus: Vec::new() });
-    on(&mut core, Peer::Node, node_gone(THERE));
+    on(&mut core, Peer::Node, node_dead(THERE));
     not_there(&mut core, actor.state());
     learns_that_its_state_is_lost(&mut core);
 }
@@ -313,7 +313,7 @@ fn on_disk_without_owner() -> (WorkerCore, ObjectId, Arc<Slot>, Remote) {
     core.ownership_mut().need(object, &mut Actions::new());
     on(&mut core, Peer::Worker(NEIGHBOUR), value(object, Outcome::Remote(Box::new(place))));
     bring(&mut core, object);
-    on(&mut core, Peer::Node, worker_gone(NEIGHBOUR, ""));
+    on(&mut core, Peer::Node, worker_dead(NEIGHBOUR, ""));
     (core, object, slot, place)
 }
 
@@ -332,7 +332,7 @@ fn what_is_on_disk_no_more_is_gone_with_its_owner() {
     let not_there = Pulled { object, location: None, failure: None, tried: Some(place) };
     assert_eq!(on(&mut core, Peer::Node, not_there), [to(NEIGHBOUR, fetch(object, Some(place)))]);
     // Who asks one that is gone hears that again.
-    on(&mut core, Peer::Node, worker_gone(NEIGHBOUR, ""));
+    on(&mut core, Peer::Node, worker_dead(NEIGHBOUR, ""));
     let outcome = slot.outcome();
     let Some(Outcome::Failed(failure)) = outcome.as_deref() else { panic!("it failed: {outcome:?}") };
     assert_eq!(failure.code, FailureCode::OwnerDied);

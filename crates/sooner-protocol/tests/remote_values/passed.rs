@@ -27,7 +27,7 @@ fn two_sent() -> (WorkerCore, [Arc<Slot>; 2]) {
 
 fn dies_in(core: &mut WorkerCore, number: u64) {
     let last_started = Some(task(ME, number));
-    on(core, Peer::Node, WorkerGone { worker: FAR, last_started, ..WorkerGone::default() });
+    on(core, Peer::Node, WorkerDead { worker: FAR, last_started, ..WorkerDead::default() });
 }
 
 fn has_failed(slot: &Slot) -> bool {

@@ -3,7 +3,7 @@
 
 use sooner_wire::TransferAttempt;
 use sooner_wire::message::{
-    AddBorrow, BlocksLost, CopyGone, CopyMade, DropCopy, Fetch, Locate, Located, Promote, Promoted,
+    AddBorrow, BlocksLost, CopyLeaving, CopyMade, DropCopy, Fetch, Locate, Located, Promote, Promoted,
     SenderFailed,
 };
 
@@ -83,7 +83,7 @@ fn pushed(out: &Actions) -> Vec<u64> {
 fn a_copy_becomes_the_value_when_the_node_that_made_it_is_gone() {
     let (mut core, object, slot, generation) = with_copies();
     on(&mut core, Peer::Worker(NEIGHBOUR), AddBorrow { object, borrower: NEIGHBOUR });
-    assert_eq!(on(&mut core, Peer::Node, node_gone(THERE)), [promote(object, THIRD, generation)]);
+    assert_eq!(on(&mut core, Peer::Node, node_dead(THERE)), [promote(object, THIRD, generation)]);
     assert_eq!(slot.outcome().as_deref(), None, "nothing is known before the node has answered");
     // Who asks meanwhile waits, and nothing is made again for it.
     let fetch = Fetch { object, missing_at: Some(THE_REMOTE) };
@@ -92,7 +92,7 @@ fn a_copy_becomes_the_value_when_the_node_that_made_it_is_gone() {
     assert_eq!(on(&mut core, Peer::Node, yes(object, THIRD, 64)), [to(NEIGHBOUR, told)]);
     assert_eq!(slot.outcome().as_deref(), Some(&elsewhere(THIRD, 64)));
     core.ownership().check_directory();
-    let returned = RemoveBorrow { object, count: 1, giver: None, was_said: None };
+    let returned = RemoveBorrow { object, count: 1, giver: None, was_sent: None };
     on(&mut core, Peer::Worker(NEIGHBOUR), returned);
     let freed = drop_last(&mut core, object, &slot);
     assert_eq!(freed, [free_at(THIRD, 64), drop_at(object, FOURTH)], "its place is given back, not dropped");
@@ -118,7 +118,7 @@ fn a_copy_becomes_the_value_when_its_block_is_lost_or_nobody_finds_it_there() {
 fn who_pulls_goes_on_from_the_copy_that_has_become_the_value() {
     let (mut core, object, _slot, generation) = with_copies();
     let (fifth, sixth) = (NodeId(5 << 24), NodeId(6 << 24));
-    on(&mut core, Peer::Node, node_gone(THERE));
+    on(&mut core, Peer::Node, node_dead(THERE));
     let before = on(&mut core, Peer::Node, Locate { object, node: fifth });
     assert_eq!(located(&before, fifth).1, generation, "copies can be pulled while one is asked for");
     on(&mut core, Peer::Node, yes(object, THIRD, 64));
@@ -132,7 +132,7 @@ fn who_pulls_goes_on_from_the_copy_that_has_become_the_value() {
 #[test]
 fn one_node_after_the_other_is_asked_and_then_the_value_is_made_again() {
     let (mut core, object, slot, generation) = with_copies();
-    on(&mut core, Peer::Node, node_gone(THERE));
+    on(&mut core, Peer::Node, node_dead(THERE));
     let second = on(&mut core, Peer::Node, no(object, THIRD));
     assert_eq!(second, [promote(object, FOURTH, generation)]);
     on(&mut core, Peer::Node, no(object, FOURTH));
@@ -145,9 +145,9 @@ fn one_node_after_the_other_is_asked_and_then_the_value_is_made_again() {
 #[test]
 fn a_node_that_dies_while_it_is_asked_does_not_have_the_copy() {
     let (mut core, object, _slot, generation) = with_copies();
-    on(&mut core, Peer::Node, node_gone(THERE));
-    assert_eq!(on(&mut core, Peer::Node, node_gone(THIRD)), [promote(object, FOURTH, generation)]);
-    on(&mut core, Peer::Node, node_gone(FOURTH));
+    on(&mut core, Peer::Node, node_dead(THERE));
+    assert_eq!(on(&mut core, Peer::Node, node_dead(THIRD)), [promote(object, FOURTH, generation)]);
+    on(&mut core, Peer::Node, node_dead(FOURTH));
     assert_eq!(pushed(&lease_elsewhere(&mut core)), [1]);
     assert_eq!(core.ownership().promotions(), 0);
 }
@@ -156,7 +156,7 @@ fn a_node_that_dies_while_it_is_asked_does_not_have_the_copy() {
 fn a_copy_that_is_still_arriving_is_not_asked_for() {
     let (mut core, object, slot) = owner();
     let (attempt, _) = located(&on(&mut core, Peer::Node, Locate { object, node: THIRD }), THIRD);
-    on(&mut core, Peer::Node, node_gone(THERE));
+    on(&mut core, Peer::Node, node_dead(THERE));
     assert_eq!(pushed(&lease_elsewhere(&mut core)), [1]);
     // All of it was there after all, and nothing is asked twice.
     on(&mut core, Peer::Node, CopyMade { object, node: THIRD, attempt });
@@ -167,7 +167,7 @@ fn a_copy_that_is_still_arriving_is_not_asked_for() {
 #[test]
 fn a_copy_that_was_asked_for_is_given_back_when_the_reference_has_gone() {
     let (mut core, object, slot, _) = with_copies();
-    on(&mut core, Peer::Node, node_gone(THERE));
+    on(&mut core, Peer::Node, node_dead(THERE));
     let dropped = drop_last(&mut core, object, &slot);
     assert_eq!(dropped, [drop_at(object, FOURTH), drop_at(object, THIRD)]);
     assert!(core.ownership().is_empty());
@@ -178,8 +178,8 @@ fn a_copy_that_was_asked_for_is_given_back_when_the_reference_has_gone() {
 #[test]
 fn a_copy_that_is_about_to_leave_when_it_is_asked_for_stays() {
     let (mut core, object, slot, _) = with_copies();
-    on(&mut core, Peer::Node, node_gone(THERE));
-    assert_eq!(on(&mut core, Peer::Node, CopyGone { object, node: THIRD }), [], "its answer says more");
+    on(&mut core, Peer::Node, node_dead(THERE));
+    assert_eq!(on(&mut core, Peer::Node, CopyLeaving { object, node: THIRD }), [], "its answer says more");
     on(&mut core, Peer::Node, yes(object, THIRD, 64));
     assert_eq!(slot.outcome().as_deref(), Some(&elsewhere(THIRD, 64)));
 }
@@ -188,7 +188,7 @@ fn a_copy_that_is_about_to_leave_when_it_is_asked_for_stays() {
 fn a_copy_whose_node_could_not_be_reached_by_another_one_is_the_value_all_the_same() {
     let (mut core, object, slot, _) = with_copies();
     let fifth = NodeId(5 << 24);
-    on(&mut core, Peer::Node, node_gone(THERE));
+    on(&mut core, Peer::Node, node_dead(THERE));
     let named = on(&mut core, Peer::Node, Locate { object, node: fifth });
     let (attempt, generation) = located(&named, fifth);
     let named = on(&mut core, Peer::Node, SenderFailed { object, node: fifth, attempt });
@@ -217,7 +217,7 @@ fn a_copy_is_given_back_when_the_value_has_come_again_before_it() {
     on(&mut core, Peer::Worker(NEIGHBOUR), both([(THERE, 4096), (THERE, 8192)]));
     let object = task(ME, 1).object(0);
     let generation = copy(&mut core, object, THIRD);
-    let out = on(&mut core, Peer::Node, node_gone(THERE));
+    let out = on(&mut core, Peer::Node, node_dead(THERE));
     assert!(out.contains(&promote(object, THIRD, generation)) && pushed(&out) == [1], "{out:?}");
     let out = on(&mut core, Peer::Worker(NEIGHBOUR), both([(FOURTH, 64), (FOURTH, 128)]));
     assert!(!out.iter().any(|action| *action == free_at(FOURTH, 64)), "{out:?}");
@@ -228,7 +228,7 @@ fn a_copy_is_given_back_when_the_value_has_come_again_before_it() {
 
     // The other way round: what the task makes is given back.
     let generation = copy(&mut core, object, THIRD);
-    let out = on(&mut core, Peer::Node, node_gone(FOURTH));
+    let out = on(&mut core, Peer::Node, node_dead(FOURTH));
     assert!(out.contains(&promote(object, THIRD, generation)) && pushed(&out) == [1], "{out:?}");
     on(&mut core, Peer::Node, yes(object, THIRD, 256));
     let out = on(&mut core, Peer::Worker(NEIGHBOUR), both([(THIRD, 512), (THIRD, 768)]));
@@ -247,7 +247,7 @@ fn what_no_task_makes_again_is_there_if_a_copy_is() {
     assert_eq!(on(&mut core, Peer::Node, lost), [promote(object, THIRD, generation)]);
     on(&mut core, Peer::Node, yes(object, THIRD, 64));
     assert_eq!(slot.outcome().as_deref(), Some(&elsewhere(THIRD, 64)));
-    let out = on(&mut core, Peer::Node, node_gone(THIRD));
+    let out = on(&mut core, Peer::Node, node_dead(THIRD));
     assert_eq!(out, []);
     let outcome = slot.outcome();
     let Some(Outcome::Failed(failure)) = outcome.as_deref() else { panic!("it is lost: {outcome:?}") };
@@ -258,7 +258,7 @@ fn what_no_task_makes_again_is_there_if_a_copy_is() {
 fn a_copy_that_others_of_this_node_have_becomes_the_value_here() {
     let (mut core, object, slot) = owner();
     let generation = copy(&mut core, object, HERE);
-    assert_eq!(on(&mut core, Peer::Node, node_gone(THERE)), [promote(object, HERE, generation)]);
+    assert_eq!(on(&mut core, Peer::Node, node_dead(THERE)), [promote(object, HERE, generation)]);
     on(&mut core, Peer::Node, yes(object, HERE, THE_COPY.offset));
     assert_eq!(slot.outcome().as_deref(), Some(&Outcome::Stored(THE_COPY)));
     let freed = drop_last(&mut core, object, &slot);
@@ -278,9 +278,9 @@ fn references_inside_a_value_stay_with_the_copy() {
     core.ownership_mut().resolve(object, remote(), &[inner], &mut Actions::new());
     copy(&mut core, object, THIRD);
     copy(&mut core, object, FOURTH);
-    on(&mut core, Peer::Node, node_gone(THERE));
+    on(&mut core, Peer::Node, node_dead(THERE));
     on(&mut core, Peer::Node, yes(object, THIRD, 64));
-    on(&mut core, Peer::Node, node_gone(THIRD));
+    on(&mut core, Peer::Node, node_dead(THIRD));
     on(&mut core, Peer::Node, yes(object, FOURTH, 64));
     assert_eq!(core.ownership().contained(object), [inner]);
     drop_last(&mut core, object, &slot);

@@ -91,7 +91,7 @@ pub struct Node {
     /// How much of a value from elsewhere has come to its block.
     pub arrived: BTreeMap<(ObjectId, u64), u64>,
     /// Messages to it are not looked at any more.
-    pub is_gone: bool,
+    pub is_dead: bool,
 }
 
 /// See the module.
@@ -141,7 +141,7 @@ impl Cluster {
                 fetches: Vec::new(),
                 asked_early: Vec::new(),
                 arrived: BTreeMap::new(),
-                is_gone: false,
+                is_dead: false,
             }
         };
         let mut this = Self {
@@ -213,10 +213,10 @@ impl Cluster {
         if let End::Process(to) = to
             && self.gone.contains(&to)
         {
-            return self.note_lost(from, End::Process(to), &item);
+            return self.record_lost(from, End::Process(to), &item);
         }
         if let End::Node(at) = to
-            && self.nodes[at].is_gone
+            && self.nodes[at].is_dead
         {
             return;
         }
@@ -228,7 +228,7 @@ impl Cluster {
         self.channel(from, to).queue.push_back((number, item));
     }
 
-    pub fn note_lost(&mut self, from: End, to: End, item: &Item) {
+    pub fn record_lost(&mut self, from: End, to: End, item: &Item) {
         if let Item::Message(message) = item
             && !self.hidden.contains(message.row().name)
         {
@@ -241,7 +241,7 @@ impl Cluster {
     fn may_deliver(&self, (from, to): (End, End), channel: &Channel) -> bool {
         let is_here = match to {
             End::Process(id) => self.processes.contains_key(&id),
-            End::Node(at) => !self.nodes[at].is_gone,
+            End::Node(at) => !self.nodes[at].is_dead,
             End::Head => self.head.is_some(),
         };
         let _ = from;
@@ -299,7 +299,7 @@ impl Cluster {
             }
             (Item::End(how, last), End::Process(id)) => {
                 let _ = now;
-                self.with_node(at, |node, out| node.on_gone(id, how, last, out));
+                self.with_node(at, |node, out| node.on_dead(id, how, last, out));
             }
             (Item::Dialled(from, local), _) => self.arrive(at, from, local),
             (item, End::Node(other)) => self.on_transfer(other, at, item),
@@ -352,7 +352,7 @@ impl Cluster {
 
     fn next_deadline(&self) -> Option<Instant> {
         let processes = self.processes.values().filter_map(|process| process.core.next_deadline());
-        let nodes = self.nodes.iter().filter(|node| !node.is_gone);
+        let nodes = self.nodes.iter().filter(|node| !node.is_dead);
         let nodes = nodes.filter_map(|node| {
             let report = node.reporter.next_deadline().filter(|_| node.is_linked);
             node.core.next_deadline().into_iter().chain(report).min()
@@ -386,7 +386,7 @@ impl Cluster {
         for process in self.processes.values() {
             process.core.check();
         }
-        for node in self.nodes.iter().filter(|node| !node.is_gone) {
+        for node in self.nodes.iter().filter(|node| !node.is_dead) {
             node.core.check();
         }
         if let Some(head) = &self.head {

@@ -254,7 +254,7 @@ impl Names {
                 format!("{} for {}: {sender}{copy}", self.object(said.object), node(said.node))
             }
             Message::CopyMade(said) => format!("{} at {}", self.object(said.object), node(said.node)),
-            Message::CopyGone(said) => format!("{} at {}", self.object(said.object), node(said.node)),
+            Message::CopyLeaving(said) => format!("{} at {}", self.object(said.object), node(said.node)),
             Message::DropCopy(said) => format!("{} at {}", self.object(said.object), node(said.node)),
             Message::SenderFailed(said) => format!("{} for {}", self.object(said.object), node(said.node)),
             Message::Promote(said) => {
@@ -300,7 +300,7 @@ impl Names {
                     placed.takeover
                 )
             }
-            Message::ActorProcessGone(gone) => {
+            Message::ActorProcessDead(gone) => {
                 format!("{}, takeover {}", self.task(gone.actor), gone.takeover)
             }
             Message::EndActor(end) => format!("{}, takeover {}", self.task(end.actor), end.takeover),
@@ -354,7 +354,7 @@ impl Names {
 
     fn of_ends(&self, message: &Message) -> Option<String> {
         Some(match message {
-            Message::WorkerGone(gone) => {
+            Message::WorkerDead(gone) => {
                 let last = gone
                     .last_started
                     .map_or(String::new(), |task| format!(", began {} last", self.task(task)));
@@ -375,7 +375,7 @@ impl Names {
             Message::Settled(settled) => {
                 format!("{}: {}", self.processes(&settled.gone), self.held(&settled.held))
             }
-            Message::NodeGone(gone) => node(gone.node),
+            Message::NodeDead(gone) => node(gone.node),
             Message::Suspect(suspect) => node(suspect.node),
             Message::Watch(watch) => self.process(watch.worker),
             Message::Needed(needed) => if needed.is_needed { "yes" } else { "no" }.to_owned(),

@@ -47,7 +47,7 @@ impl Cluster {
         let rejoins = (self.heads > 0).then_some(CLUSTER);
         self.heads += 1;
         for at in 0..self.nodes.len() {
-            if !self.nodes[at].is_gone {
+            if !self.nodes[at].is_dead {
                 let register = self.registration(at, rejoins);
                 self.send(End::Node(at), End::Head, Item::Message(Box::new(register.into())));
             }
@@ -61,7 +61,7 @@ impl Cluster {
         self.head = None;
         self.channels.retain(|(from, to), _| *from != End::Head && *to != End::Head);
         let now = self.now;
-        for node in self.nodes.iter_mut().filter(|node| !node.is_gone) {
+        for node in self.nodes.iter_mut().filter(|node| !node.is_dead) {
             node.is_linked = false;
             node.core.member().expect("there is a head").on_control_down(now);
         }
@@ -97,7 +97,7 @@ impl Cluster {
         let now = self.now;
         loop {
             let Some(head) = &mut self.head else { return };
-            let lives = |node: NodeId| !self.nodes[usize::try_from((node.0 >> 24) - 1).expect("few")].is_gone;
+            let lives = |node: NodeId| !self.nodes[usize::try_from((node.0 >> 24) - 1).expect("few")].is_dead;
             for node in head.admitted.iter().filter(|node| lives(**node)) {
                 let beat = Heartbeat { number: 1, node_lag: 0, data_lag: 0 };
                 head.core.on_heartbeat(*node, beat, now, &mut head.out);
@@ -146,7 +146,7 @@ impl Cluster {
     }
 
     /// The connection of a node that is gone ends, which the control service notices.
-    pub fn notice_gone(&mut self, at: usize) {
+    pub fn notice_death(&mut self, at: usize) {
         let (now, node) = (self.now, NodeId(first_id(at)));
         if let Some(head) = &mut self.head {
             head.core.on_disconnected(node, now, &mut head.out);
@@ -186,9 +186,9 @@ impl Cluster {
             Message::NodesChanged(changed) => {
                 self.with_node(at, |node, _| changed.rows.iter().for_each(|row| node.on_node_known(row)));
             }
-            Message::NodeGone(gone) => {
+            Message::NodeDead(gone) => {
                 self.with_node(at, |node, out| {
-                    node.member().expect("one of several").on_node_gone(gone.node, out);
+                    node.member().expect("one of several").on_node_dead(gone.node, out);
                 });
             }
             Message::ResourceView(view) => {

@@ -14,7 +14,7 @@ impl Cluster {
         at: usize,
         work: impl FnOnce(&mut Engine, &mut NodeActions) -> R,
     ) -> Option<R> {
-        if self.nodes[at].is_gone {
+        if self.nodes[at].is_dead {
             return None;
         }
         let now = self.now;
@@ -113,7 +113,7 @@ impl Cluster {
     /// A machine is gone, with its processes and what was on its way from and to it.
     pub fn kill_node(&mut self, at: usize) {
         self.tell(End::Node(at), "is gone, and its processes with it");
-        self.nodes[at].is_gone = true;
+        self.nodes[at].is_dead = true;
         let there = |end: &End| match end {
             End::Node(other) => *other == at,
             End::Process(id) => node_of(*id) == at,
@@ -127,6 +127,6 @@ impl Cluster {
             self.gone.insert(id);
         }
         self.channels.retain(|(from, to), _| !there(from) && !there(to));
-        self.notice_gone(at);
+        self.notice_death(at);
     }
 }

@@ -187,7 +187,7 @@ impl Cluster {
                 return self.kill_process(id, "ends, for want of work");
             }
             Message::TrimBlocks(_) => return,
-            Message::WorkerGone(gone) => self.read_to_the_end(gone.worker, id),
+            Message::WorkerDead(gone) => self.read_to_the_end(gone.worker, id),
             _ => {}
         }
         let now = self.now;
@@ -413,7 +413,7 @@ impl Cluster {
         for key in to_it {
             let channel = self.channels.remove(&key).expect("listed");
             for (_, item) in channel.queue {
-                self.note_lost(key.0, end, &item);
+                self.record_lost(key.0, end, &item);
             }
         }
         let last = process.and_then(|process| process.last_started);

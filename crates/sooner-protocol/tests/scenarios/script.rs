@@ -447,7 +447,7 @@ impl Cluster {
             if let Some(who) = text.strip_suffix(what) {
                 let lives = match self.end_of(who)? {
                     End::Process(id) => self.processes.contains_key(&id),
-                    End::Node(at) => !self.nodes[at].is_gone,
+                    End::Node(at) => !self.nodes[at].is_dead,
                     End::Head => self.head.is_some(),
                 };
                 return if lives == is_so {

@@ -460,7 +460,7 @@ impl World {
             return;
         }
         let now = Instant(self.time);
-        if let Message::WorkerGone(gone) = &message {
+        if let Message::WorkerDead(gone) = &message {
             // What it sent is read before its end is believed.
             let dead = gone.worker;
             while let Some(early) =
@@ -574,7 +574,7 @@ impl World {
         }
         self.dying.remove(&who);
         self.dead.insert(who);
-        self.with_node(|node, _, out| node.on_gone(who, "was killed", last_started, out));
+        self.with_node(|node, _, out| node.on_dead(who, "was killed", last_started, out));
     }
 
     // --- the oracle ---

@@ -34,7 +34,7 @@ impl Client {
             return false;
         }
         let news = HeldNews::new(worker, time);
-        shared.outbox.remotes.note_due(news.until());
+        shared.outbox.remotes.record_due(news.until());
         lead.held = Some(Held { news, token });
         true
     }
@@ -76,14 +76,14 @@ impl Client {
         while let Some(held) = lead.held.take() {
             let is_open = lead.inbound.contains_key(&held.token);
             if !held.news.is_over(is_open, time) {
-                shared.outbox.remotes.note_due(held.news.until());
+                shared.outbox.remotes.record_due(held.news.until());
                 lead.held = Some(held);
                 break;
             }
             // Messages that come from the process from now on are ignored: the report of its death is final.
             shared.outbox.remotes.forget(held.news.worker(), time);
             self.drop_closed(lead, shared);
-            for received in held.news.into_said() {
+            for received in held.news.into_sent() {
                 if lead.held.is_some() {
                     lead.hold_back(received);
                 } else {

@@ -387,16 +387,16 @@ impl Client {
     /// A handle was dropped; `slot` says whether the core must learn of it.
     pub fn drop_handle(&self, object: ObjectId, slot: &Slot) {
         if slot.release() {
-            self.note_dropped(object);
+            self.record_dropped(object);
         }
     }
 
     /// The reader of a streaming task was dropped.
     pub fn drop_reader(&self, task: TaskId) {
-        self.note_dropped(task.reader());
+        self.record_dropped(task.reader());
     }
 
-    fn note_dropped(&self, object: ObjectId) {
+    fn record_dropped(&self, object: ObjectId) {
         if self.is_closed() {
             return;
         }

@@ -134,7 +134,7 @@ impl Client {
         received: Received,
         time: Instant,
     ) {
-        let Some(mut message) = shared.outbox.remotes.hear(worker, token, received, time) else { return };
+        let Some(mut message) = shared.outbox.remotes.receive(worker, token, received, time) else { return };
         message.localise_from(worker, self.me.node());
         self.step_locked(shared, |core, out| core.on_message(Peer::Worker(worker), message, time, out));
     }
@@ -157,7 +157,7 @@ impl Client {
                     socket.ok_or_else(|| lead.why_without(connected.worker, received.lacks_descriptors));
                 return Self::on_peer_connected(lead, shared, connected, socket, time);
             }
-            Message::WorkerGone(gone) if gone.worker.node() == self.me.node() => {
+            Message::WorkerDead(gone) if gone.worker.node() == self.me.node() => {
                 if lead.lacking.remove(&gone.worker) {
                     // Nothing has reached the worker, but the next one may not be reachable either. So this
                     // counts as a failed attempt, of which there are only so many.
@@ -167,7 +167,7 @@ impl Client {
                 self.drain_peer(lead, shared, gone.worker.0, time);
                 shared.outbox.forget(gone.worker);
             }
-            Message::WorkerGone(gone) => {
+            Message::WorkerDead(gone) => {
                 let worker = gone.worker;
                 if lead.lacking.remove(&worker) {
                     // As above. The worker counts as dead because it was not reached.

@@ -15,7 +15,7 @@ use sooner_protocol::time::Instant;
 use sooner_wire::WorkerId;
 use sooner_wire::limits::{LINK_BUFFER_BYTES_MAX, REMOTE_LINES_MAX, SEVERED_NANOS};
 use sooner_wire::message::{
-    Connect, Credentials, LinkRole, Message, PeerConnected, Sever, Suspect, WorkerGone,
+    Connect, Credentials, LinkRole, Message, PeerConnected, Sever, Suspect, WorkerDead,
 };
 
 use crate::identity::{self, Identity};
@@ -116,7 +116,7 @@ impl Remotes {
         self.due
     }
 
-    pub(super) fn note_due(&mut self, at: Instant) {
+    pub(super) fn record_due(&mut self, at: Instant) {
         self.due = Some(self.due.map_or(at, |due| due.min(at)));
     }
 
@@ -177,7 +177,7 @@ impl Remotes {
         if let Some(ending) = line.ended.as_mut().filter(|ending| ending.is_for_ever) {
             // The node will not report the process dead: each new request to it fails again as unreachable.
             ending.is_told = false;
-            self.note_due(time);
+            self.record_due(time);
         }
         self.act(worker, time, |wire, turn| wire.flush(turn));
     }
@@ -190,14 +190,14 @@ impl Remotes {
     }
 
     /// A frame has come. A message that is returned counts.
-    pub(super) fn hear(
+    pub(super) fn receive(
         &mut self,
         worker: WorkerId,
         token: u64,
         received: Received,
         time: Instant,
     ) -> Option<Message> {
-        self.act(worker, time, |wire, turn| wire.hear(token, received, turn)).flatten()
+        self.act(worker, time, |wire, turn| wire.receive(token, received, turn)).flatten()
     }
 
     /// A connection has ended. Returns why, if one of its ends did not accept the other's certificate.
@@ -299,7 +299,7 @@ impl Remotes {
     }
 
     /// Time has passed. Returns the processes that this one gives up, although no node reports them dead.
-    pub(super) fn on_timer(&mut self, time: Instant) -> Vec<WorkerGone> {
+    pub(super) fn on_timer(&mut self, time: Instant) -> Vec<WorkerDead> {
         if self.due.is_none_or(|due| due > time) {
             return Vec::new();
         }
@@ -328,17 +328,17 @@ impl Remotes {
 
     /// The session has ended, and since then the node has not reported what became of the process: it lives
     /// and refuses the session, or its fate cannot be known. Callers have waited long enough.
-    fn given_up(&mut self, worker: WorkerId, time: Instant) -> Option<WorkerGone> {
+    fn given_up(&mut self, worker: WorkerId, time: Instant) -> Option<WorkerDead> {
         let ending = self.lines.get_mut(&worker)?.ended.as_mut().filter(|ending| !ending.is_told)?;
         let at = ending.since.plus(SEVERED_NANOS);
         if at > time {
-            self.note_due(at);
+            self.record_due(at);
             return None;
         }
         ending.is_told = true;
         let reason = format!("cannot be reached: {}", ending.reason);
         let unreachable = ending.is_for_ever.then_some(true);
-        Some(WorkerGone { worker, reason, all_begun: Some(true), unreachable, ..WorkerGone::default() })
+        Some(WorkerDead { worker, reason, all_begun: Some(true), unreachable, ..WorkerDead::default() })
     }
 
     fn begin(&mut self, worker: WorkerId) {
@@ -409,7 +409,7 @@ impl Remotes {
             self.on_news(worker, news, time);
         }
         if let Some(deadline) = deadline {
-            self.note_due(deadline);
+            self.record_due(deadline);
         }
         Some(result)
     }
@@ -446,7 +446,7 @@ impl Remotes {
         if let Some(line) = self.lines.get_mut(&worker) {
             line.ended = Some(Ending { since, reason, is_told: false, is_for_ever: false });
         }
-        self.note_due(since.plus(SEVERED_NANOS));
+        self.record_due(since.plus(SEVERED_NANOS));
     }
 
     fn open_lines(&self) -> usize {

@@ -218,7 +218,7 @@ impl Entrance {
         let Some(waiting) = self.waiting.remove(&token) else { return };
         let _ = self.poller.remove(&waiting.socket);
         if let Some(alert) = why.alert() {
-            say(waiting.socket.as_fd(), alert);
+            send(waiting.socket.as_fd(), alert);
         }
         out.push(Entered::Refused { address: waiting.visitor.address, why });
     }
@@ -226,15 +226,15 @@ impl Entrance {
 
 /// Ends a connection that was handed on, but whose destination is not here, and tells the peer so.
 pub fn turn_away(socket: OwnedFd) {
-    say(socket.as_fd(), doorman::NOT_HERE);
+    send(socket.as_fd(), doorman::NOT_HERE);
 }
 
 /// Ends a connection that was handed on, for want of room, and tells the peer so.
 pub fn turn_back(socket: OwnedFd) {
-    say(socket.as_fd(), doorman::NO_ROOM);
+    send(socket.as_fd(), doorman::NO_ROOM);
 }
 
-fn say(socket: BorrowedFd<'_>, alert: doorman::Alert) {
+fn send(socket: BorrowedFd<'_>, alert: doorman::Alert) {
     // Reads the bytes that were only looked at: closing a socket with unread bytes could drop the alert.
     let _ = rustix::net::recv(socket, &mut [0; PEEK_BYTES], RecvFlags::DONTWAIT);
     let _ = rustix::net::send(socket, &alert, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);

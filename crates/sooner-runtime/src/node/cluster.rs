@@ -376,10 +376,10 @@ impl Cluster {
                 self.heard.push(ClusterEvent::Known(changed.rows.clone()));
                 self.known.on_changed(changed.rows);
             }
-            Message::NodeGone(gone) => {
+            Message::NodeDead(gone) => {
                 self.notes.write(&format!("node {:016x} is gone: {}", gone.node.0, gone.reason));
-                self.known.on_gone(gone.node, &gone.reason);
-                self.heard.push(ClusterEvent::NodeGone(gone.node));
+                self.known.on_dead(gone.node, &gone.reason);
+                self.heard.push(ClusterEvent::NodeDead(gone.node));
                 self.links.forget(gone.node, turn(&self.poller));
             }
             Message::ResourceView(view) => {

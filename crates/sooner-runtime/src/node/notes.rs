@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_peer_says_is_one_line() {
+    fn what_a_peer_sends_is_one_line() {
         let directory = std::env::temp_dir().join(format!("sooner-test-notes-{}", std::process::id()));
         std::fs::create_dir_all(directory.join("logs")).expect("directory");
         let notes = Notes::new(&directory);

@@ -255,7 +255,7 @@ impl Service {
             for event in &events {
                 self.on_event(event, &mut out);
             }
-            self.hear(&mut out);
+            self.receive(&mut out);
             self.attend_data(&mut out);
             self.attend_spills(&mut out);
             self.end_silent_processes(&mut out);

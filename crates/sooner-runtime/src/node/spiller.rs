@@ -404,9 +404,9 @@ impl Worker {
         if let Err(panic) = served {
             let reason = words_of(&*panic);
             for Wanted { ticket, spilled, .. } in std::mem::take(&mut shared.list.lock().wanted) {
-                say(&shared, SpillEvent::Part { ticket, spilled, read: Err(Some(reason.clone())) });
+                send(&shared, SpillEvent::Part { ticket, spilled, read: Err(Some(reason.clone())) });
             }
-            say(&shared, SpillEvent::Ended { reason });
+            send(&shared, SpillEvent::Ended { reason });
         }
         // The disk's descriptors are closed before the session is over.
         let left = catch_unwind(AssertUnwindSafe(move || disk.close()));
@@ -507,7 +507,7 @@ impl Worker {
             Some((spilled, Where::Disk(place))) => self.read_pieces(*place, spilled, length, reading),
         };
         // Of a read that was stopped, the node learns only that it is over.
-        self.say(match result {
+        self.send(match result {
             Ok(()) => SpillEvent::Read { object, attempt, bytes: length },
             Err(error) => SpillEvent::Lost { object, attempt, end: StreamEnd::NotThere, error },
         });
@@ -547,7 +547,7 @@ impl Worker {
         if read.is_ok() {
             self.shared.on_disk.lock().read += part.end - part.start;
         }
-        self.say(SpillEvent::Part { ticket, spilled, read: read.map(|()| buffer) });
+        self.send(SpillEvent::Part { ticket, spilled, read: read.map(|()| buffer) });
     }
 
     fn forget(&mut self, spilled: SpillId) {
@@ -570,12 +570,12 @@ impl Worker {
         on_disk.used = self.space.used();
     }
 
-    fn say(&self, event: SpillEvent) {
-        say(&self.shared, event);
+    fn send(&self, event: SpillEvent) {
+        send(&self.shared, event);
     }
 }
 
-fn say(shared: &Shared, event: SpillEvent) {
+fn send(shared: &Shared, event: SpillEvent) {
     shared.events.lock().push(event);
     let _ = rustix::io::write(&*shared.node_wake, &1u64.to_ne_bytes());
 }

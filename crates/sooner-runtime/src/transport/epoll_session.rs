@@ -135,7 +135,7 @@ impl EpollSession {
         let mut failure = None;
         loop {
             match reader.next_message() {
-                Ok(Some(received)) => out.extend(self.wire.hear(token, received, turn)),
+                Ok(Some(received)) => out.extend(self.wire.receive(token, received, turn)),
                 Ok(None) => break,
                 Err(error) => {
                     failure = Some(Failure::Ended(Ended::Frame(error.to_string())));

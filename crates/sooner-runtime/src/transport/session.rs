@@ -241,7 +241,7 @@ impl Session {
     ) -> Option<Reader> {
         let reader = self.add(stream, inlet, token, turn)?;
         let hello = Received { message: hello, descriptors: Vec::new(), lacks_descriptors: false, bytes: 0 };
-        self.hear(token, hello, turn);
+        self.receive(token, hello, turn);
         self.go_on(token, turn);
         Some(reader)
     }
@@ -253,7 +253,7 @@ impl Session {
 
     /// A frame has come over a connection. A returned message counts and is handed up now; of a frame that
     /// will come again, nothing is returned.
-    pub fn hear(&mut self, token: u64, received: Received, turn: Turn<'_>) -> Option<Message> {
+    pub fn receive(&mut self, token: u64, received: Received, turn: Turn<'_>) -> Option<Message> {
         let way = self.way(token)?;
         let number = way.number;
         let mut out = LinkActions::new();
@@ -457,7 +457,7 @@ impl Session {
             Ok(party) => Refusal::NotExpected { expected: peer.0, id: party.id.0 },
             Err(refusal) => refusal,
         };
-        way.say(&Refused { reason: refusal.to_string() }.into());
+        way.send_outside(&Refused { reason: refusal.to_string() }.into());
         way.leave(turn.time);
         self.failure = Some(Failure::Refusal(refusal));
         self.go_on(token, turn);
@@ -474,7 +474,7 @@ impl Session {
                         PeerWelcome { minor: PROTOCOL_MINOR, features: FEATURES, session, received };
                     self.send_outside(number, &welcome.into());
                 }
-                LinkAction::SayEnded(number, reason) => self.send_ended(number, reason, turn),
+                LinkAction::SendEnded(number, reason) => self.send_ended(number, reason, turn),
                 LinkAction::Close(number) => self.end_way(number, turn),
                 LinkAction::SendFrom(number, position) => {
                     self.retained.send_from(position);
@@ -502,14 +502,14 @@ impl Session {
     fn send_hello(&mut self, number: Connection, resume: Resume) {
         let said = hello::hello(&self.me, self.peer, resume.session, resume.attempt, resume.received);
         if let Some(way) = self.numbered(number) {
-            way.say(&said.clone().into());
+            way.send_outside(&said.clone().into());
             way.purpose = Purpose::Asking(Box::new(said));
         }
     }
 
     fn send_outside(&mut self, number: Connection, message: &Message) {
         if let Some(way) = self.numbered(number) {
-            way.say(message);
+            way.send_outside(message);
         }
     }
 
@@ -519,7 +519,7 @@ impl Session {
         if matches!(way.purpose, Purpose::Session) {
             way.outside.extend_from_slice(&rest);
         }
-        way.say(&SessionEnded { reason }.into());
+        way.send_outside(&SessionEnded { reason }.into());
         way.leave(turn.time);
         let token = way.token;
         self.go_on(token, turn);

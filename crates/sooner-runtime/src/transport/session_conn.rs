@@ -50,7 +50,7 @@ pub(super) struct SessionConn {
 }
 
 impl SessionConn {
-    pub(super) fn say(&mut self, message: &Message) {
+    pub(super) fn send_outside(&mut self, message: &Message) {
         message.append(&mut self.outside, 0);
     }
 
@@ -119,7 +119,7 @@ impl Reader {
     }
 
     /// Continues the handshake, then reads what is there. Next call [`super::Session::after_read`], then
-    /// [`super::Session::hear`] with each frame.
+    /// [`super::Session::receive`] with each frame.
     pub fn read(&mut self) -> ReadResult {
         self.inlet.read_stream(&self.stream)
     }

@@ -84,7 +84,7 @@ impl Conn {
 
 impl World {
     /// Sends a message to the end `to`.
-    pub(super) fn say(&mut self, conn: u64, to: Side, message: Message) {
+    pub(super) fn send(&mut self, conn: u64, to: Side, message: Message) {
         let Some(connection) = self.conns.get(&conn) else { return };
         if !connection.is_held(to.other()) || connection.pipes[to as usize].has_ended {
             return;

@@ -54,7 +54,7 @@ pub fn name(message: &Message) -> &'static str {
         Message::Register(_) => "Register",
         Message::Registered(_) => "Registered",
         Message::NodesChanged(_) => "NodesChanged",
-        Message::NodeGone(_) => "NodeGone",
+        Message::NodeDead(_) => "NodeDead",
         Message::Heartbeat(_) => "Heartbeat",
         Message::Fenced(_) => "Fenced",
         Message::Refused(_) => "Refused",

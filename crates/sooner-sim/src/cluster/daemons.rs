@@ -73,7 +73,7 @@ pub struct Daemon {
     /// The nodes that it knows.
     pub(super) known: BTreeSet<NodeId>,
     /// The nodes of whose end it has learned.
-    pub(super) heard_gone: BTreeSet<NodeId>,
+    pub(super) learnt_dead: BTreeSet<NodeId>,
     pub(super) view: BTreeMap<NodeId, ResourceSet>,
     pub(super) must_ask: bool,
     pub(super) peers: Vec<NodeId>,
@@ -172,7 +172,7 @@ impl World {
             beats: 0,
             leaves: false,
             known: BTreeSet::new(),
-            heard_gone: BTreeSet::new(),
+            learnt_dead: BTreeSet::new(),
             view: BTreeMap::new(),
             must_ask: false,
             peers: Vec::new(),
@@ -181,7 +181,7 @@ impl World {
             reporter: Reporter::default(),
         });
         self.hosts[host].daemon = Some(life);
-        self.trace.say(|| format!("{:?}: a daemon starts at {host} as {id:?}", self.now));
+        self.trace.send(|| format!("{:?}: a daemon starts at {host} as {id:?}", self.now));
         self.at(self.now, Event::Dial(life, Line::Control));
         if !self.hosts[host].is_idle {
             self.at(self.now.plus(self.plan.work_nanos), Event::Work(life));
@@ -282,7 +282,7 @@ impl World {
                 self.daemons[daemon].head = self.head_life;
                 self.daemons[daemon].is_registered = false;
                 let register = self.daemons[daemon].register();
-                self.say(conn, Side::Head, register.into());
+                self.send(conn, Side::Head, register.into());
                 self.at(self.now.plus(JOIN_NANOS), Event::Impatient(daemon, conn));
             }
             Line::Health => {
@@ -332,7 +332,7 @@ impl World {
         };
         one.beats += 1;
         let beat = Heartbeat { number: one.beats, node_lag: 0, data_lag: 0 };
-        self.say(conn, Side::Head, beat.into());
+        self.send(conn, Side::Head, beat.into());
         self.at(self.now.plus(settings.heartbeat), Event::Beat(daemon, conn));
     }
 
@@ -361,7 +361,7 @@ impl World {
         let (Link::Up(conn), true, true) = (one.control, one.is_registered, one.runs) else { return };
         let free = one.free.clone();
         if let Some(report) = one.reporter.take(now, || (free, Vec::new(), Vec::new(), 0)) {
-            self.say(conn, Side::Head, report.into());
+            self.send(conn, Side::Head, report.into());
         } else if let Some(due) = one.reporter.next_deadline() {
             self.at(due.max(now), Event::Report(daemon));
         }
@@ -392,10 +392,10 @@ impl World {
                     self.daemons[daemon].known.insert(row.node);
                 }
             }
-            Message::NodeGone(gone) => {
+            Message::NodeDead(gone) => {
                 let one = &mut self.daemons[daemon];
                 one.known.remove(&gone.node);
-                one.heard_gone.insert(gone.node);
+                one.learnt_dead.insert(gone.node);
                 one.view.remove(&gone.node);
                 one.peers.retain(|peer| *peer != gone.node);
                 self.tell(gone.node);
@@ -451,7 +451,7 @@ impl World {
             return;
         }
         if let Link::Up(conn) = one.control {
-            self.say(conn, Side::Head, Suspect { node: suspected, is_given_up: None }.into());
+            self.send(conn, Side::Head, Suspect { node: suspected, is_given_up: None }.into());
         }
     }
 
@@ -462,7 +462,7 @@ impl World {
             return;
         }
         if let (Link::Up(conn), id) = (one.control, one.id) {
-            self.say(conn, Side::Head, Drained { node: id }.into());
+            self.send(conn, Side::Head, Drained { node: id }.into());
         }
         self.end_daemon(daemon, true);
     }
@@ -474,7 +474,7 @@ impl World {
         }
         self.daemons[daemon].runs = false;
         let (id, host) = (self.daemons[daemon].id, self.daemons[daemon].host);
-        self.trace.say(|| format!("{:?}: the daemon {id:?} at {host} ends", self.now));
+        self.trace.send(|| format!("{:?}: the daemon {id:?} at {host} ends", self.now));
         let all: Vec<u64> =
             self.conns.iter().filter(|(_, conn)| conn.daemon == daemon).map(|(number, _)| *number).collect();
         all.into_iter().for_each(|conn| self.leave(conn, Side::Node, is_told));

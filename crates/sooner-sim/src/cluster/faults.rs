@@ -31,7 +31,7 @@ impl World {
         }
         self.blows += 1;
         let word = self.plan.faults[self.random.below(self.plan.faults.len())];
-        self.trace.say(|| format!("{:?}: {word}", self.now));
+        self.trace.send(|| format!("{:?}: {word}", self.now));
         match word {
             "kill" => self.with_some_daemon(|world, daemon| world.end_daemon(daemon, true)),
             "lose" => self.with_some_daemon(Self::lose),

@@ -39,7 +39,7 @@ impl World {
         }
         self.head_life += 1;
         let former = self.hosts[0].daemon.map(|daemon| self.daemons[daemon].id);
-        self.trace.say(|| format!("{:?}: head {} starts", self.now, self.head_life));
+        self.trace.send(|| format!("{:?}: head {} starts", self.now, self.head_life));
         self.all_are_heard();
         self.start_daemon(0);
         let me = self.hosts[0].daemon.map(|daemon| self.daemons[daemon].id).expect("it was started");
@@ -56,7 +56,7 @@ impl World {
         if self.head.take().is_none() {
             return;
         }
-        self.trace.say(|| format!("{:?}: the head ends", self.now));
+        self.trace.send(|| format!("{:?}: the head ends", self.now));
         let own = self.hosts[0].daemon.expect("a head has a node");
         self.end_daemon(own, is_told);
         let all: Vec<u64> = self.conns.keys().copied().collect();
@@ -116,7 +116,7 @@ impl World {
                     if text == STOOD_STILL {
                         self.all_are_heard();
                     }
-                    self.trace.say(|| format!("{:?}: {text}", self.now));
+                    self.trace.send(|| format!("{:?}: {text}", self.now));
                 }
             }
         }
@@ -126,7 +126,7 @@ impl World {
         self.judge_words(node, &message);
         let Some(head) = &mut self.head else { return };
         if let Some(conn) = head.control.get(&node).copied() {
-            self.say(conn, Side::Node, message);
+            self.send(conn, Side::Node, message);
         }
     }
 
@@ -137,7 +137,7 @@ impl World {
             self.leave(former, Side::Head, true);
         }
         self.members.insert(node, daemon);
-        self.is_heard(node);
+        self.is_received(node);
     }
 
     /// Sends the node its dismissal as the last message: on the connection that asked, if one did, because
@@ -155,7 +155,7 @@ impl World {
             self.conns.iter().filter(|(_, conn)| held(conn)).map(|(number, _)| *number).collect()
         };
         for conn in over {
-            self.say(conn, Side::Node, message.clone());
+            self.send(conn, Side::Node, message.clone());
             self.leave(conn, Side::Head, true);
         }
     }
@@ -182,7 +182,7 @@ impl World {
                 self.act(|core, now, out| core.on_message(id, message, now, out));
             }
             (Line::Health, Message::Heartbeat(beat)) => {
-                self.is_heard(id);
+                self.is_received(id);
                 self.act(|core, now, out| core.on_heartbeat(id, beat, now, out));
             }
             _ => {}
@@ -240,7 +240,7 @@ impl World {
             head.probes -= 1;
         }
         if probed == Probed::Answered(node) {
-            self.is_heard(node);
+            self.is_received(node);
         }
         self.act(|core, now, out| core.on_probed(node, number, probed, now, out));
     }

@@ -29,7 +29,7 @@ use crate::violation::fail;
 
 impl World {
     /// The head has received a sign of life from a node.
-    pub(super) fn is_heard(&mut self, id: NodeId) {
+    pub(super) fn is_received(&mut self, id: NodeId) {
         self.heard.insert(id, self.now);
     }
 
@@ -50,12 +50,12 @@ impl World {
             let digits = write.key.strip_prefix(NODES).expect("only records of nodes are deleted");
             let id = NodeId(u64::from_str_radix(digits, 16).expect("a number"));
             if self.judged.insert(id) {
-                self.judge_gone(id);
+                self.judge_dead(id);
             }
         }
     }
 
-    fn judge_gone(&mut self, id: NodeId) {
+    fn judge_dead(&mut self, id: NodeId) {
         let Some(daemon) = self.members.get(&id).map(|daemon| &self.daemons[*daemon]) else { return };
         let silent = self.now.since(self.heard.get(&id).copied().unwrap_or_default());
         let is_silent = silent >= self.plan.health_timeout;
@@ -63,7 +63,7 @@ impl World {
         // Of two nodes with one id, one may be declared dead: for example the previous head's own node.
         let may_go = daemon.leaves || self.drained.contains(&id) || self.twins.contains(&id);
         if daemon.runs && !is_silent && !is_lost && !may_go {
-            let why = self.head.as_ref().and_then(|head| head.core.nodes().why_gone(id)).unwrap_or_default();
+            let why = self.head.as_ref().and_then(|head| head.core.nodes().why_dead(id)).unwrap_or_default();
             fail("K1", format!("{id:?} lives, was heard of {silent} ns ago, and is gone: {why}"));
         }
         if daemon.runs && is_silent {
@@ -108,7 +108,7 @@ impl World {
     /// Checks that a node does not learn of a node whose death it has learned of.
     pub(super) fn judge_news(&self, daemon: usize, about: NodeId) {
         let one = &self.daemons[daemon];
-        if one.heard_gone.contains(&about) && !self.may_come_back(about) {
+        if one.learnt_dead.contains(&about) && !self.may_come_back(about) {
             fail("K2", format!("{:?} hears of {about:?}, and had heard that it is gone", one.id));
         }
     }
@@ -126,7 +126,7 @@ impl World {
             let id = candidate.node;
             let Some(row) = head.core.nodes().row(id) else {
                 // The record of its death waits for the disk.
-                if head.core.nodes().why_gone(id).is_some() {
+                if head.core.nodes().why_dead(id).is_some() {
                     continue;
                 }
                 fail("K3", format!("{id:?} is a candidate, and is not known"));

@@ -204,7 +204,7 @@ impl World {
 
     fn happen(&mut self, event: Event) {
         self.trace.note(self.now.0);
-        self.trace.say(|| format!("{:?}: {event:?}", self.now));
+        self.trace.send(|| format!("{:?}: {event:?}", self.now));
         if let Some(resumes) = self.waits_for(&event) {
             return self.at(resumes, event);
         }

@@ -68,9 +68,9 @@ enum Phase {
 
 #[derive(Debug, Clone, Hash)]
 struct Node {
-    is_gone: bool,
+    is_dead: bool,
     /// The owner has learned that the node is dead.
-    is_known_gone: bool,
+    is_known_dead: bool,
     wants: bool,
     /// The node has asked whether it may drop its copy.
     is_leaving: bool,
@@ -110,7 +110,7 @@ pub enum Move {
     /// A node notices that its sender has nothing, or cannot be reached.
     Fails(usize),
     /// The owner learns that a node is dead.
-    HearsGone(usize),
+    LearnsOfDeath(usize),
     /// The value is made again.
     Remade,
     /// A node dies.
@@ -142,8 +142,8 @@ impl Model for Broadcasts {
     fn first(&self) -> State {
         let limits = ChainLimits { small_receivers: 2, ..ChainLimits::default() };
         let node = Node {
-            is_gone: false,
-            is_known_gone: false,
+            is_dead: false,
+            is_known_dead: false,
             wants: false,
             is_leaving: false,
             phase: Phase::Idle,
@@ -188,15 +188,15 @@ impl Model for Broadcasts {
     }
 
     fn check_end(&self, state: &State) -> Result<(), Violation> {
-        for (at, node) in state.nodes.iter().enumerate().filter(|(_, node)| !node.is_gone && node.wants) {
+        for (at, node) in state.nodes.iter().enumerate().filter(|(_, node)| !node.is_dead && node.wants) {
             if !matches!(node.phase, Phase::Here { .. }) {
                 return Err(format!("I1: node {at} never gets the value: {:?}", node.phase));
             }
         }
-        if let Some(at) = state.nodes.iter().position(|node| !node.is_gone && node.is_leaving) {
+        if let Some(at) = state.nodes.iter().position(|node| !node.is_dead && node.is_leaving) {
             return Err(format!("node {at} asked whether its copy may go, and is not answered"));
         }
-        let is_alive = |node: NodeId| !state.nodes[index(node)].is_gone;
+        let is_alive = |node: NodeId| !state.nodes[index(node)].is_dead;
         match state.chains.kept_at(object()) {
             Some(node) if is_alive(node) => Ok(()),
             other => Err(format!("the kept copy is at {other:?}")),
@@ -204,7 +204,7 @@ impl Model for Broadcasts {
     }
 
     fn is_late(&self, _: &State, taken: Move) -> bool {
-        matches!(taken, Move::HearsGone(_) | Move::Remade)
+        matches!(taken, Move::LearnsOfDeath(_) | Move::Remade)
     }
 
     fn describe(&self, state: &State, taken: Move) -> String {
@@ -214,7 +214,7 @@ impl Model for Broadcasts {
             Move::NodeReads(at) => format!("node {at} reads: {:?}", state.nodes[at].told[0]),
             Move::Bytes(at) => format!("node {at} gets a unit: {:?}", state.nodes[at].phase),
             Move::Fails(at) => format!("node {at} cannot go on: {:?}", state.nodes[at].phase),
-            Move::HearsGone(at) => format!("the owner hears that node {at} is gone"),
+            Move::LearnsOfDeath(at) => format!("the owner hears that node {at} is gone"),
             Move::Remade => "the value is made again".to_owned(),
             Move::Kill(at) => format!("FAULT: node {at} dies"),
             Move::Cut(one, other) => format!("FAULT: nodes {one} and {other} lose sight of each other"),
@@ -230,9 +230,9 @@ impl State {
         if !node.said.is_empty() {
             moves.push((Move::OwnerReads(at), false));
         }
-        if node.is_gone {
-            if !node.is_known_gone {
-                moves.push((Move::HearsGone(at), false));
+        if node.is_dead {
+            if !node.is_known_dead {
+                moves.push((Move::LearnsOfDeath(at), false));
             }
             return;
         }
@@ -259,7 +259,7 @@ impl State {
 
     fn moves_of_pull(&self, at: usize, sender: usize, moves: &mut Vec<(Move, bool)>) {
         let (node, from) = (&self.nodes[at], &self.nodes[sender]);
-        if from.is_gone || from.phase == Phase::Idle || self.is_cut(at, sender) {
+        if from.is_dead || from.phase == Phase::Idle || self.is_cut(at, sender) {
             moves.push((Move::Fails(at), false));
         } else if from.generation == node.generation && from.at > node.at {
             moves.push((Move::Bytes(at), false));
@@ -294,15 +294,15 @@ impl State {
                 self.nodes[at].phase = Phase::Asked;
                 self.nodes[at].said.push_back(News::Failed(attempt));
             }
-            Move::HearsGone(at) => {
-                self.nodes[at].is_known_gone = true;
+            Move::LearnsOfDeath(at) => {
+                self.nodes[at].is_known_dead = true;
                 self.nodes[at].said.clear();
-                self.chains.on_node_gone(id(at), &mut out);
+                self.chains.on_node_dead(id(at), &mut out);
             }
             Move::Remade => self.make(model, model.nodes),
             Move::Kill(at) => {
                 self.kills -= 1;
-                self.nodes[at].is_gone = true;
+                self.nodes[at].is_dead = true;
                 self.nodes[at].told.clear();
             }
             Move::Cut(one, other) => {
@@ -409,7 +409,7 @@ impl State {
 
     fn tell(&mut self, node: NodeId, told: Told) {
         let node = &mut self.nodes[index(node)];
-        if !node.is_gone {
+        if !node.is_dead {
             node.told.push_back(told);
         }
     }

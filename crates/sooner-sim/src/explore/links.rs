@@ -170,7 +170,7 @@ impl State {
             Move::Say(index) => {
                 let frame = self.said[index];
                 self.said[index] += 1;
-                line.say(index, frame, links.frames[index][usize::from(frame)], NOW)
+                line.send(index, frame, links.frames[index][usize::from(frame)], NOW)
             }
             Move::Deliver(wire, to) => match line.deliver(wire, to, NOW)? {
                 Some(frame) => self.hand_up(to, frame),

@@ -45,9 +45,9 @@ pub enum Event {
     /// To the node: a block loses its content.
     Lost { block: u64 },
     /// The control service, apart from the node, receives the node's first message.
-    HeadHears,
+    HeadReceives,
     /// The node receives the control service's first message.
-    NodeHears,
+    NodeReceives,
 }
 
 /// The outputs of a transition, in order.
@@ -270,8 +270,8 @@ impl Machines {
             Event::Block => 5,
             Event::Connected { .. } => 6,
             Event::Gone { .. } => 7,
-            Event::HeadHears => 8,
-            Event::NodeHears => 9,
+            Event::HeadReceives => 8,
+            Event::NodeReceives => 9,
             Event::Allocated { block, .. } => 0x100 | block as u32,
             Event::Lost { block } => 0x200 | block as u32,
         };
@@ -359,8 +359,8 @@ impl Machines {
                     }
                     Event::Allocated { index, block } => node.allocate(block, index, &mut effects),
                     Event::Lost { block } => node.lose(block, &mut effects),
-                    Event::HeadHears => node.head_receives(),
-                    Event::NodeHears => node.receives_head(&mut effects),
+                    Event::HeadReceives => node.head_receives(),
+                    Event::NodeReceives => node.receives_head(&mut effects),
                     Event::Run | Event::ReturnQueued | Event::Block => unreachable!("not an event of a node"),
                 }
                 effects.iter().map(|effect| self.node_output(effect)).collect()
@@ -380,8 +380,8 @@ impl Machines {
                     | Event::Gone { .. }
                     | Event::Allocated { .. }
                     | Event::Lost { .. }
-                    | Event::HeadHears
-                    | Event::NodeHears => unreachable!("not an event of a process"),
+                    | Event::HeadReceives
+                    | Event::NodeReceives => unreachable!("not an event of a process"),
                 }
                 effects.iter().map(|effect| self.output(effect)).collect()
             }

@@ -170,7 +170,7 @@ impl Node {
     /// The node notices the end of a process.
     pub fn gone(&mut self, index: u8, last_started: Option<Started>, effects: &mut Vec<NodeEffect>) {
         self.act(NOW, effects, |core, out| {
-            either!(core, core => core.on_gone(worker(index), "was killed", last_started, out));
+            either!(core, core => core.on_dead(worker(index), "was killed", last_started, out));
         });
     }
 

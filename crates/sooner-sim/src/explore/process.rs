@@ -295,7 +295,7 @@ impl Process {
             }
             TaskKind::Method(actor) => {
                 assert_eq!(self.actor, Some(actor), "E3: a call runs before the constructor");
-                self.note_call(spec.task);
+                self.record_call(spec.task);
             }
             TaskKind::Task(_) => {}
         }
@@ -314,7 +314,7 @@ impl Process {
         };
         self.executed = calls_in(bytes.len());
         for call in self.executed.clone() {
-            self.note_call(call);
+            self.record_call(call);
         }
         self.kept.extend(restored.contained.iter().map(Handle::met));
         self.act(effects, |core, out| core.on_restored(&restored, out));
@@ -329,7 +329,7 @@ impl Process {
         self.act(effects, |core, out| core.on_checkpoint(actor, state, out));
     }
 
-    fn note_call(&mut self, call: TaskId) {
+    fn record_call(&mut self, call: TaskId) {
         match self.calls.iter_mut().find(|last| last.owner == call.owner) {
             Some(last) => {
                 assert!(last.number < call.number, "E2: {call:?} begins after {last:?}");

@@ -84,7 +84,7 @@ enum Word {
     /// These deaths are settled: the references that are held from them.
     Settled(Vec<u8>, Vec<Holding>),
     /// Node to control: a process is dead that these nodes have to do with.
-    ProcessGone(u8, Vec<u8>),
+    ProcessDead(u8, Vec<u8>),
     /// Node to control: the references that processes of this node hold from the dead one.
     Collected(u8, Vec<Holding>),
     /// Node to control: the nodes that processes of this node have to do with.
@@ -140,7 +140,7 @@ pub struct State {
     restarts: u8,
     learning: Option<Learning>,
     /// Nodes that the control service knows to be dead.
-    known_gone: Vec<u8>,
+    known_dead: Vec<u8>,
     channels: BTreeMap<(u8, u8), Vec<Word>>,
     /// The owner's count, and the dead processes whose deaths it has not learned to be settled.
     borrowers: Borrowers,
@@ -253,7 +253,7 @@ impl Model for SettleNodes {
             control: Control::default(),
             restarts: self.restarts,
             learning: None,
-            known_gone: Vec::new(),
+            known_dead: Vec::new(),
             channels: BTreeMap::new(),
             borrowers,
             unsettled: Vec::new(),
@@ -289,7 +289,7 @@ impl Model for SettleNodes {
         }
         if state.restarts > 0 && state.learning.is_none() && state.has_begun_to_settle() {
             moves.push((Move::RestartControl(false), true));
-            if !state.known_gone.is_empty() {
+            if !state.known_dead.is_empty() {
                 moves.push((Move::RestartControl(true), true));
             }
         }
@@ -315,14 +315,14 @@ impl Model for SettleNodes {
                 let words = next.channels.get_mut(&(from, to)).expect("there is a word");
                 let word = words.remove(0);
                 if to == CONTROL {
-                    next.on_control_word(self, from, word);
+                    next.on_control_message(self, from, word);
                 } else if is_process(to) {
-                    next.on_process_word(self, from, to, word);
+                    next.on_process_message(self, from, to, word);
                     if is_process(from) && next.is_received(from) {
                         next.answer(self, from);
                     }
                 } else {
-                    next.on_node_word(self, to - PROCESSES as u8, from, word);
+                    next.on_node_message(self, to - PROCESSES as u8, from, word);
                 }
             }
         }

@@ -67,8 +67,8 @@ fn bit(what: Move, name: impl Fn(u8) -> u8) -> u128 {
             let event = match event {
                 Event::Run => 0,
                 Event::Timer => 1,
-                Event::ReturnQueued | Event::HeadHears => 2,
-                Event::Block | Event::NodeHears => 3,
+                Event::ReturnQueued | Event::HeadReceives => 2,
+                Event::Block | Event::NodeReceives => 3,
                 _ => return 0,
             };
             MACHINES * MACHINES + name(index) * 4 + event

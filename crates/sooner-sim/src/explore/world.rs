@@ -30,7 +30,7 @@ pub type Words = [u32; WORDS];
 /// The state of a process that was not forked.
 const ABSENT: u32 = 0;
 /// The state of a process whose end was noticed.
-const GONE: u32 = 1;
+const DEAD: u32 = 1;
 const NODE: usize = 0;
 /// Kills (8 bits), signalled processes and forked unconnected ones (8 bits each), losses.
 const FLAGS: usize = 1;
@@ -84,7 +84,7 @@ impl<'c> World<'c> {
     pub fn new(config: &'c Config, names: Names) -> Self {
         let processes = config.processes;
         assert!(2 + processes + (processes + 1).pow(2) <= WORDS, "a configuration of few processes");
-        let machines = Machines::new(config.setup.clone(), GONE + 1, names);
+        let machines = Machines::new(config.setup.clone(), DEAD + 1, names);
         let (contents, renamed) = (Contents::default(), Renamed::new(names));
         Self { config, machines, contents, processes, names, renamed, busy: Vec::new() }
     }
@@ -130,7 +130,7 @@ impl<'c> World<'c> {
         renamed.meet(&machines.local(words[NODE]).form);
         for index in everyone.clone() {
             let number = words[Self::at(index)];
-            if number > GONE || is_signalled(words, index) || starting_of(words, index) {
+            if number > DEAD || is_signalled(words, index) || starting_of(words, index) {
                 renamed.meet_worker(index);
                 renamed.meet(&machines.local(number).form);
             }
@@ -145,7 +145,7 @@ impl<'c> World<'c> {
             if renamed.has_met(index) {
                 let number = words[Self::at(index)];
                 let flags = u32::from(is_signalled(words, index)) << 1 | u32::from(starting_of(words, index));
-                renamed.push(renamed.worker(index) << 8 | number.min(GONE + 1) << 4 | flags);
+                renamed.push(renamed.worker(index) << 8 | number.min(DEAD + 1) << 4 | flags);
                 renamed.add(&machines.local(number).form);
             }
         }
@@ -167,7 +167,7 @@ impl<'c> World<'c> {
         let at = if index == 0 { NODE } else { Self::at(index) };
         let number = self.machines.step(words[at], event).ok()?;
         let sent = self.machines.transition(number).sends_only?;
-        let hears = |to: u8| sent & (1 << to) == 0 || words[Self::at(to)] > GONE;
+        let hears = |to: u8| sent & (1 << to) == 0 || words[Self::at(to)] > DEAD;
         self.everyone().all(hears).then_some(index)
     }
 
@@ -196,7 +196,7 @@ impl<'c> World<'c> {
     /// The facts of a process, if it lives.
     fn living(&self, words: &Words, index: u8) -> Option<&Facts> {
         let number = words[Self::at(index)];
-        let local = (number > GONE).then(|| self.machines.local(number))?;
+        let local = (number > DEAD).then(|| self.machines.local(number))?;
         (!local.is_dead).then_some(&local.facts)
     }
 
@@ -288,8 +288,8 @@ impl<'c> World<'c> {
         let node = &self.machines.local(words[NODE]).facts;
         let events = [
             (node.can_fire, Event::Timer),
-            (node.words[0], Event::HeadHears),
-            (node.words[1], Event::NodeHears),
+            (node.words[0], Event::HeadReceives),
+            (node.words[1], Event::NodeReceives),
         ];
         let enabled = events.iter().filter(|(is_enabled, _)| *is_enabled);
         moves.extend(enabled.map(|(_, event)| Move::Local { index: 0, event: *event }));
@@ -298,7 +298,7 @@ impl<'c> World<'c> {
                 moves.push(Move::Start(index));
             }
             let number = words[Self::at(index)];
-            if number <= GONE {
+            if number <= DEAD {
                 continue;
             }
             let local = self.machines.local(number);
@@ -331,7 +331,7 @@ impl<'c> World<'c> {
         }
         let (message, _) = self.contents.front(words[self.channel(from, to)]);
         match self.machines.message(message) {
-            Message::WorkerGone(gone) => words[self.channel(index_of(gone.worker), to)] == EMPTY,
+            Message::WorkerDead(gone) => words[self.channel(index_of(gone.worker), to)] == EMPTY,
             _ => true,
         }
     }
@@ -375,7 +375,7 @@ impl<'c> World<'c> {
                 next[FLAGS] &= !(1 << (16 + index));
                 next[Self::at(index)] = self.machines.first(index);
             }
-            Move::Notice(index) => next[Self::at(index)] = GONE,
+            Move::Notice(index) => next[Self::at(index)] = DEAD,
             Move::End(index) | Move::Kill(index) => self.end(&mut next, index),
             Move::Local { .. } | Move::Lose(_) => {}
         }
@@ -409,7 +409,7 @@ impl<'c> World<'c> {
                 let number = next[Self::at(to)];
                 if number == ABSENT {
                     return Err(format!("process {from} speaks to process {to}, which is not there yet"));
-                } else if number == GONE {
+                } else if number == DEAD {
                     self.ask_for(next, from, to);
                 } else if !self.machines.local(number).is_dead {
                     self.append(next, from, to, message);
@@ -446,7 +446,7 @@ impl<'c> World<'c> {
         }
         let worker = worker(gone);
         let says_so = |message: u32| match self.machines.message(message) {
-            Message::WorkerGone(gone) => gone.worker == worker,
+            Message::WorkerDead(gone) => gone.worker == worker,
             Message::Connect(connect) => connect.worker == worker,
             _ => false,
         };
@@ -579,8 +579,8 @@ fn event_in_words(event: Event) -> String {
         Event::Timer => "the timer fires".to_owned(),
         Event::ReturnQueued => "the running task takes long, queued ones go back".to_owned(),
         Event::Block => "the running task waits, its CPU is lent".to_owned(),
-        Event::HeadHears => "the control service hears what the node said first".to_owned(),
-        Event::NodeHears => "the node hears what the control service said first".to_owned(),
+        Event::HeadReceives => "the control service hears what the node said first".to_owned(),
+        Event::NodeReceives => "the node hears what the control service said first".to_owned(),
         other => format!("{other:?}"),
     }
 }

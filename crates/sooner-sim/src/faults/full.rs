@@ -7,7 +7,7 @@ impl World {
     pub(super) fn fill_a_node(&mut self) {
         let at = self.random.below(self.nodes.len());
         let blocks = 1 + self.random.below(4) as u64;
-        self.trace.say(|| format!("*** node {at} has no room for {blocks} blocks"));
+        self.trace.send(|| format!("*** node {at} has no room for {blocks} blocks"));
         self.relieve(at, blocks);
     }
 }

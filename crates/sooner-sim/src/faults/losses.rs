@@ -29,7 +29,7 @@ impl World {
         {
             hit("a value was lost while a task had it as an argument");
         }
-        self.trace.say(|| format!("*** blocks {lost:?} of node {at} are lost"));
+        self.trace.send(|| format!("*** blocks {lost:?} of node {at} are lost"));
         self.oracle.losses += 1;
         self.lose(at, &lost);
     }

@@ -16,7 +16,7 @@ impl World {
             nanos = nanos.min(1_000_000_000);
         }
         let nanos = 1 + self.random.below(nanos) as u64;
-        self.trace.say(|| format!("*** {number} is stopped"));
+        self.trace.send(|| format!("*** {number} is stopped"));
         self.process_mut(number).is_paused = true;
         self.wake_in(nanos, Wake::Resume(number));
     }

@@ -10,7 +10,7 @@ impl World {
         }
         let nanos = [100_000, 10_000_000, 1_000_000_000][self.random.below(3)];
         let nanos = 1 + self.random.below(nanos) as u64;
-        self.trace.say(|| format!("*** channel {number} stalls"));
+        self.trace.send(|| format!("*** channel {number} stalls"));
         self.channels.get_mut(number).is_stalled = true;
         self.wake_in(nanos, Wake::Unstall(number));
     }

@@ -95,7 +95,7 @@ impl World {
         fail(place, text);
     }
 
-    pub(crate) fn is_gone(&self, worker: WorkerId) -> bool {
+    pub(crate) fn is_dead(&self, worker: WorkerId) -> bool {
         !self.process(number_of(worker)).is_running()
     }
 
@@ -143,7 +143,7 @@ impl World {
     /// owner of an argument is dead.
     fn cannot_be_repeated(&self, actor: ActorId) -> bool {
         let is_its = |fact: &&Fact| matches!(fact.kind, Kind::Call(of, _) if of == actor);
-        let lost = |fact: &Fact| fact.dependencies.iter().any(|object| self.is_gone(object.owner()));
+        let lost = |fact: &Fact| fact.dependencies.iter().any(|object| self.is_dead(object.owner()));
         self.oracle.facts.values().filter(is_its).any(lost)
     }
 
@@ -154,8 +154,8 @@ impl World {
         // A constructor whose arguments failed never ran.
         let has_no_constructor = facts.incarnations == 0
             && self.oracle.facts.get(&actor).is_some_and(|fact| !fact.dependencies.is_empty());
-        let is_orphan = self.is_gone(actor.owner) && !facts.is_detached;
-        let was_dropped = self.is_gone(actor.owner);
+        let is_orphan = self.is_dead(actor.owner) && !facts.is_detached;
+        let was_dropped = self.is_dead(actor.owner);
         facts.is_ended
             || self.oracle.lacks > 0
             || facts.is_restarted

@@ -30,7 +30,7 @@ impl World {
         let is_others = |argument: &ObjectId| argument.owner() != object.owner();
         code == FailureCode::ReconstructionFailed
             && (self.oracle.freed.contains(&object.task)
-                || self.is_gone(object.owner())
+                || self.is_dead(object.owner())
                 || fact.dependencies.iter().any(is_others))
     }
 }

@@ -11,7 +11,7 @@ use crate::world::{World, number_of};
 
 impl World {
     /// A caller reads the reply to a call.
-    pub fn note_answer(&mut self, reply: &Reply) {
+    pub fn record_answer(&mut self, reply: &Reply) {
         let Some(fact) = self.oracle.facts.get_mut(&reply.task) else { return };
         let Kind::Call(actor, _) = fact.kind else { return };
         if fact.kept != Some(true) || reply.not_run == Some(true) || fact.is_answered {

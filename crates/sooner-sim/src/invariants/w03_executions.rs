@@ -46,7 +46,7 @@ impl World {
     pub fn observe(&mut self, from: u32, to: u32, message: &Message) {
         match message {
             Message::Reply(reply) => {
-                self.note_answer(reply);
+                self.record_answer(reply);
                 self.process_mut(from).assigned.remove(&reply.task);
                 if !self.process(from).is_running() {
                     hit("a reply came from a worker that was gone");
@@ -79,7 +79,7 @@ impl World {
 
     /// The node places an actor on this process, or tells the process so: between the two, the process may
     /// wait for the actor's state.
-    pub fn note_placed(&mut self, number: u32, actor: TaskId) {
+    pub fn record_placed(&mut self, number: u32, actor: TaskId) {
         let process = self.process_mut(number);
         let is_news = process.hosts.replace(actor) != Some(actor);
         if is_news && !process.is_running() {
@@ -89,7 +89,7 @@ impl World {
 
     /// A task was sent to a process that has ended. If the progress cell names this task from an earlier
     /// push, then for its owner all tasks sent since may have begun.
-    pub fn note_late_push(&mut self, number: u32, task: TaskId) {
+    pub fn record_late_push(&mut self, number: u32, task: TaskId) {
         let process = self.process_mut(number);
         let unclear = if process.last_started.is_some_and(|last| last.task == task) {
             std::mem::take(&mut process.unbegun)
@@ -104,8 +104,8 @@ impl World {
     }
 
     /// A process ends.
-    pub fn note_death(&mut self, number: u32) {
-        self.note_end(number);
+    pub fn record_death(&mut self, number: u32) {
+        self.record_end(number);
         let process = self.process_mut(number);
         let assigned = std::mem::take(&mut process.assigned);
         let begun = std::mem::take(&mut process.begun);

@@ -83,7 +83,7 @@ impl World {
         let slot = Arc::new(Slot::default());
         let reference = self.hold(actor.object(0), slot.clone());
         frame.locals.push(reference);
-        self.trace.say(|| format!("{number} creates actor {actor:?}"));
+        self.trace.send(|| format!("{number} creates actor {actor:?}"));
         self.with_core(number, |core, out| core.create_actor(Arc::new(spec), slot, demand, out));
     }
 
@@ -359,7 +359,7 @@ impl World {
         let facts = self.oracle.actors.get_mut(&actor).expect("it was created");
         facts.is_ended |= !may_restart;
         facts.is_restarted = true;
-        self.trace.say(|| format!("{number} kills actor {actor:?} (may restart: {may_restart})"));
+        self.trace.send(|| format!("{number} kills actor {actor:?} (may restart: {may_restart})"));
         self.with_core(number, |core, out| core.kill_actor(actor, "the actor", may_restart, out));
     }
 

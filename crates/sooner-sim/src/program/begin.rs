@@ -59,7 +59,7 @@ impl World {
         let spec = &incoming.push.spec;
         let task = spec.task;
         self.trace.note(task.number ^ (u64::from(number) << 32));
-        self.trace.say(|| format!("{number} begins {task:?} ({:?})", spec.kind()));
+        self.trace.send(|| format!("{number} begins {task:?} ({:?})", spec.kind()));
         let code = u64::from_le_bytes(spec.arguments.as_slice().try_into().expect("eight bytes"));
         self.check_begin(number, &incoming, code);
         let fact = self.oracle.facts.get_mut(&task).expect("it was submitted");
@@ -148,7 +148,7 @@ impl World {
     }
 
     /// Records the hash from which a task's values are derived in this execution.
-    pub(super) fn note_base(&mut self, frame: &Frame) {
+    pub(super) fn record_base(&mut self, frame: &Frame) {
         let Some(task) = frame.task else { return };
         let fact = self.oracle.facts.get_mut(&task).expect("it was submitted");
         // A lost argument may have another value after it was made again.

@@ -33,7 +33,7 @@ impl World {
         self.oracle.states.insert(payload, (actor, state));
         let outcome = self.make_outcome(number, payload);
         if let Outcome::Stored(location) = &outcome {
-            self.node_mut(number).blocks.note_state(location.offset);
+            self.node_mut(number).blocks.record_state(location.offset);
         }
         let mut contained = Vec::new();
         for (id, slot) in held {
@@ -44,7 +44,7 @@ impl World {
         if !contained.is_empty() {
             hit("a checkpoint contained references");
         }
-        self.trace.say(|| format!("{number} takes a checkpoint of {actor:?} with {contained:?}"));
+        self.trace.send(|| format!("{number} takes a checkpoint of {actor:?} with {contained:?}"));
         let value = Return { outcome, contained };
         self.with_core(number, |core, out| core.on_checkpoint(actor, value, out));
     }

@@ -37,7 +37,7 @@ impl World {
             let failure = Failure::new(FailureCode::Task, "raised");
             self.report(number, frame, task, vec![failed(failure)], retries_exceptions && raises);
         } else {
-            self.note_base(frame);
+            self.record_base(frame);
             let returns = (0..count).map(|index| self.make_return(number, frame, index)).collect();
             self.report(number, frame, task, returns, false);
         }
@@ -63,7 +63,7 @@ impl World {
     }
 
     fn report(&mut self, number: u32, frame: &mut Frame, task: TaskId, returns: Vec<Return>, retry: bool) {
-        self.trace.say(|| format!("{number} ends {task:?}: {returns:?}"));
+        self.trace.send(|| format!("{number} ends {task:?}: {returns:?}"));
         for reader in std::mem::take(&mut frame.readers) {
             self.leave_stream(number, &reader);
         }

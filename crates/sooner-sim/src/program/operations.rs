@@ -138,7 +138,7 @@ impl World {
     /// Submits a task or a call, and holds references to its return values.
     pub(super) fn submit(&mut self, number: u32, frame: &mut Frame, spec: TaskSpec) {
         let task = spec.task;
-        self.trace.say(|| {
+        self.trace.send(|| {
             let (uses, refs) = (&spec.dependencies, &spec.references);
             format!("{number} submits {task:?} {:?} of {uses:?} with {refs:?}", spec.kind())
         });
@@ -285,7 +285,7 @@ impl World {
         if !is_own {
             hit("a borrower cancelled a task");
         }
-        self.trace.say(|| format!("{number} cancels {task:?} (force: {force})"));
+        self.trace.send(|| format!("{number} cancels {task:?} (force: {force})"));
         self.with_core(number, |core, out| core.cancel(task, force, true, out));
         if is_own && let Some(fact) = self.oracle.facts.get_mut(&task) {
             fact.must_not_begin = true;

@@ -102,7 +102,7 @@ impl World {
             return true;
         }
         frame.yielded = index;
-        self.note_base(frame);
+        self.record_base(frame);
         let value = self.make_return(number, frame, index);
         self.with_core(number, |core, out| core.on_yielded(task, index, value, out));
         true

@@ -92,7 +92,7 @@ impl World {
         if !self.process(number).is_running() {
             return;
         }
-        if frame.task.is_some_and(|task| self.is_gone(task.owner)) {
+        if frame.task.is_some_and(|task| self.is_dead(task.owner)) {
             hit("a task of a dead caller went on");
         }
         let goes_on = self.advance_frame(number, &mut frame);

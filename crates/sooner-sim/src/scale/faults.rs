@@ -15,13 +15,13 @@ impl World {
         }
         self.blows += 1;
         let word = self.plan.faults[self.random.below(self.plan.faults.len())];
-        self.trace.say(|| format!("{:?}: {word}", self.now));
+        self.trace.send(|| format!("{:?}: {word}", self.now));
         match word {
             "kill" => self.with_some_node(|world, at| world.end_node(at, true)),
             "lose" => self.with_some_node(|world, at| world.end_node(at, false)),
             "leave" => self.with_some_node(|world, at| {
                 let node = world.nodes[at].id;
-                world.say(at, HEAD, Drained { node }.into());
+                world.send(at, HEAD, Drained { node }.into());
                 world.after(5 * SECOND / 1000, Event::Left(at));
             }),
             "split" => self.split(),

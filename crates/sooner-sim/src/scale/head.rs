@@ -37,7 +37,7 @@ impl World {
         let incarnation = self.head_life;
         self.head_life += 1;
         let former = self.places[0].node.map(|node| self.nodes[node].id);
-        self.trace.say(|| format!("{:?}: head {} starts", self.now, self.head_life));
+        self.trace.send(|| format!("{:?}: head {} starts", self.now, self.head_life));
         self.start_node(0);
         let me = self.places[0].node.map(|node| self.nodes[node].id).expect("it was started");
         let begin = self.disk.beginning(me, former, incarnation, self.plan.health_timeout);
@@ -93,7 +93,7 @@ impl World {
                 ControlAction::Persist(batch, writes) => self.write(batch, writes),
                 ControlAction::Probe { node, number, address } => self.probe(node, number, &address),
                 ControlAction::Log(text) | ControlAction::LogRationed(text) => {
-                    self.trace.say(|| format!("{:?}: {text}", self.now));
+                    self.trace.send(|| format!("{:?}: {text}", self.now));
                 }
             }
         }
@@ -112,7 +112,7 @@ impl World {
         let is_last = matches!(message, Message::Refused(_));
         let is_there = if is_last { head.links.remove(&node) } else { head.links.contains(&node) };
         if is_there {
-            self.say(HEAD, at, message);
+            self.send(HEAD, at, message);
         }
     }
 
@@ -120,7 +120,7 @@ impl World {
         let Some(at) = self.index_of(node) else { return };
         let Some(head) = self.head.as_mut().filter(|_| self.nodes[at].runs()) else { return };
         head.links.remove(&node);
-        self.say(HEAD, at, message);
+        self.send(HEAD, at, message);
     }
 
     /// The head receives a message from a node.

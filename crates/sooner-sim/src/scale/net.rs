@@ -46,7 +46,7 @@ impl World {
     }
 
     /// One end sends a message to another.
-    pub(super) fn say(&mut self, from: usize, to: usize, message: Message) {
+    pub(super) fn send(&mut self, from: usize, to: usize, message: Message) {
         let (way, ends) = match (from, to) {
             (HEAD, to) => (Way::FromHead, [to, to]),
             (from, HEAD) => (Way::ToHead, [from, from]),

@@ -144,7 +144,7 @@ impl World {
             uplink: Uplink::default(),
         });
         self.places[place].node = Some(at);
-        self.trace.say(|| format!("{:?}: {id:?} starts at {place}", self.now));
+        self.trace.send(|| format!("{:?}: {id:?} starts at {place}", self.now));
         self.dial(at);
     }
 
@@ -160,7 +160,7 @@ impl World {
         }
         self.nodes[at].link = Link::Greeting;
         let register = self.nodes[at].register();
-        self.say(at, HEAD, register.into());
+        self.send(at, HEAD, register.into());
     }
 
     /// The connection to the head has ended.
@@ -186,7 +186,7 @@ impl World {
         let place = node.place;
         if node.link == Link::Up && self.is_carried(place, 0) {
             // Heartbeats go over a line of their own, which is renewed when it fails.
-            self.say(at, HEAD, beat.into());
+            self.send(at, HEAD, beat.into());
         }
         self.after(settings.heartbeat, Event::Beat(at));
     }
@@ -195,7 +195,7 @@ impl World {
     pub(super) fn suspect(&mut self, by: usize, node: NodeId) {
         let one = &self.nodes[by];
         if one.runs() && one.link == Link::Up && one.knows(node) {
-            self.say(by, HEAD, Suspect { node, is_given_up: None }.into());
+            self.send(by, HEAD, Suspect { node, is_given_up: None }.into());
         }
     }
 
@@ -243,7 +243,7 @@ impl World {
         let node = &mut self.nodes[at];
         let (Link::Up, Some(core)) = (node.link, &node.core) else { return };
         if let Some(report) = node.reporter.take(now, || core.resources_now()) {
-            self.say(at, HEAD, report.into());
+            self.send(at, HEAD, report.into());
         }
     }
 
@@ -296,19 +296,19 @@ impl World {
             NodeAction::Route { from, to, mut message } => {
                 message.globalise(self.nodes[at].id);
                 if let Some(there) = self.index_of(to.node()) {
-                    self.say(at, there, Routed { from, to, message }.into());
+                    self.send(at, there, Routed { from, to, message }.into());
                 }
             }
             NodeAction::Control(word) => {
                 if self.nodes[at].link == Link::Up {
                     let message = word.into_message(self.nodes[at].id);
-                    self.say(at, HEAD, message);
+                    self.send(at, HEAD, message);
                 }
             }
             NodeAction::FindNodes(find) => {
                 if self.nodes[at].link == Link::Up {
                     self.saw("a node asked the head who could run something");
-                    self.say(at, HEAD, Message::FindNodes(*find));
+                    self.send(at, HEAD, Message::FindNodes(*find));
                 }
             }
             NodeAction::BeginJob(..) | NodeAction::Warn(_) => {}
@@ -378,10 +378,10 @@ impl World {
                     node.known.insert(row.node);
                 }
             }
-            Message::NodeGone(gone) => {
+            Message::NodeDead(gone) => {
                 node.known.remove(&gone.node);
                 node.gone.insert(gone.node);
-                core.on_node_gone(gone.node, &mut node.out);
+                core.on_node_dead(gone.node, &mut node.out);
                 if let Some(other) = self.index_of(gone.node) {
                     self.end_session(at, other);
                 }
@@ -422,7 +422,7 @@ impl World {
         let missing: Vec<NodeId> = before.difference(&node.known).copied().collect();
         node.known.extend(&missing);
         for node in missing {
-            self.say(at, HEAD, Suspect { node, is_given_up: None }.into());
+            self.send(at, HEAD, Suspect { node, is_given_up: None }.into());
         }
         if is_first {
             self.after(0, Event::Beat(at));
@@ -437,7 +437,7 @@ impl World {
             return;
         }
         let (id, place) = (self.nodes[at].id, self.nodes[at].place);
-        self.trace.say(|| format!("{:?}: {id:?} at {place} ends", self.now));
+        self.trace.send(|| format!("{:?}: {id:?} at {place} ends", self.now));
         let peers = self.peers_of(at);
         self.end_sessions_of(at);
         self.nodes[at].core = None;

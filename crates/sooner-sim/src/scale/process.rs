@@ -75,7 +75,7 @@ impl World {
         let at = process.node;
         let node = &mut self.nodes[at];
         let Some(core) = &mut node.core else { return };
-        core.on_gone(worker, "was killed by signal 9", process.begun, &mut node.out);
+        core.on_dead(worker, "was killed by signal 9", process.begun, &mut node.out);
         if process.script.is_some() {
             // The node does not start drivers; the user starts the program again.
             self.start_driver(at);
@@ -117,7 +117,7 @@ impl World {
             }
             message => {
                 let now = self.now;
-                let may_lose = matches!(message, Message::NodeGone(_) | Message::Promoted(_));
+                let may_lose = matches!(message, Message::NodeDead(_) | Message::Promoted(_));
                 self.with_client(client, |core, out| {
                     core.on_message(Peer::Node, message, now, out);
                 });

@@ -183,13 +183,13 @@ impl World {
                 }
             }
             Message::Pulled(pulled) => self.on_pulled(driver, &pulled),
-            Message::WorkerGone(gone) => {
+            Message::WorkerDead(gone) => {
                 self.lose_leases(driver, |worker| worker == gone.worker);
-                return Some(Message::WorkerGone(gone));
+                return Some(Message::WorkerDead(gone));
             }
-            Message::NodeGone(gone) => {
+            Message::NodeDead(gone) => {
                 self.lose_leases(driver, |worker| worker.node() == gone.node);
-                return Some(Message::NodeGone(gone));
+                return Some(Message::NodeDead(gone));
             }
             other => return Some(other),
         }
@@ -212,7 +212,7 @@ impl World {
         script.wanted -= 1;
         if script.wanted == 0 {
             let waited = now.since(script.since);
-            self.truth.note_waited(waited);
+            self.truth.record_waited(waited);
         }
         let is_far = worker.node() != driver.node();
         let script = self.script(driver).expect("it is there");

@@ -53,7 +53,7 @@ impl Truth {
         }
     }
 
-    pub(super) fn note_waited(&mut self, nanos: u64) {
+    pub(super) fn record_waited(&mut self, nanos: u64) {
         let (sum, count, longest) = self.waited;
         self.waited = (sum + nanos, count + 1, longest.max(nanos));
     }

@@ -219,7 +219,7 @@ impl World {
         while let Some((time, event)) = self.agenda.next(until) {
             self.now = self.now.max(time);
             self.trace.note(self.now.0);
-            self.trace.say(|| format!("{:?}: {event:?}", self.now));
+            self.trace.send(|| format!("{:?}: {event:?}", self.now));
             self.happen(event);
         }
         self.now = self.now.max(until);

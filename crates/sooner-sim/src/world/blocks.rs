@@ -61,7 +61,7 @@ impl Blocks {
     }
 
     /// Records that a process has put its actor's state into a block, for the node to keep.
-    pub fn note_state(&mut self, block: u64) {
+    pub fn record_state(&mut self, block: u64) {
         self.states.insert(block);
     }
 

@@ -106,7 +106,7 @@ impl World {
                 if self.process(to).is_running() {
                     self.process_mut(to).assigned.insert(spec.task);
                 } else {
-                    self.note_late_push(to, spec.task);
+                    self.record_late_push(to, spec.task);
                 }
                 self.send_to_peer(number, worker, Item::Push(spec, dependencies, gpus));
             }

@@ -55,16 +55,16 @@ impl World {
         match item {
             Item::End => {
                 self.trace.note(u64::from(from) << 16);
-                self.trace.say(|| format!("node hears the end of {from}"));
+                self.trace.send(|| format!("node hears the end of {from}"));
                 let last = self.process(from).last_started;
                 let SimNode { core, out, .. } = self.node_mut(from);
-                core.on_gone(worker, "was killed", last, out);
+                core.on_dead(worker, "was killed", last, out);
             }
             item => {
                 let message = into_message(item);
                 assert_route(from, &message, &[Route::ProcessToNode]);
                 self.trace.note((u64::from(from) << 16) ^ u64::from(message.kind()));
-                self.trace.say(|| format!("node <- {from}: {}", brief(&message)));
+                self.trace.send(|| format!("node <- {from}: {}", brief(&message)));
                 let SimNode { core, out, .. } = self.node_mut(from);
                 core.on_message(worker, message, now, out);
             }
@@ -77,7 +77,7 @@ impl World {
     fn deliver_between(&mut self, from: u32, to: u32, message: Message) {
         self.events += 1;
         self.trace.note(u64::from(from) ^ (u64::from(to) << 32) ^ (u64::from(message.kind()) << 8));
-        self.trace.say(|| format!("{} <- {}: {}", name(to), name(from), brief(&message)));
+        self.trace.send(|| format!("{} <- {}: {}", name(to), name(from), brief(&message)));
         let at = node_at(to);
         let from_head = [Route::ControlToNode, Route::DirectoryToNode];
         assert_route(from, &message, if from == HEAD { &from_head } else { &[Route::NodeToNode] });
@@ -96,7 +96,7 @@ impl World {
         assert_route(from, &message, &[route]);
         self.unpack(from, to, &mut message);
         self.trace.note((u64::from(to) << 40) ^ (u64::from(from) << 16) ^ u64::from(message.kind()));
-        self.trace.say(|| format!("{to} <- {}: {}", name(from), brief(&message)));
+        self.trace.send(|| format!("{to} <- {}: {}", name(from), brief(&message)));
         if is_node(from) {
             match &message {
                 Message::PeerConnected(connected) => return self.on_connected(to, connected.worker),
@@ -106,7 +106,7 @@ impl World {
                     return self.leave(to);
                 }
                 Message::TrimBlocks(_) => return self.give_cache_back(to),
-                Message::WorkerGone(gone) => {
+                Message::WorkerDead(gone) => {
                     // The messages that a dead process sent are read before its death is believed.
                     self.drain(number_of(gone.worker), to);
                     self.process_mut(to).lines.remove(&number_of(gone.worker));
@@ -134,7 +134,7 @@ impl World {
             return;
         }
         self.observe(from, to, &message);
-        self.note_read(to, &message);
+        self.record_read(to, &message);
         let peer = if is_node(from) { Peer::Node } else { Peer::Worker(self.process(from).id) };
         let now = self.now();
         let other = self.with_core(to, |core, out| core.on_message(peer, message, now, out));
@@ -168,7 +168,7 @@ impl World {
         while let Some(item) = self.channels.get_mut(number).take() {
             hit("a message was read after its sender was known to be gone");
             let message = into_message(item);
-            self.trace.say(|| format!("{to} <- {dead} (drained): {}", brief(&message)));
+            self.trace.send(|| format!("{to} <- {dead} (drained): {}", brief(&message)));
             self.receive(dead, to, message);
         }
     }

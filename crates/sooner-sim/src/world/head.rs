@@ -156,7 +156,7 @@ impl World {
         if is_young && self.random.chance(15, 16) {
             return;
         }
-        self.trace.say(|| "*** the control service ends".to_owned());
+        self.trace.send(|| "*** the control service ends".to_owned());
         hit("the control service started again");
         let now = self.now();
         let mut former = self.head.take().expect("there are several nodes");
@@ -225,7 +225,7 @@ impl World {
     pub(super) fn deliver_to_head(&mut self, from: u32, message: Message) {
         self.events += 1;
         self.trace.note(u64::from(from) ^ (u64::from(message.kind()) << 8) ^ (3 << 60));
-        self.trace.say(|| format!("head <- {}: {}", name(from), brief(&message)));
+        self.trace.send(|| format!("head <- {}: {}", name(from), brief(&message)));
         let (now, node) = (self.now(), self.node(from).id());
         let Head { core, out, admitted, .. } = self.head();
         match message {
@@ -324,7 +324,7 @@ impl World {
                 fail("I14", format!("{node:?} sends the control service what it may not: {why}"))
             }
             ControlAction::Log(text) | ControlAction::LogRationed(text) => {
-                self.trace.say(|| format!("head: {text}"));
+                self.trace.send(|| format!("head: {text}"));
             }
         }
     }

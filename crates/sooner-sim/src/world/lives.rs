@@ -82,19 +82,19 @@ impl World {
             self.node_mut(number).lacks_until = Some(now.plus(LACKS_NANOS));
         }
         if !fails {
-            self.trace.say(|| format!("{number} comes up"));
+            self.trace.send(|| format!("{number} comes up"));
             self.connect(number);
             return self.touch(number);
         }
         hit("a worker process did not come up");
         self.process_mut(number).life = Life::Ended;
-        self.trace.say(|| format!("{number} does not come up"));
+        self.trace.send(|| format!("{number} does not come up"));
         // Either the fork failed, or the process died before it said hello.
         let is_forked = !self.random.chance(1, 2);
         let SimNode { core, out, .. } = self.node_mut(number);
         if is_forked {
             hit("a worker process died before it said hello");
-            core.on_gone(worker, "died at its start", None, out);
+            core.on_dead(worker, "died at its start", None, out);
         } else {
             core.on_start_failed(worker, "no more processes", out);
         }
@@ -125,7 +125,7 @@ impl World {
             return;
         }
         self.trace.note(0xdead ^ u64::from(number));
-        self.trace.say(|| format!("*** {number} {how}"));
+        self.trace.send(|| format!("*** {number} {how}"));
         let dirty = self.take_dirty(number);
         let flushed = self.random.below(dirty.len() + 1);
         for (at, channel) in dirty.into_iter().enumerate() {
@@ -151,7 +151,7 @@ impl World {
         // stay behind them, unread.
         self.process_mut(number).held_back.clear();
         self.abandon_sessions(number, is_reset);
-        self.note_death(number);
+        self.record_death(number);
         let process = self.process_mut(number);
         process.life = Life::Ended;
         process.frames.clear();
@@ -178,7 +178,7 @@ impl World {
             return;
         }
         self.process_mut(number).is_paused = false;
-        self.trace.say(|| format!("{number} goes on"));
+        self.trace.send(|| format!("{number} goes on"));
         for other in self.processes.numbers() {
             if let Some(channel) = self.channels.find(other, number) {
                 self.list(channel);

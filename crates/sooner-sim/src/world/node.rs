@@ -167,7 +167,7 @@ impl World {
             NodeAction::Send(to, message) => {
                 let to = number_of(to);
                 if let Message::Push(constructor) = &*message {
-                    self.note_placed(to, constructor.spec.task);
+                    self.record_placed(to, constructor.spec.task);
                 }
                 self.send_from_node(to, Item::Message(message));
             }
@@ -198,7 +198,7 @@ impl World {
             NodeAction::GiveUp(_) => unreachable!("links of this world do not end"),
             NodeAction::Control(word) => {
                 if let ToControl::ActorPlaced { actor, worker, .. } = &word {
-                    self.note_placed(number_of(*worker), *actor);
+                    self.record_placed(number_of(*worker), *actor);
                 }
                 self.send_to_head(at, word);
             }

@@ -66,7 +66,7 @@ impl World {
         let (number, index) = self.session(from, to);
         for item in items {
             let bytes = FRAME_BYTES[(self.steps % 3) as usize];
-            let said = self.sessions.all[number].line.say(index, item, bytes, now);
+            let said = self.sessions.all[number].line.send(index, item, bytes, now);
             Self::must(said);
         }
         self.look_at_session(number);
@@ -223,7 +223,7 @@ impl World {
         let (number, wire, loses) = cuts[self.random.below(cuts.len())];
         let now = self.now();
         let session = &mut self.sessions.all[number];
-        self.trace.say(|| format!("*** the line of {:?} is cut, losing {loses:?}", session.ends));
+        self.trace.send(|| format!("*** the line of {:?} is cut, losing {loses:?}", session.ends));
         if loses.contains(&true) {
             hit("a line was cut with messages on their way");
         }

@@ -49,7 +49,7 @@ impl SimNode {
 
 impl World {
     pub(super) fn spill(&mut self, at: usize, spilled: SpillId, block: u64) {
-        self.trace.say(|| format!("node {at} writes block {block} as {spilled}"));
+        self.trace.send(|| format!("node {at} writes block {block} as {spilled}"));
         let disk = &mut self.nodes[at].disk;
         // This may be another attempt.
         disk.unwritten.remove(&spilled);

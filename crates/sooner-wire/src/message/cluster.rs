@@ -124,7 +124,7 @@ row! { 102 NodesChanged: [control -> node]; no values; }
 /// node.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
-pub struct NodeGone {
+pub struct NodeDead {
     #[n(0)]
     pub node: NodeId,
     /// For people: "no heartbeat for 5.0 s".
@@ -132,7 +132,7 @@ pub struct NodeGone {
     pub reason: String,
 }
 
-row! { 103 NodeGone: [control -> node, node -> process]; no values; }
+row! { 103 NodeDead: [control -> node, node -> process]; no values; }
 
 /// The node lives. Sent by a thread that nothing else can delay, over a connection of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]

@@ -1,12 +1,12 @@
 //! How other nodes learn of the end of a process (`docs/adr/0029`).
 //!
 //! The process's node reports the end to the control service first ([`ProcessLeft`]). The control service
-//! tells the nodes that the process concerns ([`WorkerGone`]); each answers once for all its clients
+//! tells the nodes that the process concerns ([`WorkerDead`]); each answers once for all its clients
 //! ([`Collected`]), and when all have answered the control service sends [`super::Settled`].
 
 use minicbor::{Decode, Encode};
 
-use super::{Held, WorkerGone};
+use super::{Held, WorkerDead};
 use crate::{NodeId, WorkerId};
 
 /// Tell me when that process ends: client to its node, and node to the node of the process.
@@ -67,7 +67,7 @@ pub struct ProcessLeft {
     /// The message for them. Absent if the process is about to end, or did not exist when a message for it
     /// came.
     #[n(3)]
-    pub gone: Option<Box<WorkerGone>>,
+    pub gone: Option<Box<WorkerDead>>,
 }
 
 row! {

@@ -35,7 +35,7 @@ pub use actor::{
 };
 pub use checkpoint::{Checkpoint, Checkpointed, KeepObjects, Replayed, Restore};
 pub use cluster::{
-    AboutNode, BundleFree, Candidate, Candidates, Drain, Drained, Fenced, FindNodes, Heartbeat, NodeGone,
+    AboutNode, BundleFree, Candidate, Candidates, Drain, Drained, Fenced, FindNodes, Heartbeat, NodeDead,
     NodeRow, NodesChanged, Register, Registered, ResourceReport, ResourceView, Settings, ShapeDemand,
     Suspect, ViewRow, kind, state as node_state,
 };
@@ -58,7 +58,7 @@ pub use object::{
 };
 pub use peer::{PeerHello, PeerWelcome};
 pub use place_actor::{
-    ActorHere, ActorPlaced, ActorProcessGone, ActorSubscribed, ActorsHere, AlsoHere, EndActor, LetGo,
+    ActorHere, ActorPlaced, ActorProcessDead, ActorSubscribed, ActorsHere, AlsoHere, EndActor, LetGo,
     PlaceActor, PlaceRefused,
 };
 pub use promotion::{Promote, Promoted};
@@ -66,7 +66,7 @@ pub use routed::Routed;
 pub use row::{Ends, Route, RouteError, Routes, Row, RowOf};
 pub use session::{
     Connect, EndIdle, Exited, Fork, Forked, Hello, LinkRole, MemoryEnd, Needed, NodeLives, PeerConnected,
-    Refused, Retired, Shutdown, Welcome, WorkerGone, role,
+    Refused, Retired, Shutdown, Welcome, WorkerDead, role,
 };
 pub use spec::{ActorCreation, FunctionCall, MethodCall, Scheduling, Streaming, Target, TaskKind, TaskSpec};
 pub use spilling::{Place, Recompute, Relinquish, Relinquished, Relinquishing, SpillId};
@@ -75,9 +75,9 @@ pub use task::{
     PushRef, Remote, Reply, Return, TasksReturned,
 };
 pub use transfer::{
-    CHUNK_HEAD_BYTES, CHUNK_KIND, ChunkFault, ChunkHead, CopyGone, CopyMade, DropCopy, FetchEnd, FetchEnded,
-    Fetching, FreeAt, HandOver, HandedOver, Lent, Locate, Located, LostAt, MemoryHere, MemoryOpen, Priority,
-    Pull, Pulled, SenderFailed, Taken,
+    CHUNK_HEAD_BYTES, CHUNK_KIND, ChunkFault, ChunkHead, CopyLeaving, CopyMade, DropCopy, FetchEnd,
+    FetchEnded, Fetching, FreeAt, HandOver, HandedOver, Lent, Locate, Located, LostAt, MemoryHere,
+    MemoryOpen, Priority, Pull, Pulled, SenderFailed, Taken,
 };
 
 pub use state::{Inspect, InspectEnd, Inspected, Measured, NodeInspected, Timing};
@@ -162,7 +162,7 @@ macro_rules! messages {
 }
 
 messages! {
-    Hello, Welcome, Refused, PeerConnected, Connect, WorkerGone, Shutdown, Fork, Forked, NodeLives,
+    Hello, Welcome, Refused, PeerConnected, Connect, WorkerDead, Shutdown, Fork, Forked, NodeLives,
     Retired, Exited, EndIdle, Needed, RequestLease, LeaseGranted, ReturnLease, ReclaimLease, Blocked,
     Unblocked, Infeasible, Define, Push, Reply, TasksReturned, CancelTask, Item, ItemsTaken, Fetch, Value,
     AddBorrow, RemoveBorrow, Allocate, Allocated, FreeBlocks, GiveBlock, TrimBlocks, ReadersOf,
@@ -171,11 +171,11 @@ messages! {
     ExitActor, ActorRestarting, Suspended, Resumed, ReserveName, FindName, ListNames, Query, Answer,
     Inspect, Inspected, InspectEnd, Measured, Checkpoint, Checkpointed, Restore, Replayed, KeepObjects,
     PeerHello, PeerWelcome, Ack, SessionEnded, Credentials, Register, Registered, NodesChanged,
-    NodeGone, Heartbeat, Fenced, ResourceReport, ResourceView, FindNodes, Candidates, Routed, Watch,
+    NodeDead, Heartbeat, Fenced, ResourceReport, ResourceView, FindNodes, Candidates, Routed, Watch,
     DialMe, Suspect, Drain, Drained, Job, Collected, Sever, ProcessLeft, Pull, Pulled, Locate, Located,
-    CopyMade, CopyGone, SenderFailed, FreeAt, DropCopy, Fetching, FetchEnded, HandOver, HandedOver,
+    CopyMade, CopyLeaving, SenderFailed, FreeAt, DropCopy, Fetching, FetchEnded, HandOver, HandedOver,
     LostAt, MemoryHere, MemoryOpen, Lent, Taken, LeaseAt, LeaseGrantedAt, LeaseRefused, ReturnLeaseAt,
-    ReclaimLeaseAt, PlaceActor, ActorPlaced, PlaceRefused, ActorProcessGone, EndActor, ActorsHere,
+    ReclaimLeaseAt, PlaceActor, ActorPlaced, PlaceRefused, ActorProcessDead, EndActor, ActorsHere,
     ActorSubscribed, LetGo, CreateGroup, GroupState, RemoveGroup, Prepare, Prepared, Commit, Release,
     FindGroup, LogLines, NodeInspected, LinesTaken, Relinquish, Relinquished, Promote, Promoted,
 }

@@ -60,7 +60,7 @@ pub struct RemoveBorrow {
     /// The giver is dead, and the sender has reported that it holds these ([`HeldFrom`]). This return counts
     /// once the death is settled, whether or not the giver had registered the sender.
     #[n(3)]
-    pub was_said: Option<bool>,
+    pub was_sent: Option<bool>,
 }
 
 row! { 33 RemoveBorrow: [process -> process]; no values; }

@@ -6,7 +6,7 @@
 
 use minicbor::{Decode, Encode};
 
-use super::{ActorDead, ActorStarted, Checkpoint, CreateActor, Job, Place, Return, WorkerGone};
+use super::{ActorDead, ActorStarted, Checkpoint, CreateActor, Job, Place, Return, WorkerDead};
 use crate::{ActorId, Blob, GroupId, NodeId, Takeover, TaskId, WorkerId};
 
 /// Control to node: give an actor a process, when there is room.
@@ -92,7 +92,7 @@ row! {
 /// Node to control: the process of an actor is dead, and what it held is free.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
-pub struct ActorProcessGone {
+pub struct ActorProcessDead {
     #[n(0)]
     pub actor: ActorId,
     /// The takeover that made this process.
@@ -100,11 +100,11 @@ pub struct ActorProcessGone {
     pub takeover: Takeover,
     /// The message that the processes of its node receive.
     #[n(2)]
-    pub gone: Box<WorkerGone>,
+    pub gone: Box<WorkerDead>,
 }
 
 row! {
-    153 ActorProcessGone: [node -> directory]; no values;
+    153 ActorProcessDead: [node -> directory]; no values;
     only if |ended, ends| ends.speaks_for(ended.gone.worker),
         else "it speaks for a process that is not its own";
 }
@@ -261,7 +261,7 @@ pub struct ActorHere {
     pub checkpoint: Option<Return>,
     /// The process has ended, and the control service may not know of it.
     #[n(13)]
-    pub gone: Option<Box<WorkerGone>>,
+    pub gone: Option<Box<WorkerDead>>,
     /// The placement group that it runs in.
     #[n(14)]
     pub group: Option<GroupId>,

@@ -151,7 +151,7 @@ row! { 5 Connect: [process -> node]; no values; }
 /// A process is dead, or has ended, and all that it owned with it.
 #[derive(Debug, Clone, PartialEq, Default, Encode, Decode)]
 #[cbor(array)]
-pub struct WorkerGone {
+pub struct WorkerDead {
     #[n(0)]
     pub worker: WorkerId,
     /// For people: "killed by signal 9", "exited with status 1".
@@ -175,7 +175,7 @@ pub struct WorkerGone {
     pub memory: Option<Box<MemoryEnd>>,
 }
 
-row! { 6 WorkerGone: [node -> process, directory -> node]; no values; }
+row! { 6 WorkerDead: [node -> process, directory -> node]; no values; }
 
 /// The memory of a node when it stopped a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Encode, Decode)]

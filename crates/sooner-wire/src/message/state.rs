@@ -610,13 +610,13 @@ pub struct ClusterRow {
     pub view: Vec<super::ViewRow>,
     /// The latest nodes that have died or left.
     #[n(8)]
-    pub gone: Option<Vec<GoneRow>>,
+    pub gone: Option<Vec<DeadRow>>,
 }
 
 /// A node that has died or left.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
-pub struct GoneRow {
+pub struct DeadRow {
     /// Its last known row.
     #[n(0)]
     pub row: super::NodeRow,

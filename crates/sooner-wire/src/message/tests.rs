@@ -145,7 +145,7 @@ fn mixed(add: &mut impl FnMut(Message)) {
         .into());
     }
     add(CopyMade { object, node, attempt: TransferAttempt(4) }.into());
-    add(CopyGone { object, node }.into());
+    add(CopyLeaving { object, node }.into());
     add(SenderFailed { object, node, attempt: TransferAttempt(4) }.into());
     add(DropCopy { object, node }.into());
     let reason = FetchEnd::Unwanted;

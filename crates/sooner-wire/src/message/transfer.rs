@@ -169,7 +169,7 @@ row! {
 /// being made, until [`DropCopy`] comes: other nodes may be pulling from it.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
-pub struct CopyGone {
+pub struct CopyLeaving {
     #[n(0)]
     pub object: ObjectId,
     #[n(1)]
@@ -177,7 +177,7 @@ pub struct CopyGone {
 }
 
 row! {
-    125 CopyGone: [node -> process, node => process]; no values;
+    125 CopyLeaving: [node -> process, node => process]; no values;
     only if |said, ends| ends.are_copy_and_owner(said.object, said.node),
         else "it is about another process's value, or about a copy of another node";
 }

@@ -8,7 +8,7 @@
 use crate::failures::title;
 use crate::probes::{bug, mark};
 use sooner_wire::limits::ENDED_MAX;
-use sooner_wire::message::{ActorDead, ActorRestarting, ActorStarted, CreateActor, Failure, WorkerGone};
+use sooner_wire::message::{ActorDead, ActorRestarting, ActorStarted, CreateActor, Failure, WorkerDead};
 use sooner_wire::{ActorId, GroupId, NodeId, Strategy, Takeover, WorkerId};
 
 use super::actor_died;
@@ -124,9 +124,9 @@ impl Directory {
         actor.checkpoints = create.constructor.spec.checkpoint_every().map(|_| Checkpoints::default());
         let lacking = || self.lacks_labels(from.node(), &create);
         if let Some(report) = self.infeasible([&create.placement, &create.lifetime]).or_else(lacking) {
-            self.say(from, report, out);
+            self.send(from, report, out);
         }
-        if let Err(bytes) = self.note_creation(&create) {
+        if let Err(bytes) = self.record_creation(&create) {
             let failure = actor_died(format!(
                 "{} could not begin: its class and arguments are {bytes} bytes, more than the head can write down for an actor that outlives it: give it large values with sooner.put()",
                 self.title_of(id)
@@ -161,7 +161,7 @@ impl Directory {
             let waits = matches!(target, Target::Queue(_));
             match target {
                 Target::Node(node) | Target::Queue(node) => {
-                    self.note_sent(id, node, waits, now);
+                    self.record_sent(id, node, waits, now);
                     self.place_on(id, node, out);
                 }
                 Target::None => self.pending.push_back(id),
@@ -281,7 +281,7 @@ impl Directory {
             Phase::Placed { worker, .. } => Some(*worker),
             Phase::Dead(failure) => {
                 let dead = ActorDead { actor: id, failure: failure.clone() };
-                return self.say(from, dead, out);
+                return self.send(from, dead, out);
             }
         };
         actor.subscribers.insert(from);
@@ -427,18 +427,18 @@ impl Directory {
         }
     }
 
-    pub(in crate::control) fn on_actor_process_gone(
+    pub(in crate::control) fn on_actor_process_dead(
         &mut self,
         id: ActorId,
         takeover: Takeover,
-        gone: WorkerGone,
+        gone: WorkerDead,
         out: &mut DirectoryActions,
     ) {
         let Some(actor) = self.actors.get_mut(&id) else { return };
         if actor.takeovers != takeover || !matches!(actor.phase, Phase::Placed { .. }) {
             if takeover < actor.takeovers || actor.has_ended() {
                 // A process that had to end, because there is a later one.
-                self.note_earlier(id, gone.worker, takeover, out);
+                self.record_earlier(id, gone.worker, takeover, out);
             }
             return;
         }
@@ -462,7 +462,7 @@ impl Directory {
     /// A new process takes over: it is placed like a new actor, under the same id and name. The process
     /// before does not count as a life if it ended before anything of the actor had begun there: a worker may
     /// end at the moment at which it becomes an actor.
-    fn restart(&mut self, id: ActorId, gone: WorkerGone, has_begun: bool, out: &mut DirectoryActions) {
+    fn restart(&mut self, id: ActorId, gone: WorkerDead, has_begun: bool, out: &mut DirectoryActions) {
         let actor = self.actors.get_mut(&id).expect("looked up by the caller");
         let creation = actor.creation.take().or_else(|| actor.unbegun.take());
         let mut creation = creation.expect("kept while there are restarts, or it has not begun");
@@ -479,14 +479,14 @@ impl Directory {
         }
         actor.is_ready = false;
         if let Some(checkpoints) = &mut actor.checkpoints {
-            checkpoints.note_earlier(gone.worker, actor.takeovers, checkpoints.has_begun());
+            checkpoints.record_earlier(gone.worker, actor.takeovers, checkpoints.has_begun());
             checkpoints.begins(false);
         }
         actor.takeovers = actor.takeovers.next();
         // The constructor learns that it is not the first one.
         creation.constructor.spec.retries += 1;
         self.wait(id, creation);
-        let WorkerGone { reason, last_started, .. } = gone;
+        let WorkerDead { reason, last_started, .. } = gone;
         let unbegun = (!has_begun).then_some(true);
         let restarting = ActorRestarting { actor: id, reason, last_started, nobody_starts_it: None, unbegun };
         self.tell(id, &ToNode::Restarting(Box::new(restarting)), out);
@@ -512,13 +512,13 @@ impl Directory {
             actor.phase = Phase::Dead(failure.clone());
             (actor.creation, actor.unbegun) = (None, None);
         }
-        self.note_actor(id);
+        self.record_actor(id);
         let dead = ToNode::Dead(Box::new(ActorDead { actor: id, failure }));
         self.tell(id, &dead, out);
         let before = before.filter(|before| self.nodes.contains_key(before));
         out.extend(before.map(|before| DirectoryAction::Send(before, Box::new(dead))));
         self.retire(id);
-        self.jobs.note_end();
+        self.jobs.record_end();
     }
 
     /// An actor that no other node has reported is dead for good.

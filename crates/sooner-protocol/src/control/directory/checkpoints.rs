@@ -14,7 +14,7 @@ use sooner_wire::{ActorId, NodeId, ObjectId, Takeover, TaskId, WorkerId};
 
 use super::actors::{Actor, Phase};
 use crate::control::{Directory, DirectoryAction, DirectoryActions};
-use crate::failures::gone_failure;
+use crate::failures::death_failure;
 use crate::table::{Map, Set};
 use crate::uplink::{End, ToNode};
 
@@ -113,7 +113,7 @@ impl Checkpoints {
     }
 
     /// A process is not the actor's latest one. Its node reports it until [`Directory::let_earlier_go`].
-    pub(in crate::control) fn note_earlier(
+    pub(in crate::control) fn record_earlier(
         &mut self,
         process: WorkerId,
         takeover: Takeover,
@@ -242,7 +242,7 @@ impl Directory {
         let mut covered = by_caller(calls);
         covered.entry(from).or_default();
         for (caller, calls) in covered {
-            self.say(caller, Checkpointed { actor: id, calls }, out);
+            self.send(caller, Checkpointed { actor: id, calls }, out);
         }
     }
 
@@ -256,7 +256,7 @@ impl Directory {
         out: &mut DirectoryActions,
     ) {
         for (caller, calls) in by_caller(calls).into_iter().filter(|(caller, _)| *caller != taker) {
-            self.say(caller, Checkpointed { actor, calls }, out);
+            self.send(caller, Checkpointed { actor, calls }, out);
         }
     }
 
@@ -273,7 +273,7 @@ impl Directory {
         let state = last.map(|last| last.state.clone());
         let callers = actor.subscribers.iter().copied().collect();
         for object in state.iter().flat_map(|state| &state.contained) {
-            self.say(object.owner(), AddBorrow { object: *object, borrower: worker }, out);
+            self.send(object.owner(), AddBorrow { object: *object, borrower: worker }, out);
         }
         let restore = Box::new(Restore { actor: id, state, callers, takeover: None });
         let restore = ToNode::Restore { takeover: actor.takeovers, restore };
@@ -281,7 +281,7 @@ impl Directory {
     }
 
     /// A process of an actor died that was not the latest one.
-    pub(in crate::control) fn note_earlier(
+    pub(in crate::control) fn record_earlier(
         &mut self,
         id: ActorId,
         process: WorkerId,
@@ -292,7 +292,7 @@ impl Directory {
         match actor.and_then(|actor| actor.checkpoints.as_mut()) {
             Some(checkpoints) => {
                 let had_begun = checkpoints.earlier.get(&process).is_some_and(|earlier| earlier.had_begun);
-                checkpoints.note_earlier(process, takeover, had_begun);
+                checkpoints.record_earlier(process, takeover, had_begun);
                 self.let_earlier_go(id, out);
             }
             None => {
@@ -340,13 +340,13 @@ impl Directory {
                 // Whether an actor takes checkpoints may be unknown until its node is connected.
                 (Keeper::Owner(_) | Keeper::State(..), Some(None)) | (Keeper::Arguments(_), Some(_)) => {}
                 (Keeper::Owner(owner), None) => {
-                    self.say(owner, KeepObjects { actor: id, objects: Vec::new(), more: None }, out);
+                    self.send(owner, KeepObjects { actor: id, objects: Vec::new(), more: None }, out);
                 }
                 (Keeper::State(node, place), None) => {
                     out.push(DirectoryAction::Send(node, Box::new(ToNode::LetGo(place))));
                 }
                 (Keeper::Arguments(node), None) => {
-                    let dead = ActorDead { actor: id, failure: gone_failure() };
+                    let dead = ActorDead { actor: id, failure: death_failure() };
                     out.push(DirectoryAction::Send(node, Box::new(ToNode::Dead(Box::new(dead)))));
                 }
             }
@@ -360,14 +360,14 @@ impl Directory {
             }
         }
         for (owner, actor, objects) in all {
-            self.say(owner, KeepObjects { actor, objects, more: Some(true) }, out);
+            self.send(owner, KeepObjects { actor, objects, more: Some(true) }, out);
         }
     }
 
     /// Sends each owner its list. Dead owners keep nothing, and their nodes drop the message.
     fn notify_owners(&self, actor: ActorId, kept: Map<WorkerId, Vec<ObjectId>>, out: &mut DirectoryActions) {
         for (owner, objects) in kept {
-            self.say(owner, KeepObjects { actor, objects, more: None }, out);
+            self.send(owner, KeepObjects { actor, objects, more: None }, out);
         }
     }
 }

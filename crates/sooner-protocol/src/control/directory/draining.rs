@@ -92,7 +92,7 @@ impl Directory {
         if self.is_placing(id, takeover, node) {
             self.wait(id, create);
             // A later control service must know, too, that nothing has begun on that node.
-            self.note_actor(id);
+            self.record_actor(id);
         }
     }
 

@@ -194,7 +194,7 @@ impl Directory {
     }
 
     /// An actor's record, if there is one, must be written anew.
-    pub(in crate::control) fn note_actor(&mut self, actor: ActorId) {
+    pub(in crate::control) fn record_actor(&mut self, actor: ActorId) {
         let Some(durable) = &self.durable else { return };
         if durable.recorded.contains_key(&Subject::Actor(actor)) || self.is_durable(actor) {
             self.note(|| Subject::Actor(actor));
@@ -205,12 +205,12 @@ impl Directory {
     ///
     /// # Errors
     /// Its size in bytes, if that is more than can be written.
-    pub(in crate::control) fn note_creation(&mut self, create: &CreateActor) -> Result<(), usize> {
+    pub(in crate::control) fn record_creation(&mut self, create: &CreateActor) -> Result<(), usize> {
         if !self.is_durable(create.actor) {
             return Ok(());
         }
         let pieces = creation_pieces(create)?;
-        self.note_job_of(create.actor);
+        self.record_job_of(create.actor);
         self.note(|| Subject::Actor(create.actor));
         if let Some(durable) = &mut self.durable {
             durable.creations.insert(create.actor, pieces);
@@ -219,7 +219,7 @@ impl Directory {
     }
 
     /// An actor is to be written: from then on its job is, too.
-    pub(in crate::control) fn note_job_of(&mut self, actor: ActorId) {
+    pub(in crate::control) fn record_job_of(&mut self, actor: ActorId) {
         let Some(job) = self.actors.get(&actor).map(|actor| Subject::Job(actor.job)) else { return };
         if self.durable.as_ref().is_some_and(|durable| !durable.recorded.contains_key(&job)) {
             self.note(|| job);
@@ -298,9 +298,9 @@ impl Directory {
                 let needs =
                     self.actors.values().any(|a| a.job == *job && !a.has_ended() && a.outlives_control());
                 let known = self.jobs.known(*job).filter(|_| needs);
-                let record = known.map(|(config, is_gone)| {
+                let record = known.map(|(config, is_dead)| {
                     let config = Box::new(config.clone());
-                    JobRecord { job: *job, config, is_gone }
+                    JobRecord { job: *job, config, is_dead }
                 });
                 (job_key(*job), record.map(|record| record.to_bytes()))
             }
@@ -398,8 +398,8 @@ impl Directory {
 
     fn release(&mut self, held: Held, out: &mut DirectoryActions) {
         match held {
-            Held::Answer(to, answer) => self.say(to, *answer, out),
-            Held::State(to, state) => self.say(to, *state, out),
+            Held::Answer(to, answer) => self.send(to, *answer, out),
+            Held::State(to, state) => self.send(to, *state, out),
             Held::Place(node, place) => {
                 // The actor may have ended since, or its node may be dead.
                 let is_it = |actor: &&Actor| {
@@ -436,7 +436,7 @@ impl Directory {
                     is_refused = true;
                     let (error, unavailable) = (Some(reason.clone()), Some(true));
                     let request = answer.request;
-                    self.say(to, Answer { request, error, unavailable, ..Answer::default() }, out);
+                    self.send(to, Answer { request, error, unavailable, ..Answer::default() }, out);
                 }
                 Held::State(to, state) => self.refuse_state(to, *state, &reason, out),
                 Held::Place(..) | Held::Commit(..) => {
@@ -462,7 +462,7 @@ impl Directory {
     }
 
     /// What the next process of an actor is sent is written with the actor's record.
-    pub(in crate::control) fn note_pieces(&mut self, id: ActorId) {
+    pub(in crate::control) fn record_pieces(&mut self, id: ActorId) {
         let Some(actor) = self.actors.get(&id) else { return };
         let create = match &actor.phase {
             Phase::Pending(create) => Some(create),
@@ -499,7 +499,7 @@ impl Directory {
             (row.phase, row.reason) = (GroupPhase::Removed, Some(reason.to_owned()));
         }
         state.error = Some(reason.to_owned());
-        self.say(to, state, out);
+        self.send(to, state, out);
     }
 }
 

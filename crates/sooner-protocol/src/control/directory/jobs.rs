@@ -41,14 +41,14 @@ struct Known {
     nodes: Set<NodeId>,
     is_leaving: bool,
     /// The driver is dead.
-    is_gone: bool,
+    is_dead: bool,
     /// Nodes that can start no workers for the job, and why.
     unable: Map<NodeId, String>,
 }
 
 impl Known {
     fn new(config: Box<JobConfig>, nodes: Set<NodeId>) -> Self {
-        Self { config, nodes, is_leaving: false, is_gone: false, unable: Map::default() }
+        Self { config, nodes, is_leaving: false, is_dead: false, unable: Map::default() }
     }
 }
 
@@ -59,20 +59,20 @@ impl Jobs {
     }
 
     /// A driver or an actor has ended that may have been the last of a job.
-    pub(in crate::control) fn note_end(&mut self) {
+    pub(in crate::control) fn record_end(&mut self) {
         self.has_ends = !self.open.is_empty();
     }
 
     /// The record of a job that is not over: what its workers need, and whether its driver is dead.
     pub(in crate::control) fn known(&self, job: WorkerId) -> Option<(&JobConfig, bool)> {
-        self.open.get(&job).map(|known| (&*known.config, known.is_gone))
+        self.open.get(&job).map(|known| (&*known.config, known.is_dead))
     }
 
     /// A job of which a record was found.
     pub(in crate::control) fn restore(&mut self, record: JobRecord) {
-        let JobRecord { job, config, is_gone } = record;
+        let JobRecord { job, config, is_dead } = record;
         let nodes = Set::from_iter([job.node()]);
-        self.open.insert(job, Known { is_gone, ..Known::new(config, nodes) });
+        self.open.insert(job, Known { is_dead, ..Known::new(config, nodes) });
         self.has_ends = true;
     }
 
@@ -138,11 +138,11 @@ impl Directory {
     }
 
     /// A process is dead: its job, if it was a driver, lasts only as long as its actors.
-    pub(in crate::control) fn on_driver_gone(&mut self, process: WorkerId, out: &mut DirectoryActions) {
+    pub(in crate::control) fn on_driver_dead(&mut self, process: WorkerId, out: &mut DirectoryActions) {
         if let Some(known) = self.jobs.open.get_mut(&process) {
-            known.is_gone = true;
+            known.is_dead = true;
             self.jobs.has_ends = true;
-            self.note_job(process);
+            self.record_job(process);
         }
         for node in self.jobs.asked.swap_remove(&process).into_iter().flatten() {
             self.jobs.end(process);
@@ -152,7 +152,7 @@ impl Directory {
 
     /// A node can start no workers for the job of an actor. Returns whether the job is known: otherwise the
     /// node would be asked again.
-    pub(in crate::control) fn note_unable(&mut self, node: NodeId, id: ActorId, why: &str) -> bool {
+    pub(in crate::control) fn record_unable(&mut self, node: NodeId, id: ActorId, why: &str) -> bool {
         let job = self.actors.get(&id).map(|actor| actor.job);
         let Some(known) = job.and_then(|job| self.jobs.open.get_mut(&job)) else { return false };
         known.unable.insert(node, why.to_owned());
@@ -204,7 +204,7 @@ impl Directory {
         actors.map(|actor| actor.refused_at.plus(REFUSAL_NANOS)).min()
     }
 
-    fn note_job(&mut self, job: WorkerId) {
+    fn record_job(&mut self, job: WorkerId) {
         let subject = Subject::Job(job);
         if self.durable.as_ref().is_some_and(|durable| durable.recorded.contains_key(&subject)) {
             self.note(|| subject);
@@ -216,15 +216,15 @@ impl Directory {
         for (job, known) in &mut self.jobs.open {
             known.nodes.swap_remove(&node);
             known.unable.swap_remove(&node);
-            known.is_gone |= job.node() == node;
+            known.is_dead |= job.node() == node;
         }
         for nodes in self.jobs.asked.values_mut() {
             nodes.swap_remove(&node);
         }
         let unheard: Vec<WorkerId> =
             self.jobs.asked.keys().filter(|job| job.node() == node).copied().collect();
-        unheard.into_iter().for_each(|job| self.on_driver_gone(job, out));
-        self.jobs.note_end();
+        unheard.into_iter().for_each(|job| self.on_driver_dead(job, out));
+        self.jobs.record_end();
     }
 
     /// Tells nodes which jobs are over.
@@ -232,14 +232,14 @@ impl Directory {
         if !std::mem::take(&mut self.jobs.has_ends) {
             return;
         }
-        let gone = self.jobs.open.iter().filter(|(_, known)| known.is_gone).map(|(job, _)| *job);
+        let gone = self.jobs.open.iter().filter(|(_, known)| known.is_dead).map(|(job, _)| *job);
         for job in gone.collect::<Vec<_>>() {
             if self.has_actors(job) {
                 continue;
             }
             let known = self.jobs.open.swap_remove(&job).expect("listed above");
             self.jobs.end(job);
-            self.note_job(job);
+            self.record_job(job);
             out.extend(known.nodes.into_iter().map(|node| tell(node, job, JobState::Ended, None)));
         }
     }

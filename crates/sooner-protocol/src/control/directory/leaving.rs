@@ -1,6 +1,6 @@
 //! Nodes that join and die, as far as the directory is concerned.
 
-use sooner_wire::message::WorkerGone;
+use sooner_wire::message::WorkerDead;
 use sooner_wire::{ActorId, NodeId, ResourceSet, Takeover, WorkerId};
 
 use super::actors::Phase;
@@ -11,7 +11,7 @@ use crate::table::Set;
 impl Directory {
     /// A node takes part, with these resources and labels. A node that registers again stays as it is.
     pub fn on_node_joined(&mut self, row: NodeRow) {
-        self.expect_word_of(row.node);
+        self.expect_message_of(row.node);
         if !self.nodes.contains_key(&row.node) {
             self.on_registered(row.node, row.total.clone());
             self.on_report(row);
@@ -26,7 +26,7 @@ impl Directory {
 
     /// A node is dead with all that was on it. Other nodes learn of that death before they receive anything
     /// that follows from it.
-    pub fn on_node_gone(&mut self, node: NodeId, reason: &str, out: &mut DirectoryActions) {
+    pub fn on_node_dead(&mut self, node: NodeId, reason: &str, out: &mut DirectoryActions) {
         let was_expected = self.expect_no_longer(node);
         if self.nodes.swap_remove(&node).is_none() && !was_expected {
             return;
@@ -35,13 +35,13 @@ impl Directory {
         self.rows.remove(node);
         self.draining.swap_remove(&node);
         for process in self.processes_on(node) {
-            self.on_process_gone(process, out);
+            self.on_process_dead(process, out);
         }
         if !self.must_settle_later(node) {
             self.settle_without(node, out);
         }
         self.end_actors_on(node, reason, out);
-        self.with_groups(out, |groups, acts| groups.on_node_gone(node, acts));
+        self.with_groups(out, |groups, acts| groups.on_node_dead(node, acts));
         self.end_jobs_on(node, out);
     }
 
@@ -70,8 +70,8 @@ impl Directory {
             }
             let reason = format!("was on a node that is gone: {reason}");
             let all_begun = Some(true);
-            let gone = WorkerGone { worker, reason, all_begun, ..WorkerGone::default() };
-            self.on_actor_process_gone(id, takeover, gone, out);
+            let gone = WorkerDead { worker, reason, all_begun, ..WorkerDead::default() };
+            self.on_actor_process_dead(id, takeover, gone, out);
         }
     }
 }

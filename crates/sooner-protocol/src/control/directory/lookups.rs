@@ -9,7 +9,7 @@ use sooner_wire::message::{ActorDead, ForgetLost, Round};
 use sooner_wire::{ActorId, WorkerId};
 
 use crate::control::{Directory, DirectoryActions};
-use crate::failures::gone_failure;
+use crate::failures::death_failure;
 use crate::table::Map;
 
 /// See the module. At most one per handle whose first call is on its way.
@@ -31,12 +31,12 @@ impl Directory {
     pub(in crate::control) fn look_up(&mut self, actor: ActorId, from: WorkerId, out: &mut DirectoryActions) {
         let owner = actor.owner;
         if from == owner || !self.nodes.contains_key(&owner.node()) {
-            return self.notify_gone(actor, from, out);
+            return self.notify_death(actor, from, out);
         }
         let round = Round::of_control(self.lookups.made);
         self.lookups.made += 1;
         self.lookups.open.insert(round, (actor, from));
-        self.say(owner, ForgetLost { round, offsets: Vec::new() }, out);
+        self.send(owner, ForgetLost { round, offsets: Vec::new() }, out);
     }
 
     /// The owner has answered: everything that it sent before has arrived.
@@ -45,7 +45,7 @@ impl Directory {
         if self.actors.contains_key(&actor) {
             self.on_subscribe(from, actor, out);
         } else {
-            self.notify_gone(actor, from, out);
+            self.notify_death(actor, from, out);
         }
     }
 
@@ -58,7 +58,7 @@ impl Directory {
         self.lookups.open.retain(|_, (_, from)| *from != gone);
     }
 
-    pub(in crate::control) fn notify_gone(&self, actor: ActorId, to: WorkerId, out: &mut DirectoryActions) {
-        self.say(to, ActorDead { actor, failure: gone_failure() }, out);
+    pub(in crate::control) fn notify_death(&self, actor: ActorId, to: WorkerId, out: &mut DirectoryActions) {
+        self.send(to, ActorDead { actor, failure: death_failure() }, out);
     }
 }

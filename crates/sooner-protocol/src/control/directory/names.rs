@@ -32,7 +32,7 @@ impl Directory {
             // Held, so that no process relies on a name that a later control service would give away.
             return self.when_written(|| Subject::Name(key), Held::Answer(from, Box::new(reply)), out);
         }
-        self.say(from, reply, out);
+        self.send(from, reply, out);
     }
 
     pub(in crate::control) fn on_find_name(
@@ -52,7 +52,7 @@ impl Directory {
                     Some(format!("no actor named {:?} lives in namespace {:?}", find.name, find.namespace));
             }
         }
-        self.say(from, reply, out);
+        self.send(from, reply, out);
     }
 
     pub(in crate::control) fn on_list_names(
@@ -63,7 +63,7 @@ impl Directory {
     ) {
         let wanted = |namespace: &str| list.namespace.as_deref().is_none_or(|n| n == namespace);
         let names = self.names.keys().filter(|(namespace, _)| wanted(namespace)).cloned().collect();
-        self.say(from, Answer { request: list.request, names: Some(names), ..Answer::default() }, out);
+        self.send(from, Answer { request: list.request, names: Some(names), ..Answer::default() }, out);
     }
 
     pub(in crate::control) fn free_name(&mut self, id: ActorId) {

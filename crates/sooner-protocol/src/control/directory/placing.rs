@@ -71,7 +71,7 @@ impl Directory {
                     }
                     None => out.push(DirectoryAction::Send(node, Box::new(ToNode::Bundles(Box::new(order))))),
                 },
-                GroupAction::Client(client, message) => self.say(client, message, out),
+                GroupAction::Client(client, message) => self.send(client, message, out),
                 GroupAction::Warn(text) => out.push(DirectoryAction::Warn(text)),
             }
         }

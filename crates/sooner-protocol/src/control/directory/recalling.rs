@@ -177,7 +177,7 @@ impl Recalls {
 
 impl Directory {
     /// A node was chosen for an actor, which begins there or `waits` there for room.
-    pub(in crate::control) fn note_sent(&mut self, id: ActorId, node: NodeId, waits: bool, now: Instant) {
+    pub(in crate::control) fn record_sent(&mut self, id: ActorId, node: NodeId, waits: bool, now: Instant) {
         let Some(actor) = self.actors.get(&id) else { return };
         let Phase::Pending(create) = &actor.phase else { return };
         let needs = Needs::of(create);

@@ -3,22 +3,22 @@
 use std::collections::VecDeque;
 
 use sooner_wire::NodeId;
-use sooner_wire::limits::NODES_GONE_MAX;
+use sooner_wire::limits::NODES_DEAD_MAX;
 
 use crate::table::Map;
 
 /// The latest dead nodes. An older id is simply not known, which means the same: see
 /// [`crate::control::membership`].
 #[derive(Debug, Default)]
-pub(in crate::control) struct GoneNodes {
+pub(in crate::control) struct DeadNodes {
     reasons: Map<NodeId, String>,
     order: VecDeque<NodeId>,
 }
 
-impl GoneNodes {
+impl DeadNodes {
     /// A node is dead.
     pub(in crate::control) fn insert(&mut self, node: NodeId, reason: String) {
-        if self.order.len() == NODES_GONE_MAX
+        if self.order.len() == NODES_DEAD_MAX
             && let Some(oldest) = self.order.pop_front()
         {
             self.reasons.swap_remove(&oldest);
@@ -40,12 +40,12 @@ mod tests {
 
     #[test]
     fn the_latest_are_remembered() {
-        let mut gone = GoneNodes::default();
-        for number in 0..=NODES_GONE_MAX as u64 {
+        let mut gone = DeadNodes::default();
+        for number in 0..=NODES_DEAD_MAX as u64 {
             gone.insert(NodeId(number), format!("reason {number}"));
         }
         assert_eq!(gone.reason(NodeId(0)), None);
         assert_eq!(gone.reason(NodeId(1)), Some("reason 1"));
-        assert_eq!((gone.order.len(), gone.reasons.len()), (NODES_GONE_MAX, NODES_GONE_MAX));
+        assert_eq!((gone.order.len(), gone.reasons.len()), (NODES_DEAD_MAX, NODES_DEAD_MAX));
     }
 }

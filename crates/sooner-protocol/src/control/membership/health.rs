@@ -54,14 +54,14 @@ impl Health {
     }
 
     /// A sign of life. Only the node itself can give one.
-    pub(in crate::control) fn on_heard(&mut self, now: Instant) {
+    pub(in crate::control) fn on_received(&mut self, now: Instant) {
         self.heard = now;
         self.doubt = Doubt::No;
     }
 
     /// A heartbeat. Returns whether the node became slow or quick.
     pub(in crate::control) fn on_heartbeat(&mut self, beat: Heartbeat, now: Instant) -> bool {
-        self.on_heard(now);
+        self.on_received(now);
         let lags = beat.node_lag.max(beat.data_lag) > SLOW_LAG_NANOS;
         self.streak = if lags == self.is_slow { 0 } else { self.streak + 1 };
         if self.streak < SLOW_BEATS {
@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(health.doubt(), None);
         let mut health = Health::new(at(0));
         health.doubt();
-        health.on_heard(at(1));
+        health.on_received(at(1));
         assert_eq!(health.on_probed(ME, 1, Probed::Answered(ME), at(5_000)), None);
         assert_eq!(health.silence(HEALTH_TIMEOUT_NANOS, at(9_999)), None, "a late answer is a sign of life");
         assert_eq!(health.doubt(), Some(2));
@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(reason.as_deref(), Some("its connection ended 2.0 s ago and it did not come back"));
         health.forgive(at(2_100));
         assert_eq!(health.silence(HEALTH_TIMEOUT_NANOS, at(4_099)), None);
-        health.on_heard(at(4_099));
+        health.on_received(at(4_099));
         assert_eq!(health.silence(HEALTH_TIMEOUT_NANOS, at(8_000)), None);
     }
 }

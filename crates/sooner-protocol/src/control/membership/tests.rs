@@ -95,7 +95,7 @@ impl Head {
 }
 
 fn gone(to: NodeId, node: NodeId, reason: &str) -> NodesAction {
-    NodesAction::Send(to, Box::new(NodeGone { node, reason: reason.into() }.into()))
+    NodesAction::Send(to, Box::new(NodeDead { node, reason: reason.into() }.into()))
 }
 
 fn reason(refusal: Refusal) -> String {
@@ -154,7 +154,7 @@ fn who_is_lost_before_it_has_joined_is_not_told_of_and_may_come_again() {
     let deletes = |action: &NodesAction| matches!(action, NodesAction::Persist(_, writes) if writes == &[Write::delete(node_key(B))]);
     assert!(deletes(out.last().expect("it is dropped")), "{out:?}");
     assert!(
-        !out.iter().any(|action| matches!(action, NodesAction::Gone(..) | NodesAction::Send(..))),
+        !out.iter().any(|action| matches!(action, NodesAction::Dead(..) | NodesAction::Send(..))),
         "{out:?}"
     );
     out.clear();
@@ -197,7 +197,7 @@ fn who_was_held_for_gone_while_there_was_no_head_must_not_go_on() {
     let given_up = |node| Suspect { node, is_given_up: Some(true) };
     let why = format!("node {:016x} could not reach it while the head was away, and held it for gone", A.0);
     let told = head.run(|nodes, out| nodes.on_suspect(A, given_up(B), at(2), out));
-    assert_eq!(told, [gone(A, B, &why), gone(C, B, &why), NodesAction::Gone(B, why.clone())]);
+    assert_eq!(told, [gone(A, B, &why), gone(C, B, &why), NodesAction::Dead(B, why.clone())]);
     let fenced = Fenced { reason: format!("this node was declared gone: {why}") };
     assert_eq!(head.beat(3, B), [NodesAction::Send(B, Box::new(fenced.into()))]);
     let told = head.run(|nodes, out| nodes.on_suspect(B, given_up(A), at(3), out));
@@ -223,7 +223,7 @@ fn a_closed_port_is_a_death_that_is_told_once() {
     assert!(head.nodes.is_doubted(A));
     let told = head.run(|nodes, out| nodes.on_probed(A, 1, Probed::Refused, at(102), out));
     let why = "its port is closed: the daemon has ended";
-    assert_eq!(told, [gone(B, A, why), gone(C, A, why), NodesAction::Gone(A, why.into())]);
+    assert_eq!(told, [gone(B, A, why), gone(C, A, why), NodesAction::Dead(A, why.into())]);
     let asked = NodesAction::AskedAfter { from: B, node: A };
     assert_eq!(
         head.run(|nodes, out| nodes.on_suspect(B, suspects(A), at(100), out)),
@@ -246,14 +246,14 @@ fn the_death_of_a_daemon_is_told_before_the_disk_has_forgotten_it() {
     let why = "its port is closed: the daemon has ended";
     let [NodesAction::Persist(deletion, writes), told @ ..] = &out[..] else { panic!("{out:?}") };
     assert_eq!(writes[..], [Write::delete(node_key(A))]);
-    assert_eq!(told, [gone(B, A, why), NodesAction::Gone(A, why.into())]);
+    assert_eq!(told, [gone(B, A, why), NodesAction::Dead(A, why.into())]);
     let mut later = Vec::new();
     head.nodes.on_persisted(*deletion, Err("the disk is full".into()), &mut later);
     head.nodes.on_timer(at(5_000), &mut later);
     let tried_again =
         |action: &NodesAction| matches!(action, NodesAction::Persist(_, again) if again == writes);
     assert!(later.iter().any(tried_again), "{later:?}");
-    assert!(!later.iter().any(|action| matches!(action, NodesAction::Gone(A, _))), "it is told once");
+    assert!(!later.iter().any(|action| matches!(action, NodesAction::Dead(A, _))), "it is told once");
 }
 
 #[test]
@@ -265,10 +265,10 @@ fn silence_is_a_death_within_a_tick() {
     for step in 1..=12 {
         head.beat(step * 500, B);
         let actions = head.tick(step * 500);
-        if actions.iter().any(|action| matches!(action, NodesAction::Gone(..))) {
+        if actions.iter().any(|action| matches!(action, NodesAction::Dead(..))) {
             assert_eq!(
                 actions,
-                [gone(B, A, "no heartbeat for 5.0 s"), NodesAction::Gone(A, "no heartbeat for 5.0 s".into())]
+                [gone(B, A, "no heartbeat for 5.0 s"), NodesAction::Dead(A, "no heartbeat for 5.0 s".into())]
             );
             died = Some(step * 500);
         }
@@ -288,7 +288,7 @@ fn a_head_that_stood_still_declares_nobody_gone() {
     for step in 1..10 {
         assert_eq!(head.tick(60_000 + step * 500), [], "the silence began anew");
     }
-    assert_eq!(head.tick(65_000), [NodesAction::Gone(A, "no heartbeat for 5.0 s".into())]);
+    assert_eq!(head.tick(65_000), [NodesAction::Dead(A, "no heartbeat for 5.0 s".into())]);
 }
 
 #[test]
@@ -322,7 +322,7 @@ fn a_driver_that_nobody_can_dial_has_two_seconds() {
         assert_eq!(head.tick(step), []);
     }
     let why = "its connection ended 2.4 s ago and it did not come back";
-    assert_eq!(head.tick(3_000), [gone(A, B, why), NodesAction::Gone(B, why.into())]);
+    assert_eq!(head.tick(3_000), [gone(A, B, why), NodesAction::Dead(B, why.into())]);
     let of_driver = driver(C);
     head.run(|nodes, out| nodes.on_register(C, of_driver, at(3_000), out).expect("may join"));
     head.run(|nodes, out| nodes.on_disconnected(C, at(3_100), out));
@@ -331,7 +331,7 @@ fn a_driver_that_nobody_can_dial_has_two_seconds() {
     head.beat(5_000, C);
     for step in [3_500, 4_000, 4_500, 5_000, 5_500] {
         assert!(
-            !head.tick(step).iter().any(|action| matches!(action, NodesAction::Gone(..))),
+            !head.tick(step).iter().any(|action| matches!(action, NodesAction::Dead(..))),
             "it came back"
         );
     }
@@ -394,7 +394,7 @@ fn a_head_that_starts_again_looks_for_its_nodes() {
     assert_eq!(actions[1], NodesAction::Joined(A));
     let told = head.run(|nodes, out| nodes.on_probed(B, 1, Probed::Refused, at(102), out));
     let why = "its port is closed: the daemon has ended";
-    assert_eq!(told, [gone(A, B, why), NodesAction::Gone(B, why.into())]);
+    assert_eq!(told, [gone(A, B, why), NodesAction::Dead(B, why.into())]);
     assert!(head.nodes.is_complete());
     let unknown = head.run(|nodes, out| nodes.on_suspect(A, suspects(C), at(100), out));
     let asked = NodesAction::AskedAfter { from: A, node: C };
@@ -460,14 +460,14 @@ fn a_node_drains_in_its_time_or_is_ended() {
     assert_eq!(head.nodes.row(A).expect("there").state, node_state::DRAINING);
     drain(&mut head, 1_100, B, 60 * second);
     let left = head.run(|nodes, out| nodes.on_drained(B, at(1_200), out));
-    assert_eq!(left, [gone(A, B, "it left"), NodesAction::Gone(B, "it left".into())]);
+    assert_eq!(left, [gone(A, B, "it left"), NodesAction::Dead(B, "it left".into())]);
     for step in [1_500, 2_000] {
         head.beat(step, A);
         head.tick(step);
     }
     let why = "it did not leave within the time it had to drain";
     let fenced = NodesAction::Send(A, Box::new(Fenced { reason: why.into() }.into()));
-    assert_eq!(head.tick(2_500), [fenced, NodesAction::Gone(A, why.into())]);
+    assert_eq!(head.tick(2_500), [fenced, NodesAction::Dead(A, why.into())]);
 }
 
 #[test]
@@ -486,7 +486,7 @@ fn a_disk_that_hangs_delays_the_news_by_a_second() {
     );
     assert_eq!(head.tick(500), []);
     assert_eq!(head.tick(1_000), []);
-    assert_eq!(head.tick(1_500), [gone(A, B, "it left"), NodesAction::Gone(B, "it left".into())]);
+    assert_eq!(head.tick(1_500), [gone(A, B, "it left"), NodesAction::Dead(B, "it left".into())]);
     let mut out = Vec::new();
     head.nodes.on_persisted(batch, Err("no space".into()), &mut out);
     assert_eq!(out, [], "it was told");

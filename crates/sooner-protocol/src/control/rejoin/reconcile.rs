@@ -15,7 +15,7 @@
 //! and is dead: a fresh start would forget calls that had succeeded.
 
 use sooner_wire::limits::CREATION_PIECES_MAX;
-use sooner_wire::message::{CreateActor, WorkerGone};
+use sooner_wire::message::{CreateActor, WorkerDead};
 use sooner_wire::record::{
     ACTORS, ActorRecord, CREATIONS, GROUPS, GroupRecord, HEAD, HeadRecord, JOBS, JobRecord, NAMES, NODES,
     NameRecord, NodeRecord, RecordError, creation_from, creation_key,
@@ -185,9 +185,9 @@ impl Directory {
         let actor = &self.actors[&id];
         let name = actor.name.clone();
         if self.durable.as_ref().is_some_and(|durable| !durable.recorded.contains_key(&Subject::Actor(id))) {
-            self.note_pieces(id);
+            self.record_pieces(id);
         }
-        self.note_job_of(id);
+        self.record_job_of(id);
         self.note(|| Subject::Actor(id));
         if let Some(name) = name {
             self.note(|| Subject::Name(name));
@@ -208,14 +208,14 @@ impl Directory {
         }
         for node in self.groups.nodes() {
             if self.is_lost(node) {
-                self.with_groups(out, |groups, acts| groups.on_node_gone(node, acts));
+                self.with_groups(out, |groups, acts| groups.on_node_dead(node, acts));
             }
         }
         let drivers: Set<WorkerId> = self.groups.drivers().chain(self.jobs.drivers()).collect();
         for driver in drivers {
             if self.is_lost(driver.node()) {
                 self.end_groups_of(driver, out);
-                self.on_driver_gone(driver, out);
+                self.on_driver_dead(driver, out);
             }
         }
     }
@@ -283,7 +283,7 @@ impl Directory {
         }
         actor.phase = Phase::Placed { node, worker };
         let reason = "was on a node that ended while the cluster had no head".to_owned();
-        let gone = WorkerGone { worker, reason, all_begun: Some(true), ..WorkerGone::default() };
-        self.on_actor_process_gone(id, takeover, gone, out);
+        let gone = WorkerDead { worker, reason, all_begun: Some(true), ..WorkerDead::default() };
+        self.on_actor_process_dead(id, takeover, gone, out);
     }
 }

@@ -129,7 +129,7 @@ fn small_clusters_are_told_what_changed() {
     assert_eq!(view.next_deadline(), None);
     view.on_joined(&row(3, cpus(1.0)));
     assert_eq!(told(&mut view, 200), [(1, vec![3], false), (2, vec![3], false), (3, vec![1, 2, 3], false)]);
-    view.on_gone(NodeId(1));
+    view.on_dead(NodeId(1));
     assert_eq!(told(&mut view, 300), []);
 }
 
@@ -151,7 +151,7 @@ fn large_ones_ask() {
     assert!(news.iter().all(|(_, rows, must_ask)| rows.is_empty() && *must_ask));
     view.on_report(NodeId(1), report(2, 3.0, 0)).expect("resources");
     assert_eq!(told(&mut view, 200), [], "said once");
-    view.on_gone(NodeId(1000));
+    view.on_dead(NodeId(1000));
     view.on_report(NodeId(1), report(3, 2.0, 0)).expect("resources");
     let news = told(&mut view, 300);
     assert!(news.iter().all(|(_, rows, must_ask)| rows.len() == VIEW_NODES_MAX && !must_ask));

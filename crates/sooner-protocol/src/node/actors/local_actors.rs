@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 use sooner_wire::message::state::ActorRow;
 use sooner_wire::message::{
-    ActorDead, ActorHere, Checkpoint, CreateActor, ExitActor, Outcome, Restore, WorkerGone,
+    ActorDead, ActorHere, Checkpoint, CreateActor, ExitActor, Outcome, Restore, WorkerDead,
 };
 use sooner_wire::{ActorId, ResourceSet, Takeover, WorkerId};
 
@@ -237,8 +237,8 @@ impl NodeCore {
     /// creator: none may be shown what it had given to the constructor.
     fn ends_with_its_creator(&self, actor: ActorId) -> bool {
         let creator = actor.owner;
-        let is_gone = creator.node() == self.id() && !self.clients.contains_key(&creator);
-        self.role.is_member() && is_gone && !self.local_actors.is_detached(actor)
+        let is_dead = creator.node() == self.id() && !self.clients.contains_key(&creator);
+        self.role.is_member() && is_dead && !self.local_actors.is_detached(actor)
     }
 
     /// A worker becomes an actor's process.
@@ -277,7 +277,7 @@ impl NodeCore {
         let ends = self.ends_with_its_creator(id);
         restore.callers.retain(|caller| self.will_learn_of_end(*caller, out));
         let Some(local) = self.local_actors.placed(id, takeover) else {
-            return self.local_actors.note_unread_state(id, takeover, restore.state);
+            return self.local_actors.record_unread_state(id, takeover, restore.state);
         };
         let Some((worker, _)) = local.process else { return };
         if let Some(snapshot) = &mut local.snapshot {
@@ -299,8 +299,8 @@ impl NodeCore {
         if !self.is_elsewhere(process) {
             return self.clients.contains_key(&process);
         }
-        let is_gone = self.departed.has(process) || self.watches.is_with_node(process);
-        if is_gone {
+        let is_dead = self.departed.has(process) || self.watches.is_with_node(process);
+        if is_dead {
             return false;
         }
         // The process may end before it has a line with the actor's new process.
@@ -370,11 +370,11 @@ impl NodeCore {
         &mut self,
         id: ActorId,
         blocked: bool,
-        gone: &WorkerGone,
+        gone: &WorkerDead,
         out: &mut NodeActions,
     ) {
         let Some(local) = self.local_actors.actors.swap_remove(&id) else { return };
-        self.local_actors.note_end(id, &local, gone);
+        self.local_actors.record_end(id, &local, gone);
         if let Some((_, grant)) = &local.process {
             if blocked {
                 self.resources.reclaim_cpu(grant);
@@ -382,7 +382,7 @@ impl NodeCore {
             self.resources.release(grant);
         }
         let gone = Box::new(gone.clone());
-        out.push(NodeAction::Control(ToControl::ActorProcessGone {
+        out.push(NodeAction::Control(ToControl::ActorProcessDead {
             actor: id,
             takeover: local.takeover,
             gone,

@@ -104,14 +104,14 @@ impl NodeCore {
         }
         self.places.actors.entry(actor).or_default().subscribers.insert(process);
         if let Some(started) = started {
-            self.note_place(started, out);
+            self.record_place(started, out);
             self.notify_started(process, started, out);
         }
     }
 
     /// An actor is at another process than was reported before. If nothing was reported in between, a
     /// restarted control service does not know that callers were not told.
-    fn note_place(&mut self, started: &ActorStarted, out: &mut NodeActions) {
+    fn record_place(&mut self, started: &ActorStarted, out: &mut NodeActions) {
         let Some(place) = self.places.actors.get_mut(&started.actor) else { return };
         place.has_begun = true;
         if place.at.replace(started.worker).is_some_and(|before| before != started.worker) {
@@ -132,7 +132,7 @@ impl NodeCore {
 
     pub(in crate::node) fn on_actor_started(&mut self, started: &ActorStarted, out: &mut NodeActions) {
         self.local_actors.forget_ends_before(started.actor, started.worker);
-        self.note_place(started, out);
+        self.record_place(started, out);
         for subscriber in self.places.subscribers(started.actor) {
             self.notify_started(subscriber, started, out);
         }
@@ -164,7 +164,7 @@ impl NodeCore {
     /// An actor is dead.
     pub(in crate::node) fn on_actor_dead(&mut self, news: ActorDead, out: &mut NodeActions) {
         let actor = news.actor;
-        self.local_actors.note_dead(actor, &news.failure);
+        self.local_actors.record_death_at(actor, &news.failure);
         let kept = self.places.actors.get_mut(&actor).map(|place| std::mem::take(&mut place.kept));
         for place in kept.unwrap_or_default() {
             self.let_go(place, out);

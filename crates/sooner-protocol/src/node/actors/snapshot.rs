@@ -6,7 +6,7 @@
 
 use sooner_wire::message::state::ActorRow;
 use sooner_wire::message::{
-    ActorDead, ActorHere, Checkpoint, CreateActor, Failure, Outcome, Place, PlaceActor, Return, WorkerGone,
+    ActorDead, ActorHere, Checkpoint, CreateActor, Failure, Outcome, Place, PlaceActor, Return, WorkerDead,
 };
 use sooner_wire::{ActorId, Blob, GroupId, ResourceSet, Strategy, Takeover, TaskId, WorkerId};
 
@@ -83,7 +83,7 @@ impl LocalActors {
     }
 
     /// The constructor of an actor has returned.
-    pub(in crate::node) fn note_ready(&mut self, id: ActorId) {
+    pub(in crate::node) fn record_ready(&mut self, id: ActorId) {
         if let Some(snapshot) = self.actors.get_mut(&id).and_then(|local| local.snapshot.as_mut()) {
             snapshot.is_ready = true;
             // Without restarts no other process takes over. `create` stays also if it says that the actor
@@ -94,7 +94,7 @@ impl LocalActors {
     }
 
     /// The process of an actor is dead.
-    pub(in crate::node) fn note_end(&mut self, id: ActorId, local: &LocalActor, gone: &WorkerGone) {
+    pub(in crate::node) fn record_end(&mut self, id: ActorId, local: &LocalActor, gone: &WorkerDead) {
         let Some(snapshot) = &local.snapshot else { return };
         if self.ended.len() == ENDS_MAX {
             self.ended.pop_front();
@@ -111,13 +111,13 @@ impl LocalActors {
     /// `later` is a process that came after those that ended. It may not have the state of the one before
     /// yet.
     pub(in crate::node) fn forget_ends_before(&mut self, id: ActorId, later: WorkerId) {
-        let is_its = |gone: &WorkerGone| gone.worker == later;
+        let is_its = |gone: &WorkerDead| gone.worker == later;
         let stays = |here: &ActorHere| takes_checkpoints(here) || here.gone.as_deref().is_some_and(is_its);
         self.ended.retain(|here| here.actor != id || stays(here));
     }
 
     /// The state for a process that ended before the state came: the next process begins with it, too.
-    pub(in crate::node) fn note_unread_state(
+    pub(in crate::node) fn record_unread_state(
         &mut self,
         id: ActorId,
         takeover: Takeover,
@@ -132,7 +132,7 @@ impl LocalActors {
 
     /// An actor is dead: a later control service is told neither of its process, which is about to end, nor
     /// of that end.
-    pub(in crate::node) fn note_dead(&mut self, id: ActorId, failure: &Failure) {
+    pub(in crate::node) fn record_death_at(&mut self, id: ActorId, failure: &Failure) {
         if self.keeps_snapshots {
             if self.dead.len() == ENDS_MAX {
                 self.dead.pop_front();
@@ -169,7 +169,7 @@ impl LocalActors {
     }
 
     /// A checkpoint of the actor in a process stands: a process after this one is to begin with it.
-    pub(in crate::node) fn note_checkpoint(&mut self, process: WorkerId, checkpoint: Checkpoint) {
+    pub(in crate::node) fn record_checkpoint(&mut self, process: WorkerId, checkpoint: Checkpoint) {
         let Checkpoint { actor: id, state, calls } = checkpoint;
         let is_its = |local: &&mut LocalActor| local.process.as_ref().is_some_and(|(its, _)| *its == process);
         let living = self.actors.get_mut(&id).filter(is_its).and_then(|local| local.snapshot.as_mut());

@@ -24,12 +24,12 @@ fn what_is_known_of_a_process_goes_with_it() {
         node.on_connected(caller, 2, NOW);
         node.on_control(subscribe(caller), &mut out);
         assert_eq!(node.places.subscribers(actor), [DRIVER, caller]);
-        node.on_gone(caller, "was killed", None, &mut out);
+        node.on_dead(caller, "was killed", None, &mut out);
     }
     node.on_control(subscribe(WorkerId(2000)), &mut out);
     assert_eq!(node.places.subscribers(actor), [DRIVER], "nobody who is gone");
     assert_eq!(node.clients[&worker].introduced, Set::from_iter([DRIVER]));
-    node.on_gone(DRIVER, "ended", None, &mut out);
+    node.on_dead(DRIVER, "ended", None, &mut out);
     assert_eq!(node.places.subscribers(actor), []);
 }
 
@@ -45,11 +45,11 @@ fn the_control_service_hears_of_the_end_of_those_it_knows() {
     assert_eq!(node.on_message(known, list.into(), NOW, &mut out), None);
     out.clear();
     for process in [known, unknown] {
-        node.on_gone(process, "ended", None, &mut out);
+        node.on_dead(process, "ended", None, &mut out);
     }
     let late = sooner_wire::message::AddBorrow { object: TaskId::default().object(0), borrower: known };
     node.on_control(ToNode::Routed { to: unknown, message: Box::new(late.into()) }, &mut out);
     let heard: Vec<_> = out.into_iter().filter(|action| matches!(action, NodeAction::Control(_))).collect();
-    let gone = |process| NodeAction::Control(ToControl::process_gone(process));
+    let gone = |process| NodeAction::Control(ToControl::process_dead(process));
     assert_eq!(heard, [gone(known), gone(unknown)], "and of those it speaks to in vain");
 }

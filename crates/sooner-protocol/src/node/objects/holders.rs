@@ -105,7 +105,7 @@ impl Holders {
         place: Place,
         from: WorkerId,
         to: WorkerId,
-        is_gone: &impl Fn(WorkerId) -> bool,
+        is_dead: &impl Fn(WorkerId) -> bool,
     ) -> bool {
         if !self.replace(place, from, to) {
             if self.places.contains_key(&place) {
@@ -114,9 +114,9 @@ impl Holders {
             return false;
         }
         if let Some(next) = self.given_on.swap_remove(&(place, to)) {
-            return self.give(place, to, next, is_gone);
+            return self.give(place, to, next, is_dead);
         }
-        if is_gone(to) {
+        if is_dead(to) {
             self.orphan(place, to);
             return false;
         }
@@ -282,12 +282,12 @@ impl Holders {
 
     /// A process is dead. Gives the blocks that are free.
     #[must_use]
-    pub fn on_gone(&mut self, worker: WorkerId) -> Vec<Place> {
+    pub fn on_dead(&mut self, worker: WorkerId) -> Vec<Place> {
         self.early.retain(|(_, holder)| *holder != worker);
         for place in self.by_holder.swap_remove(&worker).unwrap_or_default() {
             self.orphan(place, worker);
         }
-        let free = self.orphans.on_gone(worker);
+        let free = self.orphans.on_dead(worker);
         self.forget_all(free)
     }
 
@@ -447,7 +447,7 @@ mod tests {
     fn what_was_freed_before_it_was_given_is_forgotten_with_the_block() {
         let mut holders = Holders::default();
         holders.insert(at(0), OWNER);
-        assert!(holders.on_gone(OWNER).is_empty(), "somebody may read it");
+        assert!(holders.on_dead(OWNER).is_empty(), "somebody may read it");
         assert!(!holders.release(at(0), OTHER), "it was told of the value, and its giver is gone");
         assert_eq!(ask(&mut holders, &[OTHER]), [at(0)]);
         holders.insert(at(0), READER);
@@ -511,7 +511,7 @@ mod tests {
         let mut holders = Holders::default();
         holders.insert(at(0), OWNER);
         holders.insert(at(64), OWNER);
-        assert!(holders.on_gone(OWNER).is_empty());
+        assert!(holders.on_dead(OWNER).is_empty());
         let round = holders.ask([READER, OTHER].into_iter()).expect("it held blocks").round;
         assert!(holders.on_answer(READER, &answer(round, &[64])).is_empty());
         assert!(holders.on_answer(OTHER, &answer(round, &[])).is_empty());
@@ -526,7 +526,7 @@ mod tests {
         let object = |owner| TaskId { owner, number: 9 }.object(0);
         let mut holders = Holders::default();
         holders.insert(at(0), OWNER);
-        assert!(holders.on_gone(OWNER).is_empty());
+        assert!(holders.on_dead(OWNER).is_empty());
         let round = holders.ask([READER].into_iter()).expect("it held a block").round;
         assert!(holders.on_answer(READER, &answer(round, &[0])).is_empty());
         assert_eq!(holders.serves(at(0), object(OWNER)), Serves::Yes, "nobody will say more of it");
@@ -541,10 +541,10 @@ mod tests {
     fn a_process_that_dies_during_a_round_has_answered() {
         let mut holders = Holders::default();
         holders.insert(at(0), OWNER);
-        assert!(holders.on_gone(OWNER).is_empty());
+        assert!(holders.on_dead(OWNER).is_empty());
         let round = holders.ask([READER, OTHER].into_iter()).expect("it held a block").round;
         assert!(holders.on_answer(OTHER, &answer(round, &[])).is_empty());
-        assert!(holders.on_gone(READER).is_empty());
+        assert!(holders.on_dead(READER).is_empty());
         assert_eq!(ask(&mut holders, &[OTHER]), [at(0)]);
         assert!(holders.is_empty());
     }
@@ -555,7 +555,7 @@ mod tests {
         holders.insert(at(0), OWNER);
         holders.keep(at(0));
         holders.keep(at(0));
-        assert!(holders.on_gone(OWNER).is_empty());
+        assert!(holders.on_dead(OWNER).is_empty());
         assert!(!holders.let_go(at(0)));
         assert_eq!(holders.ask([READER].into_iter()), None);
         assert!(!holders.let_go(at(0)));
@@ -573,7 +573,7 @@ mod tests {
         holders.insert(at(0), OWNER);
         holders.keep(at(0));
         assert!(!holders.release(at(0), OWNER));
-        assert!(holders.on_gone(OWNER).is_empty());
+        assert!(holders.on_dead(OWNER).is_empty());
         holders.share(at(0), READER);
         assert!(!holders.let_go(at(0)));
         assert!(holders.release(at(0), READER));
@@ -587,7 +587,7 @@ mod tests {
             holders.insert(at(block), OTHER);
             assert!(!holders.give(at(block), OTHER, READER, &alive));
         }
-        assert!(holders.on_gone(OTHER).is_empty());
+        assert!(holders.on_dead(OTHER).is_empty());
         assert_eq!(holders.given_by(OTHER), Map::from_iter([(READER, vec![at(0), at(64)])]));
         assert!(holders.disown(at(64), OTHER, READER));
         assert!(holders.release(at(0), READER));
@@ -599,12 +599,12 @@ mod tests {
         // OTHER had the value and used the block for one of its own, and died before it was said that it got
         // the block.
         let mut holders = Holders::default();
-        let is_gone = |process| process == OTHER;
+        let is_dead = |process| process == OTHER;
         holders.insert(at(0), OWNER);
         assert!(!holders.give(at(0), OTHER, READER, &alive));
-        assert!(holders.on_gone(OTHER).is_empty());
+        assert!(holders.on_dead(OTHER).is_empty());
         assert!(holders.given_by(OTHER).is_empty());
-        assert!(!holders.give(at(0), OWNER, OTHER, &is_gone));
+        assert!(!holders.give(at(0), OWNER, OTHER, &is_dead));
         assert_eq!(holders.given_on_by(at(0), OTHER), Some(READER));
         assert!(holders.disown(at(0), OTHER, READER));
         assert!(holders.is_empty());
@@ -615,11 +615,11 @@ mod tests {
         // READER returned a value in a block of OTHER, which died meanwhile, and is asked about what OTHER
         // gave it.
         let mut holders = Holders::default();
-        let is_gone = |process| process == OTHER;
+        let is_dead = |process| process == OTHER;
         holders.insert(at(0), OTHER);
         assert!(!holders.give(at(0), OTHER, READER, &alive));
-        assert!(holders.on_gone(OTHER).is_empty());
-        assert!(!holders.give(at(0), READER, OTHER, &is_gone));
+        assert!(holders.on_dead(OTHER).is_empty());
+        assert!(!holders.give(at(0), READER, OTHER, &is_dead));
         assert!(!holders.disown(at(0), OTHER, READER));
         assert_eq!(ask(&mut holders, &[READER]), [at(0)]);
         holders.insert(at(0), OWNER);
@@ -687,9 +687,9 @@ mod tests {
     fn a_block_given_to_a_dead_process_is_free_when_nobody_reads_it() {
         // The dead process got the value and told a reader of it; the word of the giver comes last.
         let mut holders = Holders::default();
-        let is_gone = |process| process == OTHER;
+        let is_dead = |process| process == OTHER;
         holders.insert(at(0), OWNER);
-        assert!(!holders.give(at(0), OWNER, OTHER, &is_gone));
+        assert!(!holders.give(at(0), OWNER, OTHER, &is_dead));
         let round = holders.ask([OWNER, READER].into_iter()).expect("the others are asked").round;
         assert!(holders.on_answer(READER, &answer(round, &[0])).is_empty());
         assert!(holders.on_answer(OWNER, &answer(round, &[])).is_empty());
@@ -697,8 +697,8 @@ mod tests {
         assert_eq!(ask(&mut holders, &[OWNER, READER]), [at(0)]);
         // It was given on before it was given.
         holders.insert(at(64), OWNER);
-        assert!(!holders.give(at(64), READER, OTHER, &is_gone));
-        assert!(!holders.give(at(64), OWNER, READER, &is_gone));
+        assert!(!holders.give(at(64), READER, OTHER, &is_dead));
+        assert!(!holders.give(at(64), OWNER, READER, &is_dead));
         assert_eq!(ask(&mut holders, &[OWNER]), [at(64)]);
         assert!(holders.is_empty());
     }
@@ -706,14 +706,14 @@ mod tests {
     #[test]
     fn a_reader_may_name_a_block_that_its_dead_owner_has_not_been_given_yet() {
         let mut holders = Holders::default();
-        let is_gone = |process| process == OWNER;
+        let is_dead = |process| process == OWNER;
         holders.insert(at(0), OTHER);
         holders.insert(at(64), OWNER);
-        assert!(holders.on_gone(OWNER).is_empty());
+        assert!(holders.on_dead(OWNER).is_empty());
         let round = holders.ask([READER].into_iter()).expect("it held a block").round;
         assert!(holders.on_answer(READER, &answer(round, &[0])).is_empty());
         assert_eq!(ask(&mut holders, &[READER]), [at(64)]);
-        assert!(!holders.give(at(0), OTHER, OWNER, &is_gone));
+        assert!(!holders.give(at(0), OTHER, OWNER, &is_dead));
         assert!(!holders.release(at(0), READER));
         assert_eq!(ask(&mut holders, &[READER]), [at(0)]);
         assert!(holders.is_empty());

@@ -67,7 +67,7 @@ impl Lost {
     }
 
     /// A process is dead. Gives the blocks that are free now.
-    pub fn on_gone(&mut self, client: WorkerId) -> Vec<BlockId> {
+    pub fn on_dead(&mut self, client: WorkerId) -> Vec<BlockId> {
         let rounds: Vec<Round> = self.rounds.keys().copied().collect();
         rounds.into_iter().filter_map(|round| self.on_answer(round, client)).collect()
     }
@@ -97,7 +97,7 @@ mod tests {
         assert_eq!((lost.take_newcomers(), lost.take_newcomers()), (vec![WorkerId(3)], vec![]));
         assert_eq!(lost.on_answer(round, WorkerId(1)), None);
         assert!(lost.contains(BlockId(64).into()));
-        assert_eq!(lost.on_gone(WorkerId(2)), [BlockId(64)]);
+        assert_eq!(lost.on_dead(WorkerId(2)), [BlockId(64)]);
         assert!(!lost.contains(BlockId(64).into()));
         lost.on_connected(WorkerId(4));
         assert_eq!(lost.take_newcomers(), []);

@@ -100,7 +100,7 @@ impl Orphans {
     }
 
     /// A process is dead. Gives the blocks that are free.
-    pub(super) fn on_gone(&mut self, gone: WorkerId) -> Vec<Place> {
+    pub(super) fn on_dead(&mut self, gone: WorkerId) -> Vec<Place> {
         self.lent.swap_remove(&gone);
         if let Some(round) = &mut self.round {
             round.open.swap_remove(&gone);
@@ -188,7 +188,7 @@ mod tests {
         let mut orphans = orphan();
         assert!(round(&mut orphans, [0, 0]).is_empty());
         orphans.ask([A, B].into_iter()).expect("a round is due");
-        assert!(orphans.on_gone(A).is_empty());
+        assert!(orphans.on_dead(A).is_empty());
         assert!(orphans.on_answer(B, 0).is_empty());
         orphans.ask([B].into_iter()).expect("a round is due");
         assert_eq!(orphans.on_answer(B, 0), [at(64)]);

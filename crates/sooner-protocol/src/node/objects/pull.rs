@@ -255,8 +255,8 @@ impl Pulls {
     /// A client asks for a value. A request that is repeated before the answer counts once. A dead owner is
     /// not asked. Nor is the creator of an actor for its state, of which it knows nothing: the node that
     /// keeps the state for the control service has it.
-    pub fn on_pull(&mut self, from: WorkerId, pull: &Pull, is_owner_gone: bool, out: &mut Vec<PullAction>) {
-        let has_owner = !is_owner_gone && pull.object != pull.object.task.state();
+    pub fn on_pull(&mut self, from: WorkerId, pull: &Pull, is_owner_dead: bool, out: &mut Vec<PullAction>) {
+        let has_owner = !is_owner_dead && pull.object != pull.object.task.state();
         let is_directed = self.asks_owners && has_owner && from != pull.object.owner();
         self.ask_for(from, pull, is_directed, false, out);
     }
@@ -419,7 +419,7 @@ impl Pulls {
     }
 
     /// A node is dead, and with it the bytes that were to come from there.
-    pub fn on_node_gone(&mut self, node: NodeId, out: &mut Vec<PullAction>) {
+    pub fn on_node_dead(&mut self, node: NodeId, out: &mut Vec<PullAction>) {
         let hit = self.open.iter().filter(|(_, open)| open.remote.node == node).map(|(object, _)| *object);
         for object in hit.collect::<Vec<_>>() {
             if let Some(directed) =
@@ -450,7 +450,7 @@ impl Pulls {
     }
 
     /// A client is dead. A pull that only it asked for does not go on.
-    pub fn on_client_gone(&mut self, client: WorkerId, out: &mut Vec<PullAction>) {
+    pub fn on_client_dead(&mut self, client: WorkerId, out: &mut Vec<PullAction>) {
         let mut unwanted = Vec::new();
         for (object, open) in &mut self.open {
             let before = open.askers.len();

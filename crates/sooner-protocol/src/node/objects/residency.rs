@@ -100,7 +100,7 @@ pub struct Residency {
 impl Residency {
     /// An object has left its block for good, as this value. Processes may still ask for it there, where
     /// another object may be by then.
-    pub fn note_moved(&mut self, object: ObjectId, block: BlockId, spilled: SpillId) {
+    pub fn record_moved(&mut self, object: ObjectId, block: BlockId, spilled: SpillId) {
         self.moved.insert(object, (block, spilled));
         self.objects.insert(spilled, object);
     }
@@ -262,7 +262,7 @@ impl Residency {
     }
 
     /// A process is dead: it does not answer.
-    pub fn on_gone(&mut self, process: WorkerId) -> Vec<AfterAnswer> {
+    pub fn on_dead(&mut self, process: WorkerId) -> Vec<AfterAnswer> {
         self.early.retain(|(from, _)| *from != process);
         let blocks = self.asked.iter().filter(|(_, asked)| asked.of.contains(&process));
         let blocks: Vec<BlockId> = blocks.map(|(block, _)| *block).collect();
@@ -275,7 +275,7 @@ impl Residency {
             return AfterWrite { frees: None, is_dropped: true };
         };
         self.writing.swap_remove(&block);
-        self.note_write(is_written, now);
+        self.record_write(is_written, now);
         if !is_wanted {
             self.spilled.swap_remove(&spilled);
             return AfterWrite { frees: Some(block), is_dropped: true };
@@ -290,7 +290,7 @@ impl Residency {
 
     /// The pause doubles with each failure after it; writes that were under way together count as one
     /// failure.
-    fn note_write(&mut self, is_written: bool, now: Instant) {
+    fn record_write(&mut self, is_written: bool, now: Instant) {
         let pause = match self.retry {
             _ if is_written => return self.retry = None,
             Some((due, _)) if now < due => return,
@@ -438,13 +438,13 @@ mod tests {
     fn an_object_has_left_its_block_until_the_value_on_disk_is_freed() {
         let object = |number| TaskId { owner: OWNER, number }.object(0);
         let mut all = Residency::default();
-        all.note_moved(object(1), BlockId(64), SpillId(1));
+        all.record_moved(object(1), BlockId(64), SpillId(1));
         assert!(all.has_moved(object(1), BlockId(64)) && !all.has_moved(object(2), BlockId(64)));
         assert!(
             !all.has_moved(object(1), BlockId(128)),
             "it may be there again: it may have been lost and made anew"
         );
-        all.note_moved(object(1), BlockId(128), SpillId(2));
+        all.record_moved(object(1), BlockId(128), SpillId(2));
         all.on_freed(SpillId(1));
         assert!(all.has_moved(object(1), BlockId(128)), "that was the one before");
         all.on_freed(SpillId(2));
@@ -558,9 +558,9 @@ mod tests {
         let second = all.ask(BlockId(128), &[OWNER], 10, false).expect("it is no copy");
         assert_ne!(second, spilled, "a number is used once");
         all.wait(OTHER, pull(second));
-        assert_eq!(all.on_gone(OTHER), [], "it needs no answer");
+        assert_eq!(all.on_dead(OTHER), [], "it needs no answer");
         assert_eq!(all.take_waiting(second), []);
-        assert_eq!(all.on_gone(OWNER), [AfterAnswer { nowhere: Some(second), free: None }]);
+        assert_eq!(all.on_dead(OWNER), [AfterAnswer { nowhere: Some(second), free: None }]);
     }
 
     /// Otherwise its process could take the question for one about the next value in it.
@@ -575,7 +575,7 @@ mod tests {
         assert!(!all.is_busy(BlockId(64)) && !all.delays(BlockId(64)));
         all.ask(BlockId(64), &[OWNER], 10, false);
         assert!(all.delays(BlockId(64)));
-        assert!(matches!(all.on_gone(OWNER)[..], [AfterAnswer { free: Some(BlockId(64)), .. }]));
+        assert!(matches!(all.on_dead(OWNER)[..], [AfterAnswer { free: Some(BlockId(64)), .. }]));
     }
 
     #[test]

@@ -79,7 +79,7 @@ impl NodeCore {
         if self.clients.contains_key(&to) {
             self.introduce(from, to, out);
         } else if self.is_elsewhere(to) && self.watches.is_with_node(to) {
-            self.notify_gone_with_node(from, to, out);
+            self.notify_death_with_node(from, to, out);
         } else if self.is_elsewhere(to) && !self.departed.has(to) {
             if self.may_have_line(from, to) {
                 out.push(NodeAction::Dial { client: from, to });
@@ -107,13 +107,13 @@ impl NodeCore {
         if let Some(client) = self.clients.get_mut(&local) {
             client.lines.insert(remote);
         }
-        self.note_line(local, remote);
+        self.record_line(local, remote);
     }
 
     /// Processes of other nodes are dead: forgets the lines with them.
-    pub(in crate::node) fn forget_lines(&mut self, is_gone: impl Fn(WorkerId) -> bool) {
+    pub(in crate::node) fn forget_lines(&mut self, is_dead: impl Fn(WorkerId) -> bool) {
         for client in self.clients.values_mut() {
-            client.lines.retain(|remote| !is_gone(*remote));
+            client.lines.retain(|remote| !is_dead(*remote));
         }
     }
 
@@ -168,7 +168,7 @@ impl NodeCore {
 #[cfg(test)]
 mod tests {
     use sooner_wire::ResourceSet;
-    use sooner_wire::message::{Connect, Message, Settled, WorkerGone};
+    use sooner_wire::message::{Connect, Message, Settled, WorkerDead};
 
     use super::*;
     use crate::time::Instant;
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(connect(&mut node), dialled);
         assert_eq!(connect(&mut node), dialled);
         let reason = "was killed".to_owned();
-        let gone = WorkerGone {
+        let gone = WorkerDead {
             worker: FAR,
             reason,
             last_started: None,
@@ -217,12 +217,12 @@ mod tests {
         let mut node = node();
         node.join_cluster();
         let (mut out, address) = (NodeActions::new(), WorkerId(FAR.node().0));
-        let gone = WorkerGone { worker: address, all_begun: Some(true), ..WorkerGone::default() };
-        node.on_gone_elsewhere(gone, &mut out);
+        let gone = WorkerDead { worker: address, all_begun: Some(true), ..WorkerDead::default() };
+        node.on_dead_elsewhere(gone, &mut out);
         let told = connect(&mut node);
         assert!(
             matches!(&told[..], [NodeAction::Send(CLIENT, message)]
-                if matches!(&**message, Message::WorkerGone(gone) if gone.worker == FAR)),
+                if matches!(&**message, Message::WorkerDead(gone) if gone.worker == FAR)),
             "its death is settled with that of its node: {told:?}"
         );
         node.on_settled(Settled { gone: vec![address], held: Vec::new() }, &mut out);
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(out, [send(CLIENT, refused)]);
         node.end_remote(FAR, &mut out);
         assert!(node.on_arrived_for(CLIENT, last), "another one is gone");
-        node.on_node_gone(FAR.node(), &mut out);
+        node.on_node_dead(FAR.node(), &mut out);
         assert!(node.clients[&CLIENT].lines.is_empty());
     }
 }

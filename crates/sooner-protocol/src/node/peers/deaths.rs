@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::hash::{Hash, Hasher};
 
 use sooner_wire::limits::{DEATHS_MAX, HELD_MAX};
-use sooner_wire::message::{Held, HeldFrom, NodeGone, Settled, WorkerGone};
+use sooner_wire::message::{Held, HeldFrom, NodeDead, Settled, WorkerDead};
 use sooner_wire::{NodeId, ObjectId, WorkerId};
 
 use crate::node::values::transfers::address;
@@ -117,7 +117,7 @@ impl Over {
 impl Settling {
     /// A process of this node is dead, and these are left. `is_shared`: another node may know of it. Gives
     /// the processes, perhaps with this one, of whose deaths the control service must be told first.
-    pub fn on_gone(
+    pub fn on_dead(
         &mut self,
         gone: WorkerId,
         clients: impl Iterator<Item = WorkerId>,
@@ -137,7 +137,7 @@ impl Settling {
 
     /// A process of another node is dead. Gives those of this node of whose deaths the control service must
     /// be told first.
-    pub fn on_gone_elsewhere(
+    pub fn on_dead_elsewhere(
         &mut self,
         gone: WorkerId,
         clients: impl Iterator<Item = WorkerId>,
@@ -148,7 +148,7 @@ impl Settling {
     }
 
     /// Another node is dead with all its processes, of which these had to do with a local one.
-    pub fn on_node_gone(
+    pub fn on_node_dead(
         &mut self,
         node: NodeId,
         processes: &[WorkerId],
@@ -239,9 +239,9 @@ impl Settling {
     /// The control service asks about one process of whose death this node learned with its node: it counts
     /// that death by itself. True if what is held of the process was reported with the node.
     pub fn on_asked_alone(&mut self, gone: WorkerId) -> bool {
-        let is_said = self.nodes.get(&gone.node()).is_some_and(|is_said| *is_said);
+        let is_sent = self.nodes.get(&gone.node()).is_some_and(|is_sent| *is_sent);
         match self.open.get_mut(&gone) {
-            Some(death) if death.is_with_node && !is_said => {
+            Some(death) if death.is_with_node && !is_sent => {
                 death.is_with_node = false;
                 false
             }
@@ -341,7 +341,7 @@ impl Settling {
         let ours = shared().filter(|(gone, _)| gone.node() == me).map(|(gone, _)| Step::Share(*gone));
         let said = shared().filter(|(_, death)| death.stage == Stage::Said);
         let answers = said.map(|(gone, death)| Step::Collected(*gone, death.held.clone()));
-        let nodes = self.nodes.iter().filter(|(_, is_said)| **is_said);
+        let nodes = self.nodes.iter().filter(|(_, is_sent)| **is_sent);
         let of_nodes = nodes.map(|(node, _)| Step::Collected(WorkerId(node.0), self.held_of_node(*node)));
         ours.chain(answers).chain(of_nodes).collect()
     }
@@ -379,13 +379,13 @@ pub(in crate::node) struct Announced {
     /// Processes of whose deaths it was told, and that are not being settled yet.
     unsettled: Vec<WorkerId>,
     /// Processes whose deaths it settles: what it was told, and the nodes that have to do with them.
-    ended: Map<WorkerId, (WorkerGone, Vec<NodeId>)>,
+    ended: Map<WorkerId, (WorkerDead, Vec<NodeId>)>,
     /// Dead local processes, with nodes that asked afterwards to learn of their deaths: the latest.
     asked_late: VecDeque<(WorkerId, NodeId)>,
 }
 
 impl Announced {
-    fn insert(&mut self, news: &WorkerGone, watchers: &[NodeId]) {
+    fn insert(&mut self, news: &WorkerDead, watchers: &[NodeId]) {
         self.unsettled.push(news.worker);
         self.ended.insert(news.worker, (news.clone(), watchers.to_vec()));
     }
@@ -404,7 +404,7 @@ impl Announced {
     }
 
     /// A node has asked to learn of an earlier death.
-    fn note_late(&mut self, gone: WorkerId, node: NodeId) {
+    fn record_late(&mut self, gone: WorkerId, node: NodeId) {
         if !self.asked_late.contains(&(gone, node)) {
             if self.asked_late.len() == DEATHS_MAX {
                 self.asked_late.pop_front();
@@ -419,7 +419,7 @@ impl NodeCore {
     /// service is told first: whatever else it learns may follow from the death.
     pub(in crate::node) fn announce_death(
         &mut self,
-        news: &WorkerGone,
+        news: &WorkerDead,
         is_known_to_control: bool,
         out: &mut NodeActions,
     ) -> bool {
@@ -428,7 +428,7 @@ impl NodeCore {
             && (is_known_to_control || !watchers.is_empty() || self.settling.is_shared());
         if is_shared {
             self.announced.insert(news, &watchers);
-            out.push(process_gone(news.clone(), watchers));
+            out.push(process_dead(news.clone(), watchers));
         }
         is_shared
     }
@@ -436,7 +436,7 @@ impl NodeCore {
     /// A process is dead, and the others know: settles the death.
     pub(in crate::node) fn settle_death(&mut self, gone: WorkerId, out: &mut NodeActions) {
         let is_announced = self.announced.begin_to_settle(gone);
-        let shared = self.settling.on_gone(gone, self.clients.keys().copied(), is_announced);
+        let shared = self.settling.on_dead(gone, self.clients.keys().copied(), is_announced);
         let unsaid = shared.into_iter().filter(|process| !(is_announced && *process == gone)).collect();
         self.send_ends(unsaid, out);
         self.go_on_settling(out);
@@ -444,11 +444,11 @@ impl NodeCore {
 
     /// A process of another node is dead, or that node with all its processes, as the control service
     /// reports.
-    pub(in crate::node) fn on_gone_elsewhere(&mut self, gone: WorkerGone, out: &mut NodeActions) {
+    pub(in crate::node) fn on_dead_elsewhere(&mut self, gone: WorkerDead, out: &mut NodeActions) {
         let worker = gone.worker;
         let is_ours = worker.node() == self.id();
         if worker == address(worker.node()) {
-            return self.on_processes_gone(&gone, out);
+            return self.on_processes_dead(&gone, out);
         }
         if self.settling.has_answered(worker) || (is_ours && !self.settling.is_open(worker)) {
             // All local processes have answered for it before. The control service that asks may be another
@@ -463,17 +463,17 @@ impl NodeCore {
         }
         self.watches.forget(worker);
         self.end_elsewhere(&gone, out);
-        let shared = self.settling.on_gone_elsewhere(worker, self.clients.keys().copied());
+        let shared = self.settling.on_dead_elsewhere(worker, self.clients.keys().copied());
         self.send_ends(shared, out);
         self.go_on_settling(out);
     }
 
     /// A node is dead for good. That its processes are dead is a message of its own.
-    pub fn on_node_gone(&mut self, node: NodeId, out: &mut NodeActions) {
+    pub fn on_node_dead(&mut self, node: NodeId, out: &mut NodeActions) {
         // Before anything that follows: a process that learns that a pull found nothing is not to look for
         // the value there again.
-        self.tell_all(&NodeGone { node, reason: String::new() }.into(), out);
-        self.view.on_gone(node);
+        self.tell_all(&NodeDead { node, reason: String::new() }.into(), out);
+        self.view.on_dead(node);
         self.spillback.turns.forget(node);
         self.unable.forget_node(node);
         self.forget_lines(|remote| remote.node() == node);
@@ -482,21 +482,21 @@ impl NodeCore {
         self.end_pulls_from(node, out);
     }
 
-    fn on_processes_gone(&mut self, gone: &WorkerGone, out: &mut NodeActions) {
+    fn on_processes_dead(&mut self, gone: &WorkerDead, out: &mut NodeActions) {
         let node = gone.worker.node();
         let mut processes = self.watches.end_node(node);
         processes.retain(|process| !self.settling.is_open(*process) && !self.settling.has_answered(*process));
         for process in &processes {
-            self.end_elsewhere(&WorkerGone { worker: *process, ..gone.clone() }, out);
+            self.end_elsewhere(&WorkerDead { worker: *process, ..gone.clone() }, out);
         }
         let clients: Vec<WorkerId> = self.clients.keys().copied().collect();
-        let shared = self.settling.on_node_gone(node, &processes, &clients);
+        let shared = self.settling.on_node_dead(node, &processes, &clients);
         self.send_ends(shared, out);
         self.go_on_settling(out);
     }
 
     /// What the death of a process of another node means here, except for what is held of it.
-    fn end_elsewhere(&mut self, gone: &WorkerGone, out: &mut NodeActions) {
+    fn end_elsewhere(&mut self, gone: &WorkerDead, out: &mut NodeActions) {
         let worker = gone.worker;
         self.end_remote(worker, out);
         self.forget_client(worker);
@@ -536,8 +536,8 @@ impl NodeCore {
         let is_open = self.settling.is_open(gone);
         let shared = self.settling.share();
         self.send_ends(shared, out);
-        out.push(process_gone(self.departed.of(gone), vec![node]));
-        self.announced.note_late(gone, node);
+        out.push(process_dead(self.departed.of(gone), vec![node]));
+        self.announced.record_late(gone, node);
         if !is_open {
             out.push(collected(gone, Vec::new()));
         }
@@ -549,7 +549,7 @@ impl NodeCore {
         for step in self.settling.again(self.id()) {
             match step {
                 Step::Share(gone) => match self.announced.ended.get(&gone) {
-                    Some((news, watchers)) => out.push(process_gone(news.clone(), watchers.clone())),
+                    Some((news, watchers)) => out.push(process_dead(news.clone(), watchers.clone())),
                     None => self.send_ends(vec![gone], out),
                 },
                 Step::Collected(gone, held) => out.push(collected(gone, held)),
@@ -559,7 +559,7 @@ impl NodeCore {
         // The old control service may have told this node that the death is settled, and not the node that
         // asked.
         for (gone, node) in &self.announced.asked_late {
-            out.push(process_gone(self.departed.of(*gone), vec![*node]));
+            out.push(process_dead(self.departed.of(*gone), vec![*node]));
             if !self.settling.is_open(*gone) {
                 out.push(collected(*gone, Vec::new()));
             }
@@ -567,7 +567,7 @@ impl NodeCore {
     }
 
     fn send_ends(&self, gone: Vec<WorkerId>, out: &mut NodeActions) {
-        out.extend(gone.into_iter().map(|gone| process_gone(self.departed.of(gone), Vec::new())));
+        out.extend(gone.into_iter().map(|gone| process_dead(self.departed.of(gone), Vec::new())));
     }
 
     fn go_on_settling(&mut self, out: &mut NodeActions) {
@@ -593,9 +593,9 @@ impl NodeCore {
     }
 }
 
-fn process_gone(news: WorkerGone, watchers: Vec<NodeId>) -> NodeAction {
+fn process_dead(news: WorkerDead, watchers: Vec<NodeId>) -> NodeAction {
     let (process, gone) = (news.worker, Some(Box::new(news)));
-    NodeAction::Control(ToControl::ProcessGone { process, watchers, gone })
+    NodeAction::Control(ToControl::ProcessDead { process, watchers, gone })
 }
 
 fn collected(gone: WorkerId, held: Vec<Held>) -> NodeAction {

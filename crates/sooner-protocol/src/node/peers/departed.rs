@@ -4,21 +4,21 @@ use std::collections::VecDeque;
 
 use sooner_wire::WorkerId;
 use sooner_wire::limits::ENDED_MAX;
-use sooner_wire::message::WorkerGone;
+use sooner_wire::message::WorkerDead;
 
 /// The processes that died last, the latest last.
 #[derive(Debug, Default)]
 pub(in crate::node) struct Departed {
-    news: VecDeque<WorkerGone>,
+    news: VecDeque<WorkerDead>,
 }
 
 impl Departed {
     /// A process is dead.
-    pub(in crate::node) fn note(&mut self, gone: &WorkerGone) {
+    pub(in crate::node) fn note(&mut self, gone: &WorkerDead) {
         if self.news.len() == ENDED_MAX {
             self.news.pop_front();
         }
-        self.news.push_back(WorkerGone { last_started: None, memory: None, ..gone.clone() });
+        self.news.push_back(WorkerDead { last_started: None, memory: None, ..gone.clone() });
     }
 
     /// Whether a process is among the latest dead ones.
@@ -27,10 +27,10 @@ impl Departed {
     }
 
     /// The message for a process that wants to speak with one that is not there.
-    pub(in crate::node) fn of(&self, worker: WorkerId) -> WorkerGone {
+    pub(in crate::node) fn of(&self, worker: WorkerId) -> WorkerDead {
         let found = self.news.iter().rev().find(|gone| gone.worker == worker).cloned();
         let reason = "it had ended before".to_owned();
-        found.unwrap_or(WorkerGone {
+        found.unwrap_or(WorkerDead {
             worker,
             reason,
             last_started: None,
@@ -52,7 +52,7 @@ mod tests {
         for number in 0..=ENDED_MAX as u64 {
             let reason = format!("reason {number}");
             let what = Some("worker (pid 7)".to_owned());
-            departed.note(&WorkerGone {
+            departed.note(&WorkerDead {
                 worker: WorkerId(number),
                 reason,
                 last_started: None,

@@ -14,8 +14,8 @@
 
 use std::hash::{Hash, Hasher};
 
-use sooner_wire::limits::{NODES_GONE_MAX, WATCHES_MAX};
-use sooner_wire::message::{Watch, WorkerGone};
+use sooner_wire::limits::{NODES_DEAD_MAX, WATCHES_MAX};
+use sooner_wire::message::{Watch, WorkerDead};
 use sooner_wire::{NodeId, WorkerId};
 
 use crate::node::core::send;
@@ -74,7 +74,7 @@ impl Watches {
         }
         self.given_up.swap_remove(&node);
         self.gone.insert(node);
-        if self.gone.len() > NODES_GONE_MAX {
+        if self.gone.len() > NODES_DEAD_MAX {
             self.gone.shift_remove_index(0);
         }
         self.watching
@@ -156,7 +156,7 @@ impl NodeCore {
     }
 
     /// Two processes are about to have to do with each other. Called before either learns of it.
-    pub fn note_line(&mut self, local: WorkerId, remote: WorkerId) {
+    pub fn record_line(&mut self, local: WorkerId, remote: WorkerId) {
         if self.is_elsewhere(remote) && self.clients.contains_key(&local) {
             self.watches.note(local, remote);
         }
@@ -176,20 +176,20 @@ impl NodeCore {
         out: &mut NodeActions,
     ) {
         match self.watches.is_with_node(remote) {
-            true => self.notify_gone_with_node(from, remote, out),
+            true => self.notify_death_with_node(from, remote, out),
             false => self.on_watch(remote, out),
         }
     }
 
     /// A local process has to do with a process of a dead node.
-    pub(in crate::node) fn notify_gone_with_node(
+    pub(in crate::node) fn notify_death_with_node(
         &mut self,
         from: WorkerId,
         remote: WorkerId,
         out: &mut NodeActions,
     ) {
         let reason = "its node is gone".to_owned();
-        let gone = WorkerGone { worker: remote, reason, all_begun: Some(true), ..WorkerGone::default() };
+        let gone = WorkerDead { worker: remote, reason, all_begun: Some(true), ..WorkerDead::default() };
         out.push(send(from, gone));
         if !self.settling.join_node(remote) {
             self.notify_if_settled(from, remote, out);
@@ -245,10 +245,10 @@ impl NodeCore {
     /// when the control service reports them.
     pub fn give_up(&mut self, node: NodeId, reason: &str, out: &mut NodeActions) {
         let processes = self.watches.give_up(node);
-        self.on_node_gone(node, out);
+        self.on_node_dead(node, out);
         for worker in processes {
             let (reason, all_begun) = (reason.to_owned(), Some(true));
-            self.tell_all(&WorkerGone { worker, reason, all_begun, ..WorkerGone::default() }.into(), out);
+            self.tell_all(&WorkerDead { worker, reason, all_begun, ..WorkerDead::default() }.into(), out);
             self.end_directions_of(worker, out);
             self.end_questions_to(worker, out);
             self.draining.forget_owner(worker);

@@ -27,14 +27,14 @@ impl CutOff {
 
     /// A message came from a node.
     #[inline]
-    pub(super) fn on_heard(&mut self, node: NodeId) {
+    pub(super) fn on_received(&mut self, node: NodeId) {
         if !self.nodes.is_empty() {
             self.nodes.swap_remove(&node);
         }
     }
 
     /// The control service reports that a node is dead.
-    pub(super) fn on_node_gone(&mut self, node: NodeId) {
+    pub(super) fn on_node_dead(&mut self, node: NodeId) {
         self.nodes.swap_remove(&node);
     }
 
@@ -72,14 +72,14 @@ mod tests {
         assert_eq!(asked, (None, vec![]), "the control service is asked");
         let away = Some(at(10));
         cut_off.on_link_ended(OTHER);
-        cut_off.on_heard(OTHER);
+        cut_off.on_received(OTHER);
         assert_eq!((cut_off.next_deadline(away), cut_off.take(away, at(39))), (Some(at(40)), vec![]));
         assert_eq!(cut_off.take(away, at(40)), [ONE]);
         assert_eq!(cut_off.take(away, at(50)), [], "once");
         cut_off.on_link_ended(OTHER);
         assert_eq!(cut_off.take(away, at(50)), [OTHER], "later, at once");
         cut_off.on_link_ended(ONE);
-        cut_off.on_node_gone(ONE);
+        cut_off.on_node_dead(ONE);
         assert_eq!(cut_off.take(away, at(60)), [], "it is gone");
     }
 }

@@ -33,7 +33,7 @@ const AGAIN: u64 = u64::MAX;
 const DISK_SPARE_NANOS: u64 = 2_000_000_000;
 
 /// Ends of processes, and messages that end actors and groups, which are sent again at most.
-const SAID_MAX: usize = 4096;
+const SENT_MAX: usize = 4096;
 
 /// The process that asks, and the request's number.
 type Question = (WorkerId, u64);
@@ -129,11 +129,11 @@ pub(super) struct Requests {
 
 impl Requests {
     /// The node sends messages, to the control service among others.
-    pub(super) fn on_said(&mut self, actions: &[NodeAction]) {
+    pub(super) fn on_sent(&mut self, actions: &[NodeAction]) {
         for action in actions {
             match action {
                 NodeAction::Control(ToControl::Routed { from, message }) => self.note(*from, message),
-                NodeAction::Control(ToControl::ProcessGone { process, .. }) => self.note_end(*process),
+                NodeAction::Control(ToControl::ProcessDead { process, .. }) => self.record_end(*process),
                 _ => {}
             }
         }
@@ -168,30 +168,30 @@ impl Requests {
                     self.groups.entry(group).or_default().hearers.insert(from);
                 }
             }
-            Message::RemoveGroup(_) => self.note_end_of(from, message),
+            Message::RemoveGroup(_) => self.record_end_of(from, message),
             Message::Checkpoint(checkpoint) => {
-                if self.checkpoints.len() == SAID_MAX {
+                if self.checkpoints.len() == SENT_MAX {
                     self.checkpoints.pop_front();
                 }
                 self.checkpoints.push_back((from, Box::new(checkpoint.clone())));
             }
             // Its creation is sent again before: its creator waits to learn what became of it.
-            Message::KillActor(kill) if kill.may_restart != Some(true) => self.note_end_of(from, message),
-            Message::ActorReady(ready) if ready.failure.is_some() => self.note_end_of(from, message),
-            Message::ActorOutOfScope(_) | Message::Sever(_) => self.note_end_of(from, message),
+            Message::KillActor(kill) if kill.may_restart != Some(true) => self.record_end_of(from, message),
+            Message::ActorReady(ready) if ready.failure.is_some() => self.record_end_of(from, message),
+            Message::ActorOutOfScope(_) | Message::Sever(_) => self.record_end_of(from, message),
             _ => {}
         }
     }
 
-    fn note_end_of(&mut self, from: WorkerId, message: &Message) {
-        if self.ends.len() == SAID_MAX {
+    fn record_end_of(&mut self, from: WorkerId, message: &Message) {
+        if self.ends.len() == SENT_MAX {
             self.ends.pop_front();
         }
         self.ends.push_back((self.turns, from, Box::new(message.clone())));
     }
 
-    fn note_end(&mut self, process: WorkerId) {
-        if self.ended.len() == SAID_MAX {
+    fn record_end(&mut self, process: WorkerId) {
+        if self.ended.len() == SENT_MAX {
             self.ended.pop_front();
         }
         self.ended.push_back(process);
@@ -378,7 +378,7 @@ impl Requests {
     fn take_back(&mut self, from: WorkerId, end: impl Into<Message>, out: &mut NodeActions) {
         let message = end.into();
         self.turns += 1;
-        self.note_end_of(from, &message);
+        self.record_end_of(from, &message);
         out.push(NodeAction::Control(ToControl::Routed { from, message: Box::new(message) }));
     }
 
@@ -418,7 +418,7 @@ impl Requests {
         }
         for process in &self.ended {
             let (process, watchers, gone) = (*process, Vec::new(), None);
-            out.push(NodeAction::Control(ToControl::ProcessGone { process, watchers, gone }));
+            out.push(NodeAction::Control(ToControl::ProcessDead { process, watchers, gone }));
         }
         // The new control service does not know the questions that were given up.
         self.abandoned.clear();

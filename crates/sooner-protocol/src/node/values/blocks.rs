@@ -44,7 +44,7 @@ impl NodeCore {
 
     /// The owner of blocks is dead.
     pub(in crate::node) fn orphan_blocks_of(&mut self, owner: WorkerId, out: &mut NodeActions) {
-        let free = self.holders.on_gone(owner);
+        let free = self.holders.on_dead(owner);
         free.into_iter().for_each(|place| self.free_place(place, out));
         self.retry_home_pulls(out);
     }
@@ -102,6 +102,6 @@ impl NodeCore {
     }
 
     pub(in crate::node) fn lost_blocks_gone(&mut self, client: WorkerId, out: &mut NodeActions) {
-        out.extend(self.lost.on_gone(client).into_iter().map(NodeAction::FreeBlock));
+        out.extend(self.lost.on_dead(client).into_iter().map(NodeAction::FreeBlock));
     }
 }

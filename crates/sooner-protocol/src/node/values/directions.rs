@@ -4,7 +4,7 @@
 //! An owner is a process, on this node or another; its node forwards the messages. Before an owner is asked,
 //! this node makes sure to learn of its death: so no question stays open.
 
-use sooner_wire::message::{CopyGone, CopyMade, DropCopy, Locate, Message, SenderFailed};
+use sooner_wire::message::{CopyLeaving, CopyMade, DropCopy, Locate, Message, SenderFailed};
 use sooner_wire::{BlockId, FetchAttempt, NodeId, ObjectId, TransferAttempt, WorkerId};
 
 use super::transfers::address;
@@ -52,11 +52,11 @@ impl NodeCore {
             return !self.clients.contains_key(&owner);
         }
         let is_settled = self.settling.is_open(owner) || self.settling.has_answered(owner);
-        let is_gone = is_settled || self.watches.is_with_node(owner);
-        if !is_gone {
+        let is_dead = is_settled || self.watches.is_with_node(owner);
+        if !is_dead {
             self.on_watch(owner, out);
         }
-        is_gone
+        is_dead
     }
 
     pub(in crate::node) fn ask_owner(&self, object: ObjectId, direction: Direction, out: &mut NodeActions) {
@@ -65,7 +65,7 @@ impl NodeCore {
             Direction::Locate => Locate { object, node }.into(),
             Direction::Made(attempt) => CopyMade { object, node, attempt }.into(),
             Direction::Failed(attempt) => SenderFailed { object, node, attempt }.into(),
-            Direction::Leave => CopyGone { object, node }.into(),
+            Direction::Leave => CopyLeaving { object, node }.into(),
         };
         let to = object.owner();
         let message = Box::new(message);
@@ -104,14 +104,14 @@ impl NodeCore {
     /// The session with a node has ended: this node's messages and questions to its processes are sent again.
     pub(in crate::node) fn ask_owners_again(&mut self, node: NodeId, out: &mut NodeActions) {
         let mut wanted = Vec::new();
-        self.pulls.on_words_lost(node, &mut wanted);
+        self.pulls.on_messages_lost(node, &mut wanted);
         self.perform(wanted, out);
     }
 
     /// The owner of a value that was pulled is dead.
     pub(in crate::node) fn end_directions_of(&mut self, owner: WorkerId, out: &mut NodeActions) {
         let mut wanted = Vec::new();
-        self.pulls.on_owner_gone(owner, &mut wanted);
+        self.pulls.on_owner_dead(owner, &mut wanted);
         self.perform(wanted, out);
     }
 

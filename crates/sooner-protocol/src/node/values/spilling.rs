@@ -272,7 +272,7 @@ impl NodeCore {
                 continue;
             }
             if let Some(object) = self.holders.object_in(block.into()) {
-                self.residency.note_moved(object, block, *value);
+                self.residency.record_moved(object, block, *value);
             }
             // The node holds the block until it is written.
             self.holders.keep(block.into());
@@ -344,7 +344,7 @@ impl NodeCore {
     /// A process that may have been asked for blocks is dead.
     pub(in crate::node) fn end_questions_to(&mut self, process: WorkerId, out: &mut NodeActions) {
         self.end_yielding(process);
-        for after in self.residency.on_gone(process) {
+        for after in self.residency.on_dead(process) {
             self.after_answer(after, out);
         }
     }

@@ -47,9 +47,9 @@ impl NodeCore {
         if pull.remote.node == self.id() && !is_copy {
             return self.on_home_pull(from, pull, now, out);
         }
-        let is_owner_gone = self.meet_owner(pull.object.owner(), out);
+        let is_owner_dead = self.meet_owner(pull.object.owner(), out);
         let mut wanted = Vec::new();
-        self.pulls.on_pull(from, pull, is_owner_gone, &mut wanted);
+        self.pulls.on_pull(from, pull, is_owner_dead, &mut wanted);
         self.perform(wanted, out);
     }
 
@@ -141,16 +141,16 @@ impl NodeCore {
     pub(in crate::node) fn end_pulls_of(&mut self, client: WorkerId, out: &mut NodeActions) {
         self.home_pulls.forget_client(client);
         let mut wanted = Vec::new();
-        self.pulls.on_owner_gone(client, &mut wanted);
-        self.pulls.on_client_gone(client, &mut wanted);
+        self.pulls.on_owner_dead(client, &mut wanted);
+        self.pulls.on_client_dead(client, &mut wanted);
         self.perform(wanted, out);
     }
 
     /// A node is dead, and with it what is brought from there.
     pub(in crate::node) fn end_pulls_from(&mut self, node: NodeId, out: &mut NodeActions) {
         let mut wanted = Vec::new();
-        self.pulls.on_owners_gone(node, &mut wanted);
-        self.pulls.on_node_gone(node, &mut wanted);
+        self.pulls.on_owners_dead(node, &mut wanted);
+        self.pulls.on_node_dead(node, &mut wanted);
         self.perform(wanted, out);
     }
 
@@ -274,13 +274,13 @@ impl NodeCore {
             self.on_watch(owner, out);
         }
         // Of processes of other nodes nothing is known until the control service says so.
-        let is_gone = |process: WorkerId| {
+        let is_dead = |process: WorkerId| {
             let is_here = process.node() == here;
             let is_settled = || self.settling.is_open(process) || self.settling.has_answered(process);
-            let is_gone_elsewhere = || self.watches.is_with_node(process) || is_settled();
-            (is_here && !self.clients.contains_key(&process)) || (!is_here && is_gone_elsewhere())
+            let is_dead_elsewhere = || self.watches.is_with_node(process) || is_settled();
+            (is_here && !self.clients.contains_key(&process)) || (!is_here && is_dead_elsewhere())
         };
-        if self.holders.give(place, from, owner, &is_gone) {
+        if self.holders.give(place, from, owner, &is_dead) {
             return self.free_place(place, out);
         }
         if let Some(object) = object {
@@ -293,7 +293,7 @@ impl NodeCore {
             // The block was lost before this node knew that the owner has to be told.
             self.notify_remote_holders(&[block], out);
         }
-        if is_gone(owner)
+        if is_dead(owner)
             && let Some(receiver) = self.holders.given_on_by(place, owner)
         {
             self.ask_receiver(receiver, owner, &[place], out);

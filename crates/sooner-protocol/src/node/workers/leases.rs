@@ -75,7 +75,7 @@ impl Leases {
     }
 
     /// A process of another node was given a lease.
-    pub(in crate::node) fn note_granted_elsewhere(&mut self) {
+    pub(in crate::node) fn record_granted_elsewhere(&mut self) {
         self.granted_elsewhere += 1;
     }
 
@@ -105,7 +105,7 @@ impl NodeCore {
         demand.prefer = request.prefer;
         demand.set_priority(request.priority.unwrap_or(0));
         self.has_priorities |= demand.priority != 0;
-        self.note_demand();
+        self.record_demand();
     }
 
     pub(in crate::node) fn on_return(
@@ -232,7 +232,7 @@ impl NodeCore {
             if let Some(grant) = demand.acquire(&mut self.resources) {
                 demand.count -= 1;
                 // All other nodes may have left since they were asked for a part of the demand.
-                self.spillback.note_placed(demand);
+                self.spillback.record_placed(demand);
                 self.placements.push_back(Placement::Lease { client: *id, shape: *shape, grant });
                 return true;
             }

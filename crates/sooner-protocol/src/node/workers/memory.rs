@@ -241,7 +241,7 @@ impl NodeCore {
         );
         let report = self.report_memory(usage, &known, chosen, By::Node);
         out.push(NodeAction::KillWorker(worker));
-        Some(self.note_memory_end(Stopped { worker, reason, report }, held, usage.total, By::Node))
+        Some(self.record_memory_end(Stopped { worker, reason, report }, held, usage.total, By::Node))
     }
 
     /// The kernel ended a worker that ran `running`, before the node stopped one. `left`: how full the memory
@@ -273,7 +273,7 @@ impl NodeCore {
         known.extend(others.filter_map(|one| Some((one, self.candidate(one)?))));
         let full = Usage { used: left.total, ..left.clone() };
         let report = self.report_memory(&full, &known, 0, By::Kernel);
-        Some(self.note_memory_end(Stopped { worker, reason, report }, held, left.total, By::Kernel))
+        Some(self.record_memory_end(Stopped { worker, reason, report }, held, left.total, By::Kernel))
     }
 
     /// The kernel ended a worker that ran `running`, because it took more than its limit (bytes).
@@ -299,10 +299,10 @@ impl NodeCore {
         let others = others.iter().filter(|other| other.worker != worker);
         known.extend(others.filter_map(|one| Some((one, self.candidate(one)?))));
         let report = self.report_memory(usage, &known, 0, By::Limit(limit));
-        Some(self.note_memory_end(Stopped { worker, reason, report }, limit, u64::MAX, By::Limit(limit)))
+        Some(self.record_memory_end(Stopped { worker, reason, report }, limit, u64::MAX, By::Limit(limit)))
     }
 
-    fn note_memory_end(&mut self, stopped: Stopped, held: u64, total: u64, by: By) -> Stopped {
+    fn record_memory_end(&mut self, stopped: Stopped, held: u64, total: u64, by: By) -> Stopped {
         let reservable = match by {
             By::Limit(_) => self.reservable_beside(stopped.worker),
             By::Node | By::Kernel => self.resources.total().amount("memory") / UNIT,

@@ -103,8 +103,8 @@ impl NodeCore {
     ) {
         let LeaseGranted { shape, lease, worker, gpus } = granted;
         if self.is_elsewhere(client) {
-            self.leases.note_granted_elsewhere();
-            self.note_line(worker, client);
+            self.leases.record_granted_elsewhere();
+            self.record_line(worker, client);
             let granted = LeaseGrantedAt { client, shape, lease, worker, gpus };
             return route(self.id(), client.node(), granted, out);
         }

@@ -162,7 +162,7 @@ impl Spillback {
     }
 
     /// A part of a demand was met here.
-    pub(in crate::node) fn note_placed(&mut self, demand: &Demand) {
+    pub(in crate::node) fn record_placed(&mut self, demand: &Demand) {
         self.is_unsaid |= !demand.lent.is_empty();
     }
 }
@@ -337,7 +337,7 @@ impl NodeCore {
     }
 
     /// The demand of a client has changed.
-    pub(in crate::node) fn note_demand(&mut self) {
+    pub(in crate::node) fn record_demand(&mut self) {
         self.spillback.is_unsaid |= self.role.is_member();
     }
 
@@ -347,7 +347,7 @@ impl NodeCore {
         let (here, node) = (self.id(), worker.node());
         let asker = self.askers.get_mut(&client).filter(|_| client.node() == here);
         let demand = asker.and_then(|asker| asker.demands.get_mut(&shape));
-        let is_gone = self.departed.has(worker) || !self.view.has(node);
+        let is_dead = self.departed.has(worker) || !self.view.has(node);
         let is_wanted = match demand {
             None => false,
             Some(demand) => {
@@ -356,7 +356,7 @@ impl NodeCore {
                 if !was_asked {
                     mark!("a node granted what was not asked of it any more");
                 }
-                if is_gone || demand.count == 0 {
+                if is_dead || demand.count == 0 {
                     false
                 } else {
                     demand.count -= 1;

@@ -6,7 +6,7 @@ use sooner_wire::message::{
     ActorDead, ActorHere, ActorRestarting, ActorStarted, ActorsHere, AddBorrow, AlsoHere, Answer, Checkpoint,
     Commit, Define, Failure, FailureCode, FindGroup, FindName, ForgetLost, Held, Job, JobConfig, JobState,
     KillActor, Location, Place, PlaceActor, Prepare, Prepared, Push, Query, Release, Remote, Return, Round,
-    Settled, SpillId, StillRead, SubscribeActor, TaskKind, TaskSpec, WorkerGone,
+    Settled, SpillId, StillRead, SubscribeActor, TaskKind, TaskSpec, WorkerDead,
 };
 use sooner_wire::message::{BundleStep, Outcome, QueryKind};
 use sooner_wire::{ActorId, Blob, FunctionId, Name, PlacementAttempt, ResourceSet, Takeover, TaskId};
@@ -47,9 +47,9 @@ fn create(actor: ActorId, outcomes: Vec<(WorkerId, Outcome)>) -> CreateActor {
     }
 }
 
-fn gone(worker: WorkerId) -> Box<WorkerGone> {
+fn gone(worker: WorkerId) -> Box<WorkerDead> {
     let reason = "was killed".to_owned();
-    Box::new(WorkerGone { worker, reason, all_begun: Some(true), ..WorkerGone::default() })
+    Box::new(WorkerDead { worker, reason, all_begun: Some(true), ..WorkerDead::default() })
 }
 
 fn held(borrower: WorkerId) -> Held {
@@ -127,12 +127,12 @@ fn to_control() -> Vec<ToControl> {
         ToControl::ActorPlaced { actor: ACTOR, takeover: Takeover(1), worker: PROCESS },
         refused(false),
         refused(true),
-        ToControl::ActorProcessGone { actor: ACTOR, takeover: Takeover(1), gone: gone(PROCESS) },
+        ToControl::ActorProcessDead { actor: ACTOR, takeover: Takeover(1), gone: gone(PROCESS) },
         ToControl::Bundles(Box::new(BundleAnswer::Prepared(prepared))),
         ToControl::Bundles(Box::new(BundleAnswer::Asks(asks))),
         ToControl::ProcessLeaves { process: PROCESS },
-        ToControl::ProcessGone { process: PROCESS, watchers: Vec::new(), gone: None },
-        ToControl::ProcessGone { process: PROCESS, watchers: vec![THERE], gone: Some(gone(PROCESS)) },
+        ToControl::ProcessDead { process: PROCESS, watchers: Vec::new(), gone: None },
+        ToControl::ProcessDead { process: PROCESS, watchers: vec![THERE], gone: Some(gone(PROCESS)) },
         ToControl::Collected { gone: FAR, held: vec![held(PROCESS)] },
         ToControl::Job(job(JobState::Started)),
         ToControl::Job(job(JobState::Asked)),
@@ -192,7 +192,7 @@ fn to_node() -> Vec<ToNode> {
         bundles(BundleOrder::Commit(Commit { group: ACTOR, attempt: PlacementAttempt(1) })),
         bundles(BundleOrder::Release(Release { group: ACTOR, attempt: Some(PlacementAttempt(1)) })),
         ToNode::LetGo(Place::of(64)),
-        ToNode::Gone(gone(FAR)),
+        ToNode::WorkerDead(gone(FAR)),
         ToNode::Settled(Box::new(Settled { gone: vec![FAR], held: vec![held(PROCESS)] })),
         ToNode::Job(job(JobState::Leaving)),
     ]
@@ -238,7 +238,7 @@ fn a_node_asks_for_itself_where_bundles_are_and_nothing_else() {
 }
 
 #[test]
-fn what_is_no_word_is_refused() {
+fn what_is_no_message_is_refused() {
     let find = FindName { request: 1, namespace: String::new(), name: String::new() };
     let routed = |from, to, message: Message| Message::from(Routed { from, to, message: Box::new(message) });
     let released = Message::from(Release { group: ACTOR, attempt: None });

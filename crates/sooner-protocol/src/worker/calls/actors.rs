@@ -9,7 +9,7 @@ use sooner_wire::message::{
 use sooner_wire::{ActorId, FunctionId, ResourceSet};
 
 use super::{ActorPlace, replaying};
-use crate::failures::gone_failure;
+use crate::failures::death_failure;
 use crate::probes::{bug, mark};
 use crate::worker::WorkerCore;
 use crate::worker::action::{Actions, Peer, send};
@@ -38,7 +38,7 @@ impl WorkerCore {
             return;
         }
         if actor.owner == self.me {
-            return self.callers.refuse(actor, gone_failure());
+            return self.callers.refuse(actor, death_failure());
         }
         self.callers.meet(actor);
         self.ownership.mark_actor(actor.object(0));
@@ -67,7 +67,7 @@ impl WorkerCore {
         if demand.detached {
             self.ownership.add_use(actor.object(0));
         }
-        self.note_site(&spec);
+        self.record_site(&spec);
         self.creations.insert(actor, demand);
         self.enter(spec, None, out);
         if self.pendings.get(actor.number).is_some_and(|p| p.state != State::Waiting { missing: 0 }) {

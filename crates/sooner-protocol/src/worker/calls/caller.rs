@@ -85,7 +85,7 @@ impl Callers {
     }
 
     /// An actor has concurrency groups.
-    pub fn note_groups(&mut self, actor: ActorId) {
+    pub fn record_groups(&mut self, actor: ActorId) {
         if let Some(caller) = self.actors.get_mut(&actor) {
             caller.has_groups = true;
         }
@@ -509,7 +509,7 @@ mod tests {
     fn calls_to_an_actor_with_groups_do_not_wait_here() {
         let mut callers = with_calls(2, 9);
         assert_eq!(send(&mut callers, 60), [1, 2, 3]);
-        callers.note_groups(actor());
+        callers.record_groups(actor());
         assert_eq!(send(&mut callers, 60), [4, 5, 6, 7, 8, 9]);
     }
 

@@ -82,7 +82,7 @@ impl WorkerCore {
                 let is_elsewhere = matches!(slot.outcome().as_deref(), Some(Outcome::Remote(_)));
                 if is_elsewhere && !is_mine && matches!(dependency.outcome, Outcome::Stored(_)) {
                     // Its owner is on this node, and has a copy.
-                    self.ownership.note_here(dependency.object, location, out);
+                    self.ownership.record_local(dependency.object, location, out);
                     self.deliver_copy(dependency.object, location);
                 }
                 met.stored = Some(slot);
@@ -219,7 +219,7 @@ impl WorkerCore {
         caller: WorkerId,
         out: &mut Actions,
     ) -> Vec<ObjectId> {
-        if bug!(BorrowerDroppedEarly) || self.ownership.is_gone(caller) {
+        if bug!(BorrowerDroppedEarly) || self.ownership.is_dead(caller) {
             uses.iter().for_each(|object| self.ownership.end_loan(*object, out));
             return Vec::new();
         }
@@ -362,8 +362,8 @@ impl WorkerCore {
         }
     }
 
-    pub(in crate::worker) fn on_caller_gone(&mut self, worker: WorkerId, out: &mut Actions) {
-        let (queued, running) = self.execution.on_caller_gone(worker);
+    pub(in crate::worker) fn on_caller_dead(&mut self, worker: WorkerId, out: &mut Actions) {
+        let (queued, running) = self.execution.on_caller_dead(worker);
         for incoming in queued {
             for object in incoming.uses() {
                 self.ownership.end_loan(object, out);

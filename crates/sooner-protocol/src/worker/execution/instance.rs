@@ -177,7 +177,7 @@ impl TakingOver {
     }
 
     /// A caller is dead: its calls are not made again. True if no caller is awaited any more.
-    pub fn on_gone(&mut self, caller: WorkerId) -> bool {
+    pub fn on_dead(&mut self, caller: WorkerId) -> bool {
         match self {
             Self::None | Self::Over => false,
             Self::Running { awaited, .. } => {
@@ -214,7 +214,7 @@ mod tests {
         assert!(!takeover.holds(A) && takeover.holds(LATE));
         assert!(!takeover.on_replayed(A));
         assert!(takeover.holds(A) && !takeover.holds(B));
-        assert!(takeover.on_gone(B));
+        assert!(takeover.on_dead(B));
         assert!(!takeover.holds(A) && !takeover.holds(LATE));
         assert!(!takeover.on_replayed(LATE) && !takeover.holds(LATE));
     }
@@ -224,7 +224,7 @@ mod tests {
         let mut takeover = TakingOver::default();
         assert!(!takeover.on_replayed(A));
         assert!(takeover.holds(A) && !takeover.holds(B));
-        assert!(!takeover.on_gone(LATE));
+        assert!(!takeover.on_dead(LATE));
         assert!(!takeover.begin(&[A, B]));
         assert!(takeover.on_replayed(B));
         let mut takeover = TakingOver::default();

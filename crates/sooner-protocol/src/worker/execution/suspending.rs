@@ -64,7 +64,7 @@ fn tell(actor: ActorId, is_ready: bool, out: &mut Actions) {
 #[cfg(test)]
 mod tests {
     use sooner_wire::message::{
-        Dependency, Location, Message, NodeGone, Outcome, Pulled, Push, Remote, TaskKind, TaskSpec, Value,
+        Dependency, Location, Message, NodeDead, Outcome, Pulled, Push, Remote, TaskKind, TaskSpec, Value,
     };
     use sooner_wire::{Blob, Name, ObjectId, TaskId};
 
@@ -75,7 +75,7 @@ mod tests {
     const ACTOR: ActorId = TaskId { owner: HERE, number: 7 };
     const ARGUMENT: ObjectId = ObjectId { task: TaskId { owner: HERE, number: 5 }, index: 0 };
 
-    fn hear(core: &mut WorkerCore, from: Peer, message: impl Into<Message>) -> Actions {
+    fn receive(core: &mut WorkerCore, from: Peer, message: impl Into<Message>) -> Actions {
         let mut out = Actions::new();
         assert_eq!(core.on_message(from, message.into(), Instant(1), &mut out), None);
         core.check();
@@ -100,7 +100,7 @@ mod tests {
         let spec = TaskSpec { dependencies: Box::new([ARGUMENT]), ..spec };
         let dependency = Dependency { object: ARGUMENT, outcome: remote(), contained: vec![] };
         let push = Push { spec: Box::new(spec), dependencies: vec![dependency], gpus: vec![] };
-        let out = hear(&mut core, Peer::Node, push);
+        let out = receive(&mut core, Peer::Node, push);
         assert!(!says(&out, false), "it is on its way");
         assert!(core.next_execution().is_none());
         core
@@ -117,10 +117,10 @@ mod tests {
     #[test]
     fn a_constructor_waits_for_a_lost_argument_without_resources() {
         let mut core = constructing();
-        assert!(says(&hear(&mut core, Peer::Node, lost()), false));
-        assert!(says(&hear(&mut core, Peer::Worker(HERE), value()), true));
+        assert!(says(&receive(&mut core, Peer::Node, lost()), false));
+        assert!(says(&receive(&mut core, Peer::Worker(HERE), value()), true));
         assert!(core.next_execution().is_none(), "it has nothing to run with");
-        hear(&mut core, Peer::Node, Resumed { actor: ACTOR, gpus: vec![3] });
+        receive(&mut core, Peer::Node, Resumed { actor: ACTOR, gpus: vec![3] });
         let begun = core.next_execution().expect("all is there");
         assert_eq!((begun.push.spec.task, begun.push.gpus), (ACTOR, vec![3]));
     }
@@ -128,16 +128,16 @@ mod tests {
     #[test]
     fn the_argument_may_be_lost_while_it_is_on_its_way_and_again() {
         let mut core = constructing();
-        let gone = || NodeGone { node: THERE.node(), reason: String::new() };
-        assert!(says(&hear(&mut core, Peer::Node, gone()), false));
+        let gone = || NodeDead { node: THERE.node(), reason: String::new() };
+        assert!(says(&receive(&mut core, Peer::Node, gone()), false));
         let again = Value { outcome: Outcome::Stored(Location { offset: 8192, length: 4096 }), ..value() };
-        assert!(says(&hear(&mut core, Peer::Worker(HERE), again), true));
-        let out = hear(&mut core, Peer::Node, sooner_wire::message::BlocksLost { offsets: vec![8192] });
+        assert!(says(&receive(&mut core, Peer::Worker(HERE), again), true));
+        let out = receive(&mut core, Peer::Node, sooner_wire::message::BlocksLost { offsets: vec![8192] });
         assert!(!says(&out, false), "the node was asked for resources already");
-        assert!(says(&hear(&mut core, Peer::Node, Resumed { actor: ACTOR, gpus: vec![] }), false));
+        assert!(says(&receive(&mut core, Peer::Node, Resumed { actor: ACTOR, gpus: vec![] }), false));
         assert!(core.next_execution().is_none());
-        assert!(says(&hear(&mut core, Peer::Worker(HERE), value()), true));
-        hear(&mut core, Peer::Node, Resumed { actor: ACTOR, gpus: vec![] });
+        assert!(says(&receive(&mut core, Peer::Worker(HERE), value()), true));
+        receive(&mut core, Peer::Node, Resumed { actor: ACTOR, gpus: vec![] });
         assert!(core.next_execution().is_some());
     }
 }

@@ -36,13 +36,13 @@ pub enum Return {
 }
 
 impl Return {
-    /// For a return of references from `giver`. `was_said`: the borrower had already reported that it holds
+    /// For a return of references from `giver`. `was_sent`: the borrower had already reported that it holds
     /// them from `giver`, which is dead.
     #[must_use]
-    pub fn of(giver: Option<WorkerId>, was_said: bool, is_settled: impl Fn(WorkerId) -> bool) -> Self {
+    pub fn of(giver: Option<WorkerId>, was_sent: bool, is_settled: impl Fn(WorkerId) -> bool) -> Self {
         match giver {
-            Some(giver) if was_said && !is_settled(giver) => Self::Later(giver),
-            Some(_) if was_said => Self::Now(None),
+            Some(giver) if was_sent && !is_settled(giver) => Self::Later(giver),
+            Some(_) if was_sent => Self::Now(None),
             Some(giver) if is_settled(giver) => Self::Nothing,
             giver => Self::Now(giver),
         }

@@ -21,7 +21,7 @@
 //!   the next sender is.
 //! - B6: attempts are numbered; a failure of any but the latest one changes nothing.
 //!
-//! The caller passes nothing about a node after [`Chains::on_node_gone`]. Messages of one node come in order.
+//! The caller passes nothing about a node after [`Chains::on_node_dead`]. Messages of one node come in order.
 //!
 //! It never touches bytes, and never sends to a sender: receivers pull.
 
@@ -56,7 +56,7 @@ pub enum ChainAction {
         node: NodeId,
     },
     /// No complete copy is known any more: the value has to be made again. [`Chains::on_made`] or
-    /// [`Chains::on_gone`] follows, unless a copy that was complete after all is to be kept first.
+    /// [`Chains::on_dead`] follows, unless a copy that was complete after all is to be kept first.
     Lost {
         /// Which one.
         object: ObjectId,
@@ -283,7 +283,7 @@ impl Chains {
     }
 
     /// A node is dead, with all its copies.
-    pub fn on_node_gone(&mut self, node: NodeId, out: &mut Vec<ChainAction>) {
+    pub fn on_node_dead(&mut self, node: NodeId, out: &mut Vec<ChainAction>) {
         let hit = self.objects.iter().filter(|(_, broadcast)| broadcast.copies.contains_key(&node));
         for object in hit.map(|(object, _)| *object).collect::<Vec<_>>() {
             self.objects[&object].apart.retain(|(one, other)| *one != node && *other != node);
@@ -292,7 +292,7 @@ impl Chains {
     }
 
     /// The value is not needed any more, or cannot be made again. The owner frees the copy that is kept.
-    pub fn on_gone(&mut self, object: ObjectId, out: &mut Vec<ChainAction>) {
+    pub fn on_dead(&mut self, object: ObjectId, out: &mut Vec<ChainAction>) {
         let Some(broadcast) = self.objects.swap_remove(&object) else { return };
         let others = broadcast.copies.iter().filter(|(_, copy)| copy.state != State::Complete { kept: true });
         out.extend(others.map(|(node, _)| ChainAction::Drop { object, node: *node }));

@@ -51,7 +51,7 @@ struct Hold<'a> {
 impl WorkerCore {
     /// Records for the results of a task where it was submitted.
     #[inline]
-    pub(in crate::worker) fn note_site(&mut self, spec: &TaskSpec) {
+    pub(in crate::worker) fn record_site(&mut self, spec: &TaskSpec) {
         let Some(site) = &spec.site else { return };
         for index in 0..spec.returns.max(1) {
             self.ownership.set_site(spec.task.object(index), site.clone());
@@ -171,7 +171,7 @@ mod tests {
     use std::sync::Arc;
 
     use sooner_wire::message::state::{Inspect, about};
-    use sooner_wire::message::{Define, KeepObjects, LeaseGranted, Outcome, Push, Settled, WorkerGone};
+    use sooner_wire::message::{Define, KeepObjects, LeaseGranted, Outcome, Push, Settled, WorkerDead};
     use sooner_wire::{Blob, FunctionId, LeaseId, Name, ShapeId, WorkerId};
 
     use super::*;
@@ -250,7 +250,7 @@ mod tests {
         let granted = LeaseGranted { shape: ShapeId(0), lease: LeaseId(1), worker, gpus: Vec::new() };
         core.on_message(Peer::Node, granted.into(), Instant(1), &mut out);
         assert_eq!(holds(&core, object), [(hold::TASK, 1)]);
-        let gone = WorkerGone { worker, ..WorkerGone::default() };
+        let gone = WorkerDead { worker, ..WorkerDead::default() };
         core.on_message(Peer::Node, gone.into(), Instant(1), &mut out);
         let told = holds(&core, object);
         assert!(told.contains(&(hold::LENT, 1)), "{told:?}");

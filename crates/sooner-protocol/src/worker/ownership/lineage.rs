@@ -87,7 +87,7 @@ impl Lineage {
     }
 
     /// The record of a result was removed. Gives the task if that was its last one.
-    pub fn on_record_gone(&mut self, number: u64) -> Option<Finished> {
+    pub fn on_record_dropped(&mut self, number: u64) -> Option<Finished> {
         let finished = self.tasks.get_mut(&number)?;
         finished.records -= 1;
         if finished.records > 0 {
@@ -140,9 +140,9 @@ mod tests {
     fn a_task_goes_with_the_last_record_of_its_results() {
         let mut lineage = Lineage::default();
         lineage.keep(finished(1, 10, 2));
-        assert!(lineage.on_record_gone(1).is_none());
-        assert!(lineage.on_record_gone(1).is_some());
-        assert!(lineage.on_record_gone(1).is_none());
+        assert!(lineage.on_record_dropped(1).is_none());
+        assert!(lineage.on_record_dropped(1).is_some());
+        assert!(lineage.on_record_dropped(1).is_none());
         assert!(lineage.is_empty());
         assert_eq!(lineage.bytes(), 0);
     }

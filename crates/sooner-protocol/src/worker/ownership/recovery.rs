@@ -132,7 +132,7 @@ impl WorkerCore {
     pub(in crate::worker) fn settle_lineage(&mut self, out: &mut Actions) {
         while self.ownership.has_out_of_scope() {
             for object in self.ownership.take_out_of_scope() {
-                if let Some(finished) = self.lineage.on_record_gone(object.task.number) {
+                if let Some(finished) = self.lineage.on_record_dropped(object.task.number) {
                     self.release_lineage(&finished, out);
                 }
             }

@@ -60,7 +60,7 @@ impl WorkerCore {
         let mut missing = Vec::new();
         for (object, outcome) in incoming.lost_places() {
             match outcome.place_elsewhere() {
-                Some(place) if self.ownership.is_gone_from(object, outcome) => {
+                Some(place) if self.ownership.is_dead_from(object, outcome) => {
                     missing.push(Missing { object, place });
                 }
                 None if is_neighbour => {}
@@ -133,7 +133,7 @@ impl WorkerCore {
         let lost = match word {
             Message::Locate(locate) => self.ownership.on_locate(locate, out),
             Message::CopyMade(made) => self.ownership.on_copy_made(made, out),
-            Message::CopyGone(gone) => self.ownership.on_copy_gone(gone, out),
+            Message::CopyLeaving(gone) => self.ownership.on_copy_leaving(gone, out),
             Message::SenderFailed(failed) => self.ownership.on_sender_failed(failed, out),
             _ => return,
         };
@@ -158,10 +158,10 @@ impl WorkerCore {
     }
 
     /// A node is dead, and with it all values that were only there.
-    pub(in crate::worker) fn on_node_gone(&mut self, node: NodeId, out: &mut Actions) {
+    pub(in crate::worker) fn on_node_dead(&mut self, node: NodeId, out: &mut Actions) {
         // First of all: lost values are made again at once, and not by workers that died with the node.
-        self.leases.on_node_gone(node);
-        let mut lost = self.ownership.on_node_gone(node, out);
+        self.leases.on_node_dead(node);
+        let mut lost = self.ownership.on_node_dead(node, out);
         lost.extend(self.ownership.end_copies_at(node, out));
         self.after_loss_elsewhere(lost, Told::All, out);
         self.end_promotions_at(node, out);

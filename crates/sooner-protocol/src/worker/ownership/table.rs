@@ -157,7 +157,7 @@ pub struct Ownership {
     /// How often borrowed objects were handed to this process, by others than their owners.
     handed: Map<ObjectId, Vec<(WorkerId, u32)>>,
     /// Per borrowed object, the counts reported as held from dead givers: part of `received`.
-    said_of: Map<ObjectId, Vec<(WorkerId, u32)>>,
+    sent_of: Map<ObjectId, Vec<(WorkerId, u32)>>,
     /// Borrowed objects by owner, to find those of a dead one.
     borrowed_from: Map<WorkerId, Set<ObjectId>>,
     /// Dead processes, the latest last: a third one may register a dead one for a reference handed to it
@@ -214,7 +214,7 @@ impl Ownership {
             records: Map::default(),
             borrowed_by: Map::default(),
             handed: Map::default(),
-            said_of: Map::default(),
+            sent_of: Map::default(),
             borrowed_from: Map::default(),
             gone: Set::default(),
             unsettled: Set::default(),
@@ -455,8 +455,8 @@ impl Ownership {
 
     /// A process is dead: its objects have no value (fate-sharing, Ownership, section 4.3). What it borrowed
     /// counts until [`Self::on_settled`]. Gives the objects whose waiting tasks must learn of it.
-    pub fn on_worker_gone(&mut self, worker: WorkerId) -> Vec<ObjectId> {
-        if self.note_gone(worker) {
+    pub fn on_worker_dead(&mut self, worker: WorkerId) -> Vec<ObjectId> {
+        if self.record_death_of(worker) {
             self.unsettled.insert(worker);
         }
         let mut objects = self.borrowed_from.get(&worker).cloned().unwrap_or_default();
@@ -615,12 +615,12 @@ impl Record {
     fn end_use(&mut self) -> bool {
         assert!(self.uses > 0, "O2: a use ends that never began");
         self.uses -= 1;
-        self.note_end();
+        self.record_end();
         !self.is_used()
     }
 
     /// A use or a borrower has ended. When none is left, no process that was told the place is left either.
-    fn note_end(&mut self) {
+    fn record_end(&mut self) {
         let is_lent = matches!(&self.origin, Origin::Owned(borrowers) if !borrowers.is_empty());
         self.is_told &= self.uses > 0 || is_lent;
     }

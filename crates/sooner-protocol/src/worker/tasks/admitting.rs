@@ -83,7 +83,7 @@ impl Admitting {
 
 impl WorkerCore {
     /// Tasks came back because there was no room for their arguments.
-    pub(in crate::worker) fn note_lack(&mut self) {
+    pub(in crate::worker) fn record_lack(&mut self) {
         let out = self.argument_bytes_out(&mut Set::default());
         self.admitting.on_lack(out, self.now);
     }

@@ -16,7 +16,7 @@ use crate::worker::action::Actions;
 impl WorkerCore {
     /// A connection is full: no task or call is pushed there from now on.
     pub fn on_line_full(&mut self, worker: WorkerId) {
-        if !self.ownership.is_gone(worker) && self.full_lines.insert(worker) {
+        if !self.ownership.is_dead(worker) && self.full_lines.insert(worker) {
             self.leases.set_held(worker, true);
         }
     }
@@ -48,7 +48,7 @@ impl WorkerCore {
 mod tests {
     use std::sync::Arc;
 
-    use sooner_wire::message::{ActorStarted, TaskKind, TaskSpec, WorkerGone};
+    use sooner_wire::message::{ActorStarted, TaskKind, TaskSpec, WorkerDead};
     use sooner_wire::{Blob, Name, TaskId};
 
     use super::*;
@@ -94,7 +94,7 @@ mod tests {
         core.on_line_free(THERE, Instant(2), &mut out);
         assert_eq!(pushed(&out), [(THERE, 1), (THERE, 2)], "in their order");
         core.on_line_full(THERE);
-        let gone = WorkerGone { worker: THERE, ..WorkerGone::default() };
+        let gone = WorkerDead { worker: THERE, ..WorkerDead::default() };
         core.on_message(Peer::Node, gone.into(), Instant(3), &mut out);
         assert!(!core.is_line_full(THERE));
         core.on_line_full(THERE);

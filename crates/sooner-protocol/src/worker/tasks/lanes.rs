@@ -170,7 +170,7 @@ impl Leases {
     }
 
     /// Records since when a lane waits. Called whenever it was served as far as possible.
-    pub fn note_waiting(&mut self, id: ShapeId, now: Instant) {
+    pub fn record_waiting(&mut self, id: ShapeId, now: Instant) {
         let shape = self.shape_mut(id);
         let waits = !shape.queue.is_empty();
         if let Some(lane) = &mut shape.lane {

@@ -267,7 +267,7 @@ impl Leases {
             .filter(|lease| lease.has_room(estimate) && lease.has_room_for(bytes, bytes_max))
             .min_by_key(|lease| lease.backlog)?;
         let task = shape.queue.pop_front()?;
-        lease.note_arguments(bytes);
+        lease.record_arguments(bytes);
         Some(lease.push(task, estimate))
     }
 
@@ -366,7 +366,7 @@ impl Leases {
     }
 
     /// A worker died. Returns the tasks it had, in the order they were pushed.
-    pub fn on_worker_gone(&mut self, worker: WorkerId) -> Vec<u64> {
+    pub fn on_worker_dead(&mut self, worker: WorkerId) -> Vec<u64> {
         let mut tasks = Vec::new();
         for shape in &mut self.shapes {
             for lease in shape.leases.extract_if(.., |lease| lease.worker == worker) {
@@ -378,7 +378,7 @@ impl Leases {
 
     /// A node is dead. Its processes' deaths are reported one by one: no worker of it, reported or not, gets
     /// another task, which would be lost.
-    pub fn on_node_gone(&mut self, node: NodeId) {
+    pub fn on_node_dead(&mut self, node: NodeId) {
         let leases = self.shapes.iter_mut().flat_map(|shape| &mut shape.leases);
         leases.filter(|lease| lease.node() == node).for_each(|lease| lease.draining = true);
     }
@@ -542,7 +542,7 @@ impl Lease {
         bytes == 0 || self.in_flight.is_empty() || fits()
     }
 
-    fn note_arguments(&mut self, bytes: u64) {
+    fn record_arguments(&mut self, bytes: u64) {
         if self.in_flight.is_empty() {
             self.argument_bytes = 0;
         }

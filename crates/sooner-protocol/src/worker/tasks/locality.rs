@@ -57,7 +57,7 @@ impl WorkerCore {
             }
         }
         for id in &lanes {
-            self.leases.note_waiting(*id, self.now);
+            self.leases.record_waiting(*id, self.now);
             if !held_back.contains(id) {
                 self.ask_for_leases(*id, out);
             }

@@ -100,7 +100,7 @@ impl Pendings {
     /// Enters a task.
     pub fn insert(&mut self, pending: Pending) {
         if let Some(users) = &mut self.users {
-            note_user(users, &pending.spec);
+            record_user(users, &pending.spec);
         }
         self.tasks.insert(pending.spec.task.number, pending);
     }
@@ -110,7 +110,7 @@ impl Pendings {
         let tasks = &self.tasks;
         let users = self.users.get_or_insert_with(|| {
             let mut users = Map::default();
-            tasks.values().for_each(|pending| note_user(&mut users, &pending.spec));
+            tasks.values().for_each(|pending| record_user(&mut users, &pending.spec));
             users
         });
         let (one, several) = match users.get(&object) {
@@ -174,7 +174,7 @@ fn used(spec: &TaskSpec) -> impl Iterator<Item = ObjectId> + '_ {
     spec.dependencies.iter().chain(&spec.references).copied()
 }
 
-fn note_user(users: &mut Map<ObjectId, Users>, spec: &TaskSpec) {
+fn record_user(users: &mut Map<ObjectId, Users>, spec: &TaskSpec) {
     let number = spec.task.number;
     for object in used(spec) {
         match users.entry(object).or_insert(Users::One(number)) {

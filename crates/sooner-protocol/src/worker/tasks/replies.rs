@@ -180,7 +180,7 @@ impl WorkerCore {
             }
         }
         if returned.lacks_room == Some(true) {
-            self.note_lack();
+            self.record_lack();
         }
         for shape in self.leases.shape_ids() {
             self.dispatch(shape, out);

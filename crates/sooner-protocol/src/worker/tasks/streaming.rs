@@ -131,7 +131,7 @@ impl WorkerCore {
                     self.know_item(task, index);
                 }
                 if value.outcome.is_in_memory() {
-                    self.note_item(object);
+                    self.record_item(object);
                 }
                 self.resolve(object, value.outcome, &value.contained, out);
                 if arrival == Some(Arrival::Missed) {
@@ -147,7 +147,7 @@ impl WorkerCore {
 
     /// An item of a task of this process lies in shared memory. From now on it may be dropped, and made again
     /// if its task can be.
-    fn note_item(&mut self, object: ObjectId) {
+    fn record_item(&mut self, object: ObjectId) {
         let number = object.task.number;
         let (Some(pending), Some(stream)) = (self.pendings.get(number), self.streams.get_mut(number)) else {
             return;

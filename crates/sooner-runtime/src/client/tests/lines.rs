@@ -12,7 +12,7 @@ use sooner_protocol::worker::ownership::Slot;
 use sooner_store::Mapping;
 use sooner_wire::message::{
     Credentials, Define, FailureCode, LeaseGranted, LinkRole, Message, Outcome, PeerConnected, Return,
-    TaskKind, TaskSpec, Welcome, WorkerGone,
+    TaskKind, TaskSpec, Welcome, WorkerDead,
 };
 use sooner_wire::{
     Blob, FunctionId, LeaseId, Name, NodeId, ObjectId, ResourceSet, ShapeId, TaskId, WorkerId,
@@ -113,11 +113,11 @@ impl Node {
                 self.ends[at] = Some((socket, Inlet::default(), Outlet::default()));
             }
             for at in 0..2 {
-                self.hear(at);
+                self.receive(at);
             }
             let says = std::mem::take(&mut *self.wishes.says.lock());
             for (at, message) in says {
-                self.say(at, &message, Vec::new());
+                self.send(at, &message, Vec::new());
             }
             if self.wishes.killed.load(Ordering::Acquire) {
                 self.ends[1] = None;
@@ -135,12 +135,12 @@ impl Node {
         }
     }
 
-    fn say(&mut self, at: usize, message: &Message, sockets: Vec<OwnedFd>) {
+    fn send(&mut self, at: usize, message: &Message, sockets: Vec<OwnedFd>) {
         let Some((_, _, outlet)) = &mut self.ends[at] else { return };
         if sockets.is_empty() { outlet.push(message) } else { outlet.push_with(message, sockets) }
     }
 
-    fn hear(&mut self, at: usize) {
+    fn receive(&mut self, at: usize) {
         let Some((socket, inlet, _)) = &mut self.ends[at] else { return };
         let has_ended = inlet.read(&*socket) == ReadResult::End;
         let mut messages = Vec::new();
@@ -174,7 +174,7 @@ impl Node {
             unpins_lazily: None,
         };
         let memory = self.memory.descriptor().expect("open").try_clone().expect("a descriptor");
-        self.say(at, &welcome.into(), vec![memory]);
+        self.send(at, &welcome.into(), vec![memory]);
         let authority = authority(1);
         let made = identity::Credentials::issue(NODES[at], Bearer::Node, &authority, &[&authority]);
         let credentials = Credentials {
@@ -183,7 +183,7 @@ impl Node {
             key: made.key.into(),
             roots: made.roots.into_iter().map(Blob::from).collect(),
         };
-        self.say(at, &credentials.into(), Vec::new());
+        self.send(at, &credentials.into(), Vec::new());
     }
 
     fn connect(&mut self, from: usize) {
@@ -192,17 +192,17 @@ impl Node {
         let name = Some(name.to_str().into_owned());
         let dial = PeerConnected { worker, link: Some(LinkRole::Dial), name, never: None };
         if self.wishes.parted.load(Ordering::Acquire) {
-            return self.say(from, &dial.into(), Vec::new());
+            return self.send(from, &dial.into(), Vec::new());
         }
         self.wishes.dials.fetch_add(1, Ordering::AcqRel);
         let ((dialled, first), (second, accepted)) = (pair().expect("sockets"), pair().expect("sockets"));
         let middle = if from == 0 { [first, second] } else { [second, first] };
         let left = self.wishes.cuts.lock().pop_front().unwrap_or(usize::MAX);
         self.passages.push(Passage { middle, waiting: Default::default(), left, ended: [false; 2] });
-        self.say(from, &dial.into(), vec![dialled]);
+        self.send(from, &dial.into(), vec![dialled]);
         let accept =
             PeerConnected { worker: IDS[from], link: Some(LinkRole::Accept), name: None, never: None };
-        self.say(to, &accept.into(), vec![accepted]);
+        self.send(to, &accept.into(), vec![accepted]);
     }
 }
 
@@ -253,16 +253,16 @@ impl World {
     }
 
     fn grant(&self) {
-        self.wait_heard(0, |message| matches!(message, Message::RequestLease(_)));
+        self.wait_received(0, |message| matches!(message, Message::RequestLease(_)));
         let grant = LeaseGranted { shape: ShapeId(0), lease: LeaseId(1), worker: IDS[1], gpus: Vec::new() };
-        self.say(0, grant);
+        self.send(0, grant);
     }
 
-    fn say(&self, at: usize, message: impl Into<Message>) {
+    fn send(&self, at: usize, message: impl Into<Message>) {
         self.wishes.says.lock().push((at, message.into()));
     }
 
-    fn wait_heard(&self, at: usize, is_it: impl Fn(&Message) -> bool) {
+    fn wait_received(&self, at: usize, is_it: impl Fn(&Message) -> bool) {
         self.wait(|| self.wishes.heard.lock().iter().any(|(who, message)| *who == at && is_it(message)));
     }
 
@@ -378,7 +378,7 @@ fn all_has_left_when_it_was_heard_and_not_before() {
     world.wishes.parted.store(true, Ordering::Release);
     world.submit(1);
     world.grant();
-    world.wait_heard(0, |message| matches!(message, Message::RequestLease(_)));
+    world.wait_received(0, |message| matches!(message, Message::RequestLease(_)));
     // As soon as the push is in the line, it is waited for.
     world.wait(|| !world.clients[0].flush_all(0));
     assert!(!world.clients[0].flush_all(50 * MILLI));
@@ -387,9 +387,9 @@ fn all_has_left_when_it_was_heard_and_not_before() {
     assert_eq!(world.execute_until(|done| done.len() == 1).len(), 1);
 }
 
-fn gone(last_started: Option<TaskId>) -> WorkerGone {
+fn gone(last_started: Option<TaskId>) -> WorkerDead {
     let reason = "was killed by signal 9".to_owned();
-    WorkerGone { worker: IDS[1], reason, last_started, ..WorkerGone::default() }
+    WorkerDead { worker: IDS[1], reason, last_started, ..WorkerDead::default() }
 }
 
 /// The reply is on its way when the node says that the process is gone.
@@ -410,7 +410,7 @@ fn what_a_process_said_before_its_end_counts() {
     world.clients[1].flush_now();
     world.clients[1].close();
     world.clients[1].release();
-    world.say(0, gone(Some(task)));
+    world.send(0, gone(Some(task)));
     // The news has come, and is held.
     let begin = now();
     world.wait(|| now().since(begin) > 50 * MILLI);
@@ -437,7 +437,7 @@ fn a_process_whose_node_is_gone_says_nothing_more() {
     let begin = now();
     world.wait(|| now().since(begin) > 50 * MILLI);
     assert!(world.tasks[1].1.outcome().is_none());
-    world.say(0, gone(Some(task)));
+    world.send(0, gone(Some(task)));
     world.wait(|| world.have_all());
     let outcome = world.tasks[1].1.outcome();
     let Some(Outcome::Failed(failure)) = outcome.as_deref() else { panic!("it did not fail") };
@@ -454,12 +454,12 @@ fn news_of_an_end_waits_for_a_moment_only() {
     world.submit(1);
     let task = TaskId { owner: IDS[0], number: world.tasks[1].0 };
     world.wishes.stopped.store(true, Ordering::Release);
-    world.say(0, gone(Some(task)));
+    world.send(0, gone(Some(task)));
     world.wait(|| world.have_all());
     let outcome = world.tasks[1].1.outcome();
     let Some(Outcome::Failed(failure)) = outcome.as_deref() else { panic!("it did not fail") };
     assert_eq!(failure.code, FailureCode::WorkerCrashed);
-    world.wait_heard(0, |message| matches!(message, Message::HeldFrom(held) if held.gone == IDS[1]));
+    world.wait_received(0, |message| matches!(message, Message::HeldFrom(held) if held.gone == IDS[1]));
     world.wishes.stopped.store(false, Ordering::Release);
 }
 
@@ -476,10 +476,11 @@ fn a_session_that_ends_is_told_to_the_node() {
     let other = world.greet(1);
     world.clients[1] = other;
     world.submit(1);
-    world.wait_heard(0, |message| matches!(message, Message::Sever(sever) if sever.worker == IDS[1]));
-    world.wait_heard(0, |message| matches!(message, Message::Suspect(suspect) if suspect.node == NODES[1]));
+    world.wait_received(0, |message| matches!(message, Message::Sever(sever) if sever.worker == IDS[1]));
+    world
+        .wait_received(0, |message| matches!(message, Message::Suspect(suspect) if suspect.node == NODES[1]));
     assert!(!world.have_all());
     let task = TaskId { owner: IDS[0], number: world.tasks[1].0 };
-    world.say(0, gone(Some(task)));
+    world.send(0, gone(Some(task)));
     world.wait(|| world.have_all());
 }

@@ -19,14 +19,14 @@ fn remotes() -> Remotes {
     Remotes::new(Arc::new(poller), ME, "3.11")
 }
 
-fn say(remotes: &mut Remotes, to: WorkerId) {
+fn send(remotes: &mut Remotes, to: WorkerId) {
     let (buffer, _) = remotes.buffer(to, BEGIN);
     Message::from(Blocked {}).append(buffer, 0);
     remotes.flush(to, BEGIN);
 }
 
 /// Passes the time until `end`; every wish for a connection is refused. What else the node was told.
-fn pass(remotes: &mut Remotes, end: Instant) -> (Vec<Message>, Vec<sooner_wire::message::WorkerGone>) {
+fn pass(remotes: &mut Remotes, end: Instant) -> (Vec<Message>, Vec<sooner_wire::message::WorkerDead>) {
     let (mut told, mut gone) = (Vec::new(), Vec::new());
     loop {
         let time = remotes.due().filter(|due| *due < end).unwrap_or(end);
@@ -49,14 +49,14 @@ fn pass(remotes: &mut Remotes, end: Instant) -> (Vec<Message>, Vec<sooner_wire::
 #[test]
 fn a_process_that_cannot_be_reached_is_told_of_and_then_given_up() {
     let mut remotes = remotes();
-    say(&mut remotes, FAR);
+    send(&mut remotes, FAR);
     let cut = BEGIN.plus(LINK_PATIENCE_NANOS);
     assert_eq!(pass(&mut remotes, Instant(cut.0 - 1)), (vec![], vec![]));
     let (told, gone) = pass(&mut remotes, cut);
     assert!(matches!(&told[..], [Message::Sever(sever), Message::Suspect(suspect)]
         if sever.worker == FAR && suspect.node == FAR.node()));
     assert!(gone.is_empty());
-    say(&mut remotes, FAR);
+    send(&mut remotes, FAR);
     assert_eq!(remotes.waiting(FAR), 0, "nobody hears it");
     let (told, gone) = pass(&mut remotes, cut.plus(SEVERED_NANOS));
     let [gone] = &gone[..] else { panic!("{gone:?}") };
@@ -71,7 +71,7 @@ fn a_process_that_cannot_be_reached_is_told_of_and_then_given_up() {
 #[test]
 fn the_news_of_an_end_ends_the_waiting() {
     let mut remotes = remotes();
-    say(&mut remotes, FAR);
+    send(&mut remotes, FAR);
     pass(&mut remotes, BEGIN.plus(LINK_PATIENCE_NANOS));
     remotes.forget(FAR, BEGIN.plus(LINK_PATIENCE_NANOS));
     assert_eq!(pass(&mut remotes, BEGIN.plus(9 * LINK_PATIENCE_NANOS)), (vec![], vec![]));
@@ -84,7 +84,7 @@ fn an_answer_about_a_death_waits_for_what_was_said_before() {
     let answer = |number| Message::from(HeldFrom { gone: WorkerId(number), held: Vec::new() });
     remotes.send_after_flush(answer(1));
     assert_eq!(remotes.take_wants(), [answer(1)], "nothing was said");
-    say(&mut remotes, FAR);
+    send(&mut remotes, FAR);
     remotes.take_wants();
     remotes.send_after_flush(answer(2));
     remotes.send_after_flush(answer(3));
@@ -99,7 +99,7 @@ fn an_answer_about_a_death_waits_for_what_was_said_before() {
 fn there_are_no_more_lines_than_a_process_can_have() {
     let mut remotes = remotes();
     for number in 0..=REMOTE_LINES_MAX as u64 {
-        say(&mut remotes, WorkerId(FAR.0 + number));
+        send(&mut remotes, WorkerId(FAR.0 + number));
     }
     assert_eq!(remotes.take_wants().len(), REMOTE_LINES_MAX);
     let gone = remotes.on_timer(BEGIN);
@@ -123,19 +123,19 @@ fn a_line_that_retains_too_much_is_full_and_others_are_not() {
     }
     assert!(said >= LINK_BUFFER_BYTES_MAX);
     assert_eq!(remotes.take_fullness(), [(FAR, true)]);
-    say(&mut remotes, FAR);
-    say(&mut remotes, WorkerId(FAR.0 + 1));
+    send(&mut remotes, FAR);
+    send(&mut remotes, WorkerId(FAR.0 + 1));
     assert!(!remotes.has_fullness(), "it is said once, and of that one");
     remotes.forget(FAR, BEGIN);
     remotes.take_fullness();
-    say(&mut remotes, FAR);
+    send(&mut remotes, FAR);
     assert!(!remotes.has_fullness(), "a line to the same process begins anew");
 }
 
 #[test]
 fn to_whom_there_is_no_way_nobody_waits() {
     let mut remotes = remotes();
-    say(&mut remotes, FAR);
+    send(&mut remotes, FAR);
     assert_eq!(remotes.take_wants(), [Message::from(Connect { worker: FAR })]);
     let never = Some("neither can be dialled".to_owned());
     let refused = PeerConnected { worker: FAR, link: Some(LinkRole::Dial), name: None, never };
@@ -147,7 +147,7 @@ fn to_whom_there_is_no_way_nobody_waits() {
     assert_eq!((gone.worker, gone.all_begun, gone.unreachable), (FAR, Some(true), Some(true)));
     assert!(gone.reason.contains("neither can be dialled"), "{}", gone.reason);
     assert_eq!(remotes.take_wants(), [], "nobody is killed for it");
-    say(&mut remotes, FAR);
+    send(&mut remotes, FAR);
     let (told, again) = pass(&mut remotes, BEGIN.plus(10 * LINK_PATIENCE_NANOS));
     assert!(told.is_empty() && again == std::slice::from_ref(gone), "who asks again hears it again, once");
     assert!(remotes.said().is_empty());

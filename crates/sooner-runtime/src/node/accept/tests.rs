@@ -34,7 +34,7 @@ impl Door {
         TcpStream::connect(self.entrance.address().expect("bound")).expect("it listens")
     }
 
-    fn say(&self, bytes: &[u8]) -> TcpStream {
+    fn send(&self, bytes: &[u8]) -> TcpStream {
         let mut socket = self.visit();
         socket.write_all(bytes).expect("room");
         socket
@@ -128,7 +128,8 @@ fn a_hello_may_come_byte_by_byte() {
 #[test]
 fn strangers_are_refused_with_a_reason_and_closed() {
     let mut door = Door::open();
-    let visitors = [door.say(b"GET / HTTP/1.1\r\n\r\n"), door.say(b"SSH-2.0-x\r\n"), door.say(&[0xff; 100])];
+    let visitors =
+        [door.send(b"GET / HTTP/1.1\r\n\r\n"), door.send(b"SSH-2.0-x\r\n"), door.send(&[0xff; 100])];
     door.until(3);
     let mut said: Vec<Why> = (0..3).map(|_| door.why()).collect();
     for foreign in [Foreign::Http, Foreign::Ssh, Foreign::Bytes] {
@@ -148,7 +149,7 @@ fn who_says_nothing_or_too_slowly_has_a_second() {
     let mut door = Door::open();
     let hello = greeting();
     let _silent = door.visit();
-    let mut slow = door.say(&hello[..10]);
+    let mut slow = door.send(&hello[..10]);
     door.settle();
     assert_eq!(door.entrance.next_deadline(), Some(START.plus(PEEK_NANOS)));
     for byte in &hello[10..30] {
@@ -166,7 +167,7 @@ fn who_leaves_early_is_noticed() {
     let mut door = Door::open();
     let hello = greeting();
     for sent in [0, 1, hello.len() - 1] {
-        let socket = door.say(&hello[..sent]);
+        let socket = door.send(&hello[..sent]);
         socket.shutdown(Shutdown::Write).expect("open");
         door.until(1);
         assert_eq!(door.why(), Why::Left);
@@ -177,7 +178,7 @@ fn who_leaves_early_is_noticed() {
 fn no_more_than_four_kibibytes_are_looked_at() {
     let mut door = Door::open();
     let name = Destination::Node.server_name(HERE);
-    let _socket = door.say(&padded_hello(Some(&name.to_str()), 2 * PEEK_BYTES));
+    let _socket = door.send(&padded_hello(Some(&name.to_str()), 2 * PEEK_BYTES));
     door.until(1);
     assert_eq!(door.why(), Why::Hello(HelloFault::TooLong));
 }
@@ -192,7 +193,7 @@ fn silent_visitors_cannot_fill_the_door() {
         assert_eq!(door.why(), Why::MadeRoom(Crowd::Address(HANDSHAKES_OF_ADDRESS_MAX)));
     }
     // One that speaks is let in at once, although it comes from the same address.
-    let _ours = door.say(&greeting());
+    let _ours = door.send(&greeting());
     door.until(2);
     let is_in = |one: &Entered| matches!(one, Entered::Arrived { destination: Destination::Node, .. });
     assert!(door.entered.iter().any(is_in), "{:?}", door.entered);
@@ -214,11 +215,11 @@ fn who_makes_room_is_told_so() {
 fn an_address_that_fails_often_is_looked_at_as_before() {
     let mut door = Door::open();
     for _ in 0..100 {
-        let _socket = door.say(b"garbage");
+        let _socket = door.send(b"garbage");
         door.until(1);
         assert!(matches!(door.why(), Why::Hello(_)));
     }
-    let _socket = door.say(&greeting());
+    let _socket = door.send(&greeting());
     door.until(1);
     assert!(matches!(door.entered[0], Entered::Arrived { .. }));
 }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 
 use sooner_wire::NodeId;
-use sooner_wire::limits::NODES_GONE_LISTED_MAX;
-use sooner_wire::message::state::GoneRow;
+use sooner_wire::limits::NODES_DEAD_LISTED_MAX;
+use sooner_wire::message::state::DeadRow;
 use sooner_wire::message::{NodeRow, Registered, ResourceView, ViewRow};
 
 /// See the module.
@@ -14,7 +14,7 @@ pub(super) struct Known {
     nodes: BTreeMap<NodeId, NodeRow>,
     view: BTreeMap<NodeId, ViewRow>,
     /// The latest nodes that died or left, the last one last.
-    gone: VecDeque<GoneRow>,
+    gone: VecDeque<DeadRow>,
     /// Nodes that this node holds for dead until the head declares it.
     given_up: BTreeSet<NodeId>,
 }
@@ -40,18 +40,18 @@ impl Known {
         self.nodes.extend(rows.into_iter().map(|row| (row.node, row)));
     }
 
-    pub(super) fn on_gone(&mut self, node: NodeId, reason: &str) {
+    pub(super) fn on_dead(&mut self, node: NodeId, reason: &str) {
         self.view.remove(&node);
         self.given_up.remove(&node);
         let Some(row) = self.nodes.remove(&node) else { return };
-        if self.gone.len() == NODES_GONE_LISTED_MAX {
+        if self.gone.len() == NODES_DEAD_LISTED_MAX {
             self.gone.pop_front();
         }
-        self.gone.push_back(GoneRow { row, reason: reason.to_owned() });
+        self.gone.push_back(DeadRow { row, reason: reason.to_owned() });
     }
 
     /// The latest nodes that died or left.
-    pub(super) fn gone(&self) -> Vec<GoneRow> {
+    pub(super) fn gone(&self) -> Vec<DeadRow> {
         self.gone.iter().cloned().collect()
     }
 
@@ -131,10 +131,10 @@ mod tests {
     #[test]
     fn the_latest_that_are_gone_are_told_of() {
         let mut known = Known::default();
-        let all: Vec<u64> = (1..=NODES_GONE_LISTED_MAX as u64 + 1).collect();
+        let all: Vec<u64> = (1..=NODES_DEAD_LISTED_MAX as u64 + 1).collect();
         known.on_registered(registered(&all, "h"));
-        all.iter().for_each(|node| known.on_gone(NodeId(*node << 24), "it left"));
-        assert_eq!((known.gone().len(), known.gone()[0].row.node), (NODES_GONE_LISTED_MAX, NodeId(2 << 24)));
+        all.iter().for_each(|node| known.on_dead(NodeId(*node << 24), "it left"));
+        assert_eq!((known.gone().len(), known.gone()[0].row.node), (NODES_DEAD_LISTED_MAX, NodeId(2 << 24)));
     }
 
     #[test]
@@ -144,8 +144,8 @@ mod tests {
         assert_eq!(known.on_registered(registered(&[2, 4], "after")), [NodeId(1 << 24), NodeId(3 << 24)]);
         let hosts: Vec<String> = known.nodes().into_iter().map(|row| row.about.host).collect();
         assert_eq!(hosts, ["before", "after", "before", "after"]);
-        known.on_gone(NodeId(1 << 24), "it was silent");
-        known.on_gone(NodeId(1 << 24), "that was said already");
+        known.on_dead(NodeId(1 << 24), "it was silent");
+        known.on_dead(NodeId(1 << 24), "that was said already");
         let gone: Vec<_> = known.gone().into_iter().map(|gone| (gone.row.node, gone.reason)).collect();
         assert_eq!(gone, [(NodeId(1 << 24), "it was silent".to_owned())]);
         assert!(!known.has(NodeId(1 << 24)) && known.address_of(NodeId(3 << 24)).is_some());

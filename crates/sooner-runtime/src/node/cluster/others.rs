@@ -40,7 +40,7 @@ pub(in crate::node) enum ClusterEvent {
     /// Nodes that could serve what was asked for.
     Candidates(Candidates),
     /// A node has died or left for good.
-    NodeGone(NodeId),
+    NodeDead(NodeId),
     /// The link with a node has ended, though the node may live: messages under way are lost.
     LinkEnded(NodeId),
     /// The directory's answer to the question about state with this number.

@@ -329,7 +329,7 @@ impl Carrier {
                 if line.is_greeted() && connection.node.is_none() && connection.asker.is_none() {
                     self.shares.on_proven(connection.address.ip());
                 }
-                self.note_coming(token);
+                self.record_coming(token);
                 self.on_news(token, news);
                 match result {
                     Ok(()) => self.flush(token),
@@ -340,7 +340,7 @@ impl Carrier {
     }
 
     /// A node that was asked to come with values has proved its identity: it is asked for them.
-    fn note_coming(&mut self, token: u64) {
+    fn record_coming(&mut self, token: u64) {
         let Some(connection) = self.connections.get_mut(&token) else { return };
         let State::Open(line) = &connection.state else { return };
         if !(line.is_greeted() && line.asks() && connection.node.is_none()) {
@@ -443,7 +443,7 @@ impl Carrier {
         (moved.sent, moved.came, moved.copied) =
             (moved.sent + sent, moved.came + came, moved.copied + copied);
         drop(moved);
-        self.note_sent(token, news);
+        self.record_sent(token, news);
         match result {
             Ok(()) => self.watch(token),
             Err(why) => self.lose(token, &why),
@@ -451,7 +451,7 @@ impl Carrier {
     }
 
     /// Events of sending: pieces that are sent, and those about which to ask the node anew.
-    fn note_sent(&mut self, token: u64, news: Vec<News>) {
+    fn record_sent(&mut self, token: u64, news: Vec<News>) {
         let events = news.into_iter().filter_map(|one| match one {
             News::Served { block } => Some(DataEvent::Served { block }),
             News::Wanted { number, piece } => Some(asked(token, number, &piece)),
@@ -481,7 +481,7 @@ impl Carrier {
             let mut news = Vec::new();
             let _ = line.flush(&self.parts.mapping, now(), &mut news);
             line.stream.end();
-            self.note_sent(token, news);
+            self.record_sent(token, news);
             let blocks = line.served().filter_map(|served| served.block());
             self.events.extend(blocks.map(|block| DataEvent::Served { block }));
             let attempts: Vec<FetchAttempt> = line.asked().iter().map(|piece| piece.attempt).collect();

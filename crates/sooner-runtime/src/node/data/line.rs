@@ -163,7 +163,7 @@ struct Talk {
     reading: Option<Reading>,
     /// Messages to send, and how much of them is sent.
     said: Vec<u8>,
-    said_until: usize,
+    sent_until: usize,
 }
 
 impl Line {
@@ -193,7 +193,7 @@ impl Line {
             is_read: false,
             reading: None,
             said,
-            said_until: 0,
+            sent_until: 0,
         };
         Self { stream, reader: Reader::default(), talk, active: now, chunk: None }
     }
@@ -251,7 +251,7 @@ impl Line {
     /// Asks for a piece.
     pub(super) fn ask(&mut self, piece: Piece) {
         let Piece { object, location, generation, attempt, at, end } = piece;
-        self.talk.say(&Fetching { object, location, begin: at, end, attempt, generation }.into());
+        self.talk.send(&Fetching { object, location, begin: at, end, attempt, generation }.into());
         self.talk.asked.push_back(piece);
     }
 
@@ -259,7 +259,7 @@ impl Line {
     pub(super) fn cancel(&mut self, attempt: FetchAttempt) {
         if let Some(piece) = self.talk.asked.iter().find(|piece| piece.attempt == attempt) {
             let ended = FetchEnded { object: piece.object, attempt, reason: FetchEnd::Unwanted };
-            self.talk.say(&ended.into());
+            self.talk.send(&ended.into());
         }
     }
 
@@ -364,11 +364,11 @@ impl Line {
         }
         let talk = &mut self.talk;
         if !talk.said.is_empty() {
-            let bytes = self.stream.write(&[IoSlice::new(&talk.said[talk.said_until..])])?;
-            talk.said_until += bytes;
-            if talk.said_until == talk.said.len() {
+            let bytes = self.stream.write(&[IoSlice::new(&talk.said[talk.sent_until..])])?;
+            talk.sent_until += bytes;
+            if talk.sent_until == talk.said.len() {
                 talk.said.clear();
-                talk.said_until = 0;
+                talk.sent_until = 0;
             }
             return Ok(bytes);
         }
@@ -448,7 +448,7 @@ impl Talk {
         if let Permit::Refused(reason) = *permit {
             let ended = FetchEnded { object: piece.object, attempt: piece.attempt, reason };
             self.served.remove(at);
-            self.say(&ended.into());
+            self.send(&ended.into());
             return None;
         }
         // The other side reads shared memory: neither buffers nor the file behind the memory.
@@ -488,11 +488,11 @@ impl Talk {
             number: piece.object.task.number,
             loan,
         };
-        self.say(&message.into());
+        self.send(&message.into());
         None
     }
 
-    fn say(&mut self, message: &Message) {
+    fn send(&mut self, message: &Message) {
         message.append(&mut self.said, 0);
     }
 
@@ -502,11 +502,11 @@ impl Talk {
             Some(hello) => on_answer(message, hello, certified).map_err(fault)?,
             None => match on_hello(message, me, certified) {
                 Ok(party) => {
-                    self.say(&welcome(&party, 0).into());
+                    self.send(&welcome(&party, 0).into());
                     party
                 }
                 Err(refusal) => {
-                    self.say(&Refused { reason: refusal.to_string() }.into());
+                    self.send(&Refused { reason: refusal.to_string() }.into());
                     return Err(fault(refusal));
                 }
             },
@@ -517,7 +517,7 @@ impl Talk {
             && let Some((lending, here)) = self.neighbours.lend()
         {
             self.lending = Some(lending);
-            self.say(&here.into());
+            self.send(&here.into());
         }
         Ok(())
     }
@@ -558,7 +558,7 @@ impl Talk {
         self.reading = self.neighbours.read(here);
         if let Some(reading) = &self.reading {
             let open = MemoryOpen { lender: reading.lender };
-            self.say(&open.into());
+            self.send(&open.into());
         }
     }
 
@@ -597,7 +597,7 @@ impl Talk {
             news.push(News::Here { attempt: piece.attempt });
             self.asked.remove(at);
         }
-        self.say(&Taken { loan: lent.loan }.into());
+        self.send(&Taken { loan: lent.loan }.into());
         Ok(())
     }
 

@@ -19,7 +19,7 @@ use crate::node::cluster::ClusterEvent;
 
 impl Service {
     /// Passes the events to the core.
-    pub(super) fn hear(&mut self, out: &mut NodeActions) {
+    pub(super) fn receive(&mut self, out: &mut NodeActions) {
         let Some(cluster) = &mut self.cluster else { return };
         for one in cluster.take_heard() {
             self.receive_one(one, out);
@@ -41,8 +41,8 @@ impl Service {
             ClusterEvent::Known(rows) => rows.iter().for_each(|row| core.on_node_known(row)),
             ClusterEvent::View(view) => core.on_view(&view),
             ClusterEvent::Candidates(candidates) => core.on_candidates(&candidates),
-            ClusterEvent::NodeGone(node) => {
-                core.on_node_gone(node, out);
+            ClusterEvent::NodeDead(node) => {
+                core.on_node_dead(node, out);
                 self.rounds.forget_node(node);
             }
             ClusterEvent::LinkEnded(node) => {
@@ -107,9 +107,9 @@ impl Service {
         let token = self.tokens.get(&client);
         let is_here = token.and_then(|token| self.connections.get(token)).is_some_and(|c| c.is_greeted);
         // Wanting a connection counts as interest. If the local process is dead, that node learns it.
-        let is_noted = self.core.member().is_some_and(|core| core.on_arrived_for(client, to));
+        let is_recorded = self.core.member().is_some_and(|core| core.on_arrived_for(client, to));
         if is_here
-            && is_noted
+            && is_recorded
             && let Some(cluster) = &mut self.cluster
         {
             cluster.dial(client, to);
@@ -121,8 +121,8 @@ impl Service {
         let is_known = self.cluster.as_ref().is_some_and(|cluster| cluster.knows(from.node()));
         let token = self.tokens.get(&to);
         let is_here = token.and_then(|token| self.connections.get(token)).is_some_and(|c| c.is_greeted);
-        let is_noted = |core: &mut Member| core.on_arrived_for(to, from);
-        if !(is_known && self.core.member().is_some_and(is_noted) && is_here) {
+        let is_recorded = |core: &mut Member| core.on_arrived_for(to, from);
+        if !(is_known && self.core.member().is_some_and(is_recorded) && is_here) {
             return turn_away(socket);
         }
         let connected = PeerConnected { worker: from, link: Some(LinkRole::Accept), name: None, never: None };

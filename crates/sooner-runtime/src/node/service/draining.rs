@@ -5,7 +5,7 @@
 //! nodes send nothing more and what can move does.
 
 use sooner_protocol::time::Instant;
-use sooner_wire::limits::DRAIN_WORD_NANOS;
+use sooner_wire::limits::DRAIN_MESSAGE_NANOS;
 use sooner_wire::message::{Drain, Drained};
 
 use super::{Cluster, Service, now};
@@ -22,14 +22,14 @@ pub(super) struct Draining {
     /// When the node ends although something is left.
     by: Instant,
     /// Until when the node waits for the head's answer.
-    word_by: Option<Instant>,
+    message_by: Option<Instant>,
     /// The node's process was told to stop.
     is_stopping: bool,
 }
 
 impl Draining {
     pub(super) fn deadline(&self) -> Instant {
-        self.word_by.map_or(self.by, |word_by| word_by.min(self.by))
+        self.message_by.map_or(self.by, |message_by| message_by.min(self.by))
     }
 }
 
@@ -53,8 +53,8 @@ impl Service {
             !cluster.others().is_empty() && cluster.ask_to_drain(node, DRAIN_NANOS + DRAIN_NANOS / MARGIN)
         };
         let has_asked = self.cluster.as_mut().is_some_and(asks);
-        let word_by = has_asked.then(|| now().plus(DRAIN_WORD_NANOS));
-        self.draining = Some(Draining { by: latest, word_by, is_stopping: true });
+        let message_by = has_asked.then(|| now().plus(DRAIN_MESSAGE_NANOS));
+        self.draining = Some(Draining { by: latest, message_by, is_stopping: true });
     }
 
     /// The head has this node leave.
@@ -66,7 +66,7 @@ impl Service {
             None => self.note("draining: the head says that this node is to leave"),
         }
         self.core.drain();
-        self.draining = Some(Draining { by, word_by: None, is_stopping });
+        self.draining = Some(Draining { by, message_by: None, is_stopping });
     }
 
     /// Whether nothing is left to wait for, or the time is up.
@@ -76,9 +76,9 @@ impl Service {
         // Without a head nothing moves, and no node is reported dead.
         let is_alone = !self.cluster.as_ref().is_some_and(Cluster::is_connected);
         // A deadline that has passed does not count.
-        draining.word_by = draining.word_by.filter(|word_by| !is_alone && time < *word_by);
+        draining.message_by = draining.message_by.filter(|message_by| !is_alone && time < *message_by);
         let is_over = if is_alone { self.core.has_ended_tasks() } else { self.core.is_drained() };
-        draining.by <= time || (draining.word_by.is_none() && is_over)
+        draining.by <= time || (draining.message_by.is_none() && is_over)
     }
 
     /// A tool asks that a node leave: the answer says only that the head was asked.

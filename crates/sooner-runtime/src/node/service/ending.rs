@@ -97,7 +97,7 @@ impl Service {
         self.tokens.remove(&worker);
         self.forget_handed(worker);
         if connection.is_greeted {
-            self.note_end(worker, connection.pid);
+            self.record_end(worker, connection.pid);
         }
         let cell = connection.is_greeted.then_some(connection.cell);
         if let Some(cell) = cell {

@@ -230,7 +230,7 @@ impl Service {
     }
 
     /// A process's connection has ended; the reason is learnt later.
-    pub(super) fn note_end(&mut self, worker: WorkerId, pid: u32) {
+    pub(super) fn record_end(&mut self, worker: WorkerId, pid: u32) {
         self.rounds.forget_process(worker);
         self.metrics.forget(worker);
         self.ends.add_row(worker, pid, now());
@@ -247,7 +247,7 @@ impl Service {
         let stopped = self.memory.reason(worker);
         let reason = stopped.as_deref().unwrap_or(reason);
         self.ends.explain_row(worker, reason);
-        self.core.on_gone(worker, reason, last_started, out);
+        self.core.on_dead(worker, reason, last_started, out);
         self.groups.forget(worker);
     }
 }

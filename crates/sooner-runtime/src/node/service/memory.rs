@@ -174,7 +174,7 @@ impl Service {
         let left = self.memory.options.usage(level, &of);
         let measured = self.measure_all();
         let stopped = self.core.on_ended_by_kernel(worker, running, &left, &measured)?;
-        self.note_stopped(&stopped);
+        self.record_stopped(&stopped);
         Some(stopped.reason)
     }
 
@@ -183,7 +183,7 @@ impl Service {
         let usage = self.memory.machine.fullest().map(|(level, of)| options.usage(level, &of));
         let (usage, others) = (usage.unwrap_or_default(), self.measure_all());
         let stopped = self.core.on_ended_at_limit(worker, running, limit, &usage, &others)?;
-        self.note_stopped(&stopped);
+        self.record_stopped(&stopped);
         Some(stopped.reason)
     }
 
@@ -222,7 +222,7 @@ impl Service {
         self.core.on_measured(&measured, time);
         match self.core.stop_for_memory(usage, &measured, out) {
             Some(stopped) => {
-                self.note_stopped(&stopped);
+                self.record_stopped(&stopped);
                 self.memory.dying = Some((stopped.worker, time.plus(DYING_NANOS), stopped.reason));
             }
             // The process that held it may have ended since the memory was looked at.
@@ -241,7 +241,7 @@ impl Service {
         }
     }
 
-    fn note_stopped(&self, stopped: &Stopped) {
+    fn record_stopped(&self, stopped: &Stopped) {
         self.note(&format!("worker {:016x}: {}", stopped.worker.0, stopped.reason));
         stopped.report.lines().for_each(|line| self.note(line));
     }

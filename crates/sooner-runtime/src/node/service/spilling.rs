@@ -85,7 +85,7 @@ impl Spilling {
     }
 
     /// There was no room for something.
-    pub(super) fn note_pressure(&mut self, now: Instant) {
+    pub(super) fn record_pressure(&mut self, now: Instant) {
         self.pressed_until = Some(now.plus(PRESSURE_NANOS));
     }
 
@@ -187,7 +187,7 @@ impl Service {
                 Err(error) => error.to_string(),
             },
         };
-        self.note_trouble(Some(refused));
+        self.record_trouble(Some(refused));
         None
     }
 
@@ -276,7 +276,7 @@ impl Service {
             match event {
                 SpillEvent::Written { spilled, error } => {
                     self.core.on_spilled(spilled, error.is_none(), out);
-                    self.note_trouble(error);
+                    self.record_trouble(error);
                 }
                 SpillEvent::Read { object, attempt, bytes } => {
                     self.core.on_bytes(object, attempt, bytes, out)
@@ -326,7 +326,7 @@ impl Service {
     }
 
     /// Warns once that no value can be written, and why, until one is.
-    fn note_trouble(&mut self, error: Option<String>) {
+    fn record_trouble(&mut self, error: Option<String>) {
         if let Some(error) = error.as_ref().filter(|_| self.spilling.trouble.is_none()) {
             self.warn(&format!("values stay in memory because they cannot be written to disk: {error}"));
         }

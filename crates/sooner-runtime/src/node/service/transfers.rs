@@ -122,7 +122,7 @@ impl Service {
             self.trim_caches(false, out);
             return false;
         }
-        self.spilling.note_pressure(now());
+        self.spilling.record_pressure(now());
         let arena = &self.arena;
         let length_of = |block: BlockId| arena.length_in_memory(block.offset());
         let moves = self.core.relieve(batch(bytes, arena.capacity()), length_of, out)

@@ -54,7 +54,7 @@ impl Worker {
             }
         }
         for value in batch {
-            self.note_unwritten(value, why.clone());
+            self.record_unwritten(value, why.clone());
         }
     }
 
@@ -64,7 +64,7 @@ impl Worker {
         for value in batch {
             match self.space.place(value.bytes).or_else(|full| self.make_room_on_disk(value.bytes, full)) {
                 Ok(place) => placed.push((value, place)),
-                Err(full) => self.note_unwritten(value, full.to_string()),
+                Err(full) => self.record_unwritten(value, full.to_string()),
             }
         }
         let mut unwritten = Vec::new();
@@ -76,7 +76,7 @@ impl Worker {
             let written = self.disk.write(&values.collect::<Vec<_>>());
             self.space.set_disk_room(self.disk.room());
             match written {
-                Ok(()) => together.iter().for_each(|(value, place)| self.note_written(*value, *place)),
+                Ok(()) => together.iter().for_each(|(value, place)| self.record_written(*value, *place)),
                 Err(error) => {
                     *why = error.to_string();
                     together.iter().for_each(|(_, place)| self.give_place_back(*place));
@@ -88,17 +88,17 @@ impl Worker {
         unwritten
     }
 
-    fn note_written(&mut self, value: Writing, place: SpillPlace) {
+    fn record_written(&mut self, value: Writing, place: SpillPlace) {
         self.by_place.insert(place, value.spilled);
         self.values.insert(value.spilled, Where::Disk(place));
         self.shared.on_disk.lock().written += value.bytes;
-        self.say(SpillEvent::Written { spilled: value.spilled, error: None });
+        self.send(SpillEvent::Written { spilled: value.spilled, error: None });
     }
 
-    fn note_unwritten(&mut self, value: Writing, why: String) {
+    fn record_unwritten(&mut self, value: Writing, why: String) {
         let Writing { spilled, block, bytes } = value;
         self.values.insert(spilled, Where::Block { block, bytes });
-        self.say(SpillEvent::Written { spilled, error: Some(why) });
+        self.send(SpillEvent::Written { spilled, error: Some(why) });
     }
 
     fn give_place_back(&mut self, place: SpillPlace) {

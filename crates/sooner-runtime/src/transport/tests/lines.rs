@@ -116,7 +116,7 @@ impl Pair {
         Self::new([at_a, Peer::new(b, a.id, 72, Some(member(B, CLUSTER)))])
     }
 
-    fn say(&mut self, from: usize, message: &Message) {
+    fn send(&mut self, from: usize, message: &Message) {
         let time = self.time;
         self.peers[from].act(time, |line, turn| {
             line.push(message);
@@ -237,11 +237,11 @@ const FRAMES: u64 = 12;
 fn all_arrive_although_cut(mut pair: Pair, limits: [usize; 2]) {
     pair.limits.push_back(limits);
     for number in 0..FRAMES {
-        pair.say(0, &numbered(number));
+        pair.send(0, &numbered(number));
     }
     pair.run(|pair| !pair.peers[1].heard.is_empty());
     for number in 0..FRAMES {
-        pair.say(1, &numbered(1000 + number));
+        pair.send(1, &numbered(1000 + number));
     }
     pair.run(|pair| pair.peers.iter().all(|peer| peer.line.is_acknowledged()));
     assert_eq!(pair.peers[1].numbers(), Vec::from_iter(0..FRAMES), "cut behind {limits:?}");
@@ -273,7 +273,7 @@ fn many_bytes_arrive_over_connections_that_are_cut_again_and_again() {
     pair.limits = (0..1000).map(|turn| [(1 << 20) + 4097 * turn, usize::MAX]).collect();
     while pair.peers[1].heard.len() < count {
         while said < count as u64 && !pair.peers[0].line.is_full(0) {
-            pair.say(0, &body(said).into());
+            pair.send(0, &body(said).into());
             said += 1;
         }
         let before = pair.peers[1].heard.len();
@@ -293,7 +293,7 @@ fn what_the_other_end_has_not_taken_is_retained_and_bounded() {
     let big: Message = Refused { reason: "x".repeat(100_000) }.into();
     let mut count = 0;
     while !pair.peers[0].line.is_full(0) {
-        pair.say(0, &big);
+        pair.send(0, &big);
         count += 1;
     }
     let retained = pair.peers[0].line.retained();
@@ -310,13 +310,13 @@ fn what_the_other_end_has_not_taken_is_retained_and_bounded() {
 fn both_dial_and_one_connection_is_used() {
     for make in [Pair::plain, Pair::encrypted] {
         let mut pair = make();
-        pair.say(0, &numbered(1));
-        pair.say(1, &numbered(2));
+        pair.send(0, &numbered(1));
+        pair.send(1, &numbered(2));
         assert!(pair.peers.iter().all(|peer| peer.wants_dial));
         pair.run(|pair| pair.peers.iter().all(|peer| peer.line.is_acknowledged()));
         assert_eq!((pair.peers[0].numbers(), pair.peers[1].numbers()), (vec![2], vec![1]));
-        pair.say(0, &numbered(3));
-        pair.say(1, &numbered(4));
+        pair.send(0, &numbered(3));
+        pair.send(1, &numbered(4));
         pair.run(|pair| pair.peers.iter().all(|peer| peer.heard.len() == 2));
         assert!(pair.peers.iter().all(|peer| peer.times_opened() == 1), "{:?}", pair.news());
     }
@@ -325,7 +325,7 @@ fn both_dial_and_one_connection_is_used() {
 #[test]
 fn an_idle_line_is_silent() {
     let mut pair = Pair::encrypted();
-    pair.say(0, &numbered(1));
+    pair.send(0, &numbered(1));
     pair.run(|pair| pair.peers[0].line.is_acknowledged());
     pair.settle();
     assert!(pair.peers.iter().all(|peer| peer.line.next_deadline().is_none()));
@@ -334,11 +334,11 @@ fn an_idle_line_is_silent() {
 #[test]
 fn an_end_is_heard_behind_everything_that_was_begun() {
     let mut pair = Pair::plain();
-    pair.say(0, &numbered(1));
+    pair.send(0, &numbered(1));
     pair.run(|pair| pair.peers[0].line.is_acknowledged());
     // More than the sockets take: the connection has a part of it.
     let big: Message = Refused { reason: "x".repeat(5_000_000) }.into();
-    pair.say(0, &big);
+    pair.send(0, &big);
     assert!(pair.peers[0].line.retained() > 5_000_000);
     let time = pair.time;
     pair.peers[0].act(time, |line, turn| line.end("enough", turn));
@@ -346,7 +346,7 @@ fn an_end_is_heard_behind_everything_that_was_begun() {
     pair.settle();
     assert_eq!(pair.peers[1].has_ended(), Some("enough"));
     assert!(pair.peers[1].heard[1] == big);
-    pair.say(0, &numbered(2));
+    pair.send(0, &numbered(2));
     pair.settle();
     assert_eq!((pair.peers[1].heard.len(), pair.peers[0].line.retained()), (2, 0));
 }
@@ -354,7 +354,7 @@ fn an_end_is_heard_behind_everything_that_was_begun() {
 #[test]
 fn an_end_is_heard_by_whoever_comes_back() {
     let mut pair = Pair::encrypted();
-    pair.say(0, &numbered(1));
+    pair.send(0, &numbered(1));
     pair.run(|pair| pair.peers[0].line.is_acknowledged());
     pair.cut_all();
     let time = pair.time;
@@ -366,7 +366,7 @@ fn an_end_is_heard_by_whoever_comes_back() {
 #[test]
 fn without_a_connection_a_session_ends_in_time_and_says_why() {
     let mut pair = Pair::plain();
-    pair.say(0, &numbered(1));
+    pair.send(0, &numbered(1));
     pair.run(|pair| pair.peers[0].line.is_acknowledged());
     let begin = pair.time;
     pair.is_parted = true;
@@ -384,11 +384,11 @@ fn a_patient_session_outlives_any_absence_and_a_connection_that_is_given_up() {
         let line = EpollSession::new(process(C, 1), WorkerId(1), 1, true);
         peer.line = std::mem::replace(&mut peer.line, line).patient();
     }
-    pair.say(0, &numbered(1));
+    pair.send(0, &numbered(1));
     pair.run(|pair| pair.peers[0].line.is_acknowledged());
     pair.is_parted = true;
     pair.cut_all();
-    pair.say(0, &numbered(2));
+    pair.send(0, &numbered(2));
     let begin = pair.time;
     pair.run(|pair| pair.time.since(begin) > 10 * LINK_PATIENCE_NANOS);
     pair.is_parted = false;
@@ -396,7 +396,7 @@ fn a_patient_session_outlives_any_absence_and_a_connection_that_is_given_up() {
     let time = pair.time;
     pair.peers[0].act(time, |line, turn| line.cut("no answer", turn));
     assert_eq!(pair.peers[0].line.failure(), Some(&Failure::GivenUp("no answer".to_owned())));
-    pair.say(1, &numbered(3));
+    pair.send(1, &numbered(3));
     pair.run(|pair| pair.peers[1].line.is_acknowledged());
     assert_eq!((pair.peers[0].numbers(), pair.peers[1].numbers()), (vec![3], vec![1, 2]));
     assert!(pair.peers.iter().all(|peer| peer.times_opened() == 3 && peer.has_ended().is_none()));
@@ -408,7 +408,7 @@ fn another_process_than_expected_is_refused_and_both_know() {
     for wrong in [process(A, 3).id, process(C, 1).id] {
         let at_a = Peer::new(a.clone(), b.id, 71, Some(member(A, CLUSTER)));
         let mut pair = Pair::new([at_a, Peer::new(b.clone(), wrong, 72, Some(member(B, CLUSTER)))]);
-        pair.say(0, &numbered(1));
+        pair.send(0, &numbered(1));
         pair.run(|pair| pair.peers[0].has_ended().is_some());
         let why = pair.peers[0].has_ended().expect("ended");
         assert!(why.contains(&format!("{:016x}", wrong.0)), "{why}");
@@ -422,7 +422,7 @@ fn a_node_that_is_not_of_the_cluster_ends_nothing_but_its_connection() {
     let (a, b) = (process(A, 1), process(B, 2));
     let at_a = Peer::new(a.clone(), b.id, 71, Some(member(A, OTHER)));
     let mut pair = Pair::new([at_a, Peer::new(b, a.id, 72, Some(member(B, CLUSTER)))]);
-    pair.say(0, &numbered(1));
+    pair.send(0, &numbered(1));
     pair.run(|pair| pair.peers[0].line.failure().is_some());
     let why = pair.peers[0].line.failure().expect("refused").to_string();
     assert!(why.contains("another cluster"), "{why}");
@@ -450,7 +450,7 @@ fn a_host_that_says_nothing_was_silent_and_has_not_ended_the_connection() {
     let mut pair = Pair::plain();
     let (_silent, at_a) = pair_of_sockets();
     let time = pair.time;
-    pair.say(0, &numbered(1));
+    pair.send(0, &numbered(1));
     pair.peers[0].act(time, |line, turn| line.flush(turn));
     pair.peers[0].act(time, |line, turn| line.on_dialled(Stream::Unix(at_a), 5, turn));
     pair.peers[0].act(time.plus(HANDSHAKE_NANOS), |line, turn| line.on_timer(turn));

@@ -1,6 +1,6 @@
 //! How each end handles its messages. The model itself is in the parent module.
 
-use sooner_protocol::control::deaths::Saying;
+use sooner_protocol::control::deaths::DeathMessage;
 use sooner_protocol::node::peers::deaths::Step;
 use sooner_protocol::worker::ownership::Return;
 use sooner_wire::message::HeldFrom;
@@ -13,10 +13,10 @@ use super::{
 use crate::explore::world::Violation;
 
 impl State {
-    pub(super) fn say(&mut self, from: u8, to: u8, word: Word) {
+    pub(super) fn send(&mut self, from: u8, to: u8, word: Word) {
         if !is_process(to) && to != CONTROL && self.nodes[usize::from(to) - PROCESSES].is_dead {
             if from != CONTROL && !is_process(from) {
-                self.say(from, CONTROL, Word::Suspect(to - PROCESSES as u8));
+                self.send(from, CONTROL, Word::Suspect(to - PROCESSES as u8));
             }
             return;
         }
@@ -49,7 +49,7 @@ impl State {
             self.node(there).watches.note(b, a);
         }
         if !self.processes[usize::from(to)].is_dead {
-            self.say(from, to, word);
+            self.send(from, to, word);
         }
     }
 
@@ -113,11 +113,11 @@ impl State {
         let giver = giver.map(|giver| model.id(giver));
         self.borrowers.change(model.id(borrower), giver, change);
         let [home, there] = [OWNER, borrower].map(|process| model.nodes[usize::from(process)]);
-        let is_gone = self.processes[usize::from(OWNER)].gone.contains(&borrower);
-        if home != there && !is_gone && !self.watched.contains(&borrower) {
+        let is_dead = self.processes[usize::from(OWNER)].gone.contains(&borrower);
+        if home != there && !is_dead && !self.watched.contains(&borrower) {
             self.watched.push(borrower);
             self.watched.sort_unstable();
-            self.on_node_word(model, home, OWNER, Word::Watch(borrower));
+            self.on_node_message(model, home, OWNER, Word::Watch(borrower));
         }
         self.free_if_unused();
     }
@@ -135,7 +135,7 @@ impl State {
 
     // --- processes ---
 
-    pub(super) fn on_process_word(&mut self, model: &SettleNodes, from: u8, to: u8, word: Word) {
+    pub(super) fn on_process_message(&mut self, model: &SettleNodes, from: u8, to: u8, word: Word) {
         match word {
             Word::Reference => {
                 let process = self.process(to);
@@ -152,10 +152,10 @@ impl State {
                     self.change_borrow(model, borrower, giver, 1);
                 }
             }
-            Word::RemoveBorrow(count, giver, was_said) => {
+            Word::RemoveBorrow(count, giver, was_sent) => {
                 let count = i32::try_from(count).expect("few");
                 let giver = giver.map(|giver| model.id(giver));
-                match Return::of(giver, was_said, |giver| self.is_settled(model.end(giver))) {
+                match Return::of(giver, was_sent, |giver| self.is_settled(model.end(giver))) {
                     Return::Nothing => {}
                     Return::Later(giver) => self.borrowers.set_aside(model.id(from), giver, count),
                     Return::Now(giver) => {
@@ -222,13 +222,13 @@ impl State {
 
     pub(super) fn answer(&mut self, model: &SettleNodes, from: u8) {
         for (gone, count) in std::mem::take(&mut self.process(from).answers) {
-            self.on_node_word(model, model.nodes[usize::from(from)], from, Word::HeldFrom(gone, count));
+            self.on_node_message(model, model.nodes[usize::from(from)], from, Word::HeldFrom(gone, count));
         }
     }
 
     // --- nodes ---
 
-    pub(super) fn on_node_word(&mut self, model: &SettleNodes, node: u8, from: u8, word: Word) {
+    pub(super) fn on_node_message(&mut self, model: &SettleNodes, node: u8, from: u8, word: Word) {
         match word {
             Word::HeldFrom(gone, count) => {
                 let held = if count > 0 { model.held(&[(gone, from, count)]) } else { Vec::new() };
@@ -246,12 +246,12 @@ impl State {
             }
             Word::Watch(worker) if is_process(from) => {
                 if self.node(node).watches.watch(model.id(worker)) {
-                    self.say(as_end(node), as_end(model.nodes[usize::from(worker)]), Word::Watch(worker));
+                    self.send(as_end(node), as_end(model.nodes[usize::from(worker)]), Word::Watch(worker));
                 }
             }
             Word::Watch(worker) => self.on_watch(model, node, worker, from - PROCESSES as u8),
             Word::End => self.on_end(model, node, from),
-            Word::Gone(gone) => self.on_gone_elsewhere(model, node, gone),
+            Word::Gone(gone) => self.on_dead_elsewhere(model, node, gone),
             Word::Settled(gone, held) => {
                 let gone = gone.into_iter().map(|gone| model.id(gone)).collect();
                 let gone = self.node(node).settling.on_settled(gone);
@@ -277,9 +277,9 @@ impl State {
         }
         let is_first = !self.channels.contains_key(&(as_end(node), client));
         if is_first && !self.is_held(model, as_end(node), client, &word) {
-            self.on_process_word(model, as_end(node), client, word);
+            self.on_process_message(model, as_end(node), client, word);
         } else {
-            self.say(as_end(node), client, word);
+            self.send(as_end(node), client, word);
         }
     }
 
@@ -298,13 +298,13 @@ impl State {
         }
         let is_open = this.settling.is_open(model.id(worker));
         let shared = this.settling.share();
-        self.send_gone(model, node, &shared, None);
+        self.send_death(model, node, &shared, None);
         if !shared.contains(&model.id(worker)) || other != node {
-            self.say(as_end(node), CONTROL, Word::ProcessGone(worker, vec![other]));
+            self.send(as_end(node), CONTROL, Word::ProcessDead(worker, vec![other]));
             self.node(node).asked_late.insert((worker, other));
         }
         if !is_open {
-            self.say(as_end(node), CONTROL, Word::Collected(worker, Vec::new()));
+            self.send(as_end(node), CONTROL, Word::Collected(worker, Vec::new()));
         }
         self.go_on(model, node);
     }
@@ -314,16 +314,16 @@ impl State {
         this.clients.retain(|client| *client != gone);
         let watchers = this.watches.end(model.id(gone));
         let clients: Vec<WorkerId> = this.clients.iter().map(|client| model.id(*client)).collect();
-        let shared = this.settling.on_gone(model.id(gone), clients.into_iter(), !watchers.is_empty());
+        let shared = this.settling.on_dead(model.id(gone), clients.into_iter(), !watchers.is_empty());
         let watchers: Vec<u8> = watchers.into_iter().map(node_of).collect();
         if shared.contains(&model.id(gone)) {
             this.ended.insert(gone, watchers.clone());
         }
-        self.send_gone(model, node, &shared, Some((gone, watchers)));
+        self.send_death(model, node, &shared, Some((gone, watchers)));
         self.notify_clients(model, node, &Word::Gone(gone));
     }
 
-    pub(super) fn send_gone(
+    pub(super) fn send_death(
         &mut self,
         model: &SettleNodes,
         node: u8,
@@ -333,11 +333,11 @@ impl State {
         for gone in shared {
             let gone = model.end(*gone);
             let watchers = of.as_ref().filter(|(one, _)| *one == gone).map(|(_, nodes)| nodes.clone());
-            self.say(as_end(node), CONTROL, Word::ProcessGone(gone, watchers.unwrap_or_default()));
+            self.send(as_end(node), CONTROL, Word::ProcessDead(gone, watchers.unwrap_or_default()));
         }
     }
 
-    pub(super) fn on_gone_elsewhere(&mut self, model: &SettleNodes, node: u8, gone: u8) {
+    pub(super) fn on_dead_elsewhere(&mut self, model: &SettleNodes, node: u8, gone: u8) {
         let this = self.node(node);
         let id = model.id(gone);
         if !is_process(gone) {
@@ -347,8 +347,8 @@ impl State {
                 .into_iter()
                 .filter(|process| !this.settling.has_answered(*process) && !this.settling.is_open(*process))
                 .collect();
-            let shared = this.settling.on_node_gone(id.node(), &processes, &clients);
-            self.send_gone(model, node, &shared, None);
+            let shared = this.settling.on_node_dead(id.node(), &processes, &clients);
+            self.send_death(model, node, &shared, None);
             for process in processes {
                 self.notify_clients(model, node, &Word::Gone(model.end(process)));
             }
@@ -357,28 +357,28 @@ impl State {
         let is_ours = id.node() == node_id(node);
         if this.settling.has_answered(id) || (is_ours && !this.settling.is_open(id)) {
             let held = if model.forgets { Vec::new() } else { model.plain(this.settling.answer_of(id)) };
-            return self.say(as_end(node), CONTROL, Word::Collected(gone, held));
+            return self.send(as_end(node), CONTROL, Word::Collected(gone, held));
         }
         if this.settling.is_open(id) {
             if this.settling.on_asked_alone(id) {
-                self.say(as_end(node), CONTROL, Word::Collected(gone, Vec::new()));
+                self.send(as_end(node), CONTROL, Word::Collected(gone, Vec::new()));
             }
             return;
         }
         this.watches.forget(id);
         let clients: Vec<WorkerId> = this.clients.iter().map(|client| model.id(*client)).collect();
-        let shared = this.settling.on_gone_elsewhere(id, clients.into_iter());
-        self.send_gone(model, node, &shared, None);
+        let shared = this.settling.on_dead_elsewhere(id, clients.into_iter());
+        self.send_death(model, node, &shared, None);
         self.notify_clients(model, node, &Word::Gone(gone));
     }
 
     pub(super) fn go_on(&mut self, model: &SettleNodes, node: u8) {
         for step in self.node(node).settling.next(node_id(node), true) {
             match step {
-                Step::Share(gone) => self.send_gone(model, node, &[gone], None),
+                Step::Share(gone) => self.send_death(model, node, &[gone], None),
                 Step::Collected(gone, held) => {
                     let word = Word::Collected(model.end(gone), model.plain(held));
-                    self.say(as_end(node), CONTROL, word);
+                    self.send(as_end(node), CONTROL, word);
                 }
                 Step::Settled(settled) => {
                     let gone: Vec<u8> = settled.gone.into_iter().map(|gone| model.end(gone)).collect();
@@ -390,11 +390,11 @@ impl State {
 
     // --- the control service ---
 
-    pub(super) fn on_control_word(&mut self, model: &SettleNodes, from: u8, word: Word) {
+    pub(super) fn on_control_message(&mut self, model: &SettleNodes, from: u8, word: Word) {
         let Some(learning) = &mut self.learning else { return self.receive_at_control(model, from, word) };
         let node = from - PROCESSES as u8;
         match word {
-            Word::Suspect(gone) if !self.known_gone.contains(&gone) => {}
+            Word::Suspect(gone) if !self.known_dead.contains(&gone) => {}
             Word::Here(watched) => {
                 learning.silent.retain(|silent| *silent != node);
                 learning.watched.extend(watched);
@@ -402,8 +402,8 @@ impl State {
             Word::End => {
                 learning.silent.retain(|silent| *silent != node);
                 learning.gone.push(node);
-                self.known_gone.push(node);
-                self.known_gone.sort_unstable();
+                self.known_dead.push(node);
+                self.known_dead.sort_unstable();
             }
             word => learning.words.push((from, word)),
         }
@@ -415,12 +415,12 @@ impl State {
     /// Handles the messages received before all nodes had reported: those of dead nodes first.
     fn all_are_here(&mut self, model: &SettleNodes) {
         let Some(Learning { words, gone, watched, .. }) = self.learning.take() else { return };
-        let is_gone = |(from, _): &(u8, Word)| gone.contains(&(from - PROCESSES as u8));
-        let (last, words): (Vec<_>, Vec<_>) = words.into_iter().partition(is_gone);
+        let is_dead = |(from, _): &(u8, Word)| gone.contains(&(from - PROCESSES as u8));
+        let (last, words): (Vec<_>, Vec<_>) = words.into_iter().partition(is_dead);
         last.into_iter().for_each(|(from, word)| self.receive_at_control(model, from, word));
         gone.into_iter().for_each(|node| self.receive_at_control(model, as_end(node), Word::End));
         for node in watched {
-            if !self.is_there(node) && !self.control.is_known_gone(node_id(node)) {
+            if !self.is_there(node) && !self.control.is_known_dead(node_id(node)) {
                 self.receive_at_control(model, as_end(node), Word::End);
             }
         }
@@ -446,8 +446,8 @@ impl State {
             }
         }
         if remembers {
-            for node in std::mem::take(&mut self.known_gone) {
-                self.say(as_end(node), CONTROL, Word::End);
+            for node in std::mem::take(&mut self.known_dead) {
+                self.send(as_end(node), CONTROL, Word::End);
             }
         }
         let silent = (0..NODES as u8).filter(|node| self.is_there(*node)).collect();
@@ -462,14 +462,14 @@ impl State {
     /// A node reports to a restarted control service what the previous one knew.
     fn send_again(&mut self, model: &SettleNodes, node: u8) {
         let watched = self.nodes[usize::from(node)].watches.nodes().into_iter().map(node_of).collect();
-        self.say(as_end(node), CONTROL, Word::Here(watched));
+        self.send(as_end(node), CONTROL, Word::Here(watched));
         let this = &self.nodes[usize::from(node)];
         let mut words = Vec::new();
         for step in this.settling.again(node_id(node)) {
             match step {
                 Step::Share(gone) => {
                     let gone = model.end(gone);
-                    words.push(Word::ProcessGone(gone, this.ended.get(&gone).cloned().unwrap_or_default()));
+                    words.push(Word::ProcessDead(gone, this.ended.get(&gone).cloned().unwrap_or_default()));
                 }
                 Step::Collected(gone, held) => {
                     words.push(Word::Collected(model.end(gone), model.plain(held)))
@@ -478,21 +478,21 @@ impl State {
             }
         }
         for (gone, other) in &this.asked_late {
-            words.push(Word::ProcessGone(*gone, vec![*other]));
+            words.push(Word::ProcessDead(*gone, vec![*other]));
             if !this.settling.is_open(model.id(*gone)) {
                 words.push(Word::Collected(*gone, Vec::new()));
             }
         }
-        words.into_iter().for_each(|word| self.say(as_end(node), CONTROL, word));
+        words.into_iter().for_each(|word| self.send(as_end(node), CONTROL, word));
     }
 
     fn receive_at_control(&mut self, model: &SettleNodes, from: u8, word: Word) {
-        let mut say = Vec::new();
+        let mut send = Vec::new();
         match word {
-            Word::ProcessGone(gone, watchers) => {
+            Word::ProcessDead(gone, watchers) => {
                 let nodes: Vec<NodeId> =
                     watchers.into_iter().filter(|node| self.is_there(*node)).map(node_id).collect();
-                self.control.on_gone(model.id(gone), nodes, &mut say);
+                self.control.on_dead(model.id(gone), nodes, &mut send);
             }
             Word::Collected(gone, held) => {
                 let held = model.held(&held);
@@ -500,45 +500,45 @@ impl State {
                 let node = node_id(from - PROCESSES as u8);
                 let left: Vec<NodeId> =
                     (0..NODES as u8).filter(|other| self.is_there(*other)).map(node_id).collect();
-                self.control.on_collected(node, model.id(gone), held, is_home_there, left, &mut say);
+                self.control.on_collected(node, model.id(gone), held, is_home_there, left, &mut send);
             }
             Word::End => {
                 let node = from - PROCESSES as u8;
                 if self.is_there(node) {
-                    self.known_gone.push(node);
-                    self.known_gone.sort_unstable();
+                    self.known_dead.push(node);
+                    self.known_dead.sort_unstable();
                 }
                 let left: Vec<NodeId> =
                     (0..NODES as u8).filter(|other| self.is_there(*other)).map(node_id).collect();
-                self.control.on_node_gone(node_id(node), left, &mut say);
+                self.control.on_node_dead(node_id(node), left, &mut send);
             }
-            Word::Suspect(gone) if !self.is_there(gone) && !self.control.is_known_gone(node_id(gone)) => {
+            Word::Suspect(gone) if !self.is_there(gone) && !self.control.is_known_dead(node_id(gone)) => {
                 return self.receive_at_control(model, as_end(gone), Word::End);
             }
             Word::Here(_) | Word::Suspect(_) => {}
             other => unreachable!("{other:?} to the control service"),
         }
-        for saying in say {
+        for saying in send {
             let (node, word) = match saying {
-                Saying::Gone(node, gone) => (node, Word::Gone(model.end(gone))),
-                Saying::Settled(node, settled) => {
+                DeathMessage::Dead(node, gone) => (node, Word::Gone(model.end(gone))),
+                DeathMessage::Settled(node, settled) => {
                     let gone = settled.gone.into_iter().map(|gone| model.end(gone)).collect();
                     (node, Word::Settled(gone, model.plain(settled.held)))
                 }
             };
-            self.say(CONTROL, as_end(node_of(node)), word);
+            self.send(CONTROL, as_end(node_of(node)), word);
         }
     }
 
     /// Whether the control service takes a node to be alive.
     pub(super) fn is_there(&self, node: u8) -> bool {
-        !self.known_gone.contains(&node)
+        !self.known_dead.contains(&node)
     }
 
     // --- faults ---
 
     /// Drops all messages to an end that is dead.
-    pub(super) fn lose_words_to(&mut self, end: u8) {
+    pub(super) fn lose_messages_to(&mut self, end: u8) {
         self.channels.retain(|(_, to), _| *to != end);
     }
 
@@ -559,10 +559,10 @@ impl State {
                 words.truncate(usize::from(count));
             }
         }
-        self.lose_words_to(process);
+        self.lose_messages_to(process);
         let dead = self.process(process);
         *dead = Process { is_dead: true, had: dead.had, has_handed_on: true, ..Process::default() };
-        self.say(process, node, Word::End);
+        self.send(process, node, Word::End);
         self.answer_all(model);
     }
 
@@ -573,13 +573,13 @@ impl State {
         for process in (0..PROCESSES as u8).filter(|process| model.nodes[usize::from(*process)] == node) {
             let dead = self.process(process);
             *dead = Process { is_dead: true, had: dead.had, has_handed_on: true, ..Process::default() };
-            self.lose_words_to(process);
+            self.lose_messages_to(process);
             self.channels.retain(|(from, _), _| *from != process);
         }
-        self.lose_words_to(as_end(node));
+        self.lose_messages_to(as_end(node));
         self.channels.retain(|(from, _), _| *from != as_end(node));
         // The node's earlier messages to the control service are lost, or were read before this one.
-        self.say(as_end(node), CONTROL, Word::End);
+        self.send(as_end(node), CONTROL, Word::End);
         self.answer_all(model);
     }
 

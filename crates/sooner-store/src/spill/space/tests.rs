@@ -154,7 +154,7 @@ fn files_that_are_closed_are_not_added_to_and_can_be_rewritten() {
 }
 
 #[test]
-fn the_cap_is_kept_and_said() {
+fn the_cap_is_kept_and_sent() {
     let mut space = space(MIB, Some(16 * MIB), 1, 512);
     let mut count = 0u64;
     let full = loop {

@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ordered_call_may_say_so() {
+    fn an_ordered_call_may_send_so() {
         let kind = TaskKind::Method(TASK);
         let spec = TaskSpec::new(TASK, kind, FunctionId(0), Name::from("f"), Blob::default());
         assert_eq!(decoded(&Flat { unordered: Some(false), ..Borrowed::of(&spec) }), Ok(spec.clone()));

@@ -32,8 +32,8 @@ fn create() -> CreateActor {
     }
 }
 
-fn gone() -> WorkerGone {
-    WorkerGone {
+fn gone() -> WorkerDead {
+    WorkerDead {
         worker: WORKER,
         reason: "r".into(),
         last_started: Some(actor()),
@@ -48,7 +48,7 @@ fn gone() -> WorkerGone {
 pub(super) fn samples(add: &mut impl FnMut(Message)) {
     let memory =
         MemoryEnd { report: "m".into(), held: 3, reservable: 4, by_kernel: Some(true), limit: Some(5) };
-    add(WorkerGone { memory: Some(Box::new(memory)), ..gone() }.into());
+    add(WorkerDead { memory: Some(Box::new(memory)), ..gone() }.into());
     let stored = || Outcome::Stored(Location { offset: 4096, length: 12 });
     let state = || Return { outcome: stored(), contained: vec![actor().object(1)] };
     let with_argument = || {
@@ -209,7 +209,7 @@ fn about_actors() -> Vec<(Message, &'static str)> {
             "090000009800000085820709016172f6f5",
         ),
         (
-            ActorProcessGone { actor: actor(), takeover: Takeover(1), gone: Box::new(gone()) }.into(),
+            ActorProcessDead { actor: actor(), takeover: Takeover(1), gone: Box::new(gone()) }.into(),
             "13000000990000008382070901851a0100000561728207096177f5",
         ),
         (

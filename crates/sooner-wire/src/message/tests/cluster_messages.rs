@@ -40,7 +40,7 @@ pub(super) fn messages() -> Vec<(Message, &'static str)> {
             NodesChanged { rows: vec![row] }.into(),
             "25000000660000008181841a010000008700616163623a3161686169818263435055194e208182616b617601f5",
         ),
-        (NodeGone { node: NODE, reason: "r".into() }.into(), "0800000067000000821a010000006172"),
+        (NodeDead { node: NODE, reason: "r".into() }.into(), "0800000067000000821a010000006172"),
         (Heartbeat { number: 1, node_lag: 2, data_lag: 3 }.into(), "040000006800000083010203"),
         (Fenced { reason: "r".into() }.into(), "0300000069000000816172"),
         (

@@ -70,8 +70,8 @@ fn leases_and_tasks(add: &mut impl FnMut(Message)) {
 fn references(add: &mut impl FnMut(Message)) {
     let object = TASK.object(0);
     add(AddBorrow { object, borrower: WORKER }.into());
-    add(RemoveBorrow { object, count: 1, giver: None, was_said: None }.into());
-    add(RemoveBorrow { object, count: 2, giver: Some(WORKER), was_said: Some(true) }.into());
+    add(RemoveBorrow { object, count: 1, giver: None, was_sent: None }.into());
+    add(RemoveBorrow { object, count: 2, giver: Some(WORKER), was_sent: Some(true) }.into());
     add(KeepObjects { actor: TASK, objects: vec![object], more: None }.into());
 }
 

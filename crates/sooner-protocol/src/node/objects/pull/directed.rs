@@ -188,7 +188,7 @@ impl Pulls {
 
     /// Messages to and from the owners at a node may be lost: this node sends its messages and questions
     /// again. Owners ignore what they know already.
-    pub fn on_words_lost(&mut self, node: NodeId, out: &mut Vec<PullAction>) {
+    pub fn on_messages_lost(&mut self, node: NodeId, out: &mut Vec<PullAction>) {
         let is_there = |object: &ObjectId| object.owner().node() == node;
         // A message that the value is gone may be lost.
         let cached: Vec<ObjectId> = self.cached.values().filter(|object| is_there(object)).copied().collect();
@@ -222,12 +222,12 @@ impl Pulls {
     }
 
     /// The owner of objects is dead: no sender is named any more, and no copy is counted on.
-    pub fn on_owner_gone(&mut self, owner: WorkerId, out: &mut Vec<PullAction>) {
+    pub fn on_owner_dead(&mut self, owner: WorkerId, out: &mut Vec<PullAction>) {
         self.end_owners(|object| object.owner() == owner, out);
     }
 
     /// The same for all processes of a node.
-    pub fn on_owners_gone(&mut self, node: NodeId, out: &mut Vec<PullAction>) {
+    pub fn on_owners_dead(&mut self, node: NodeId, out: &mut Vec<PullAction>) {
         self.end_owners(|object| object.owner().node() == node, out);
     }
 

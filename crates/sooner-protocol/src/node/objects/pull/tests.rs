@@ -224,7 +224,7 @@ fn a_node_that_is_gone_ends_its_streams() {
     let mut pulls = Pulls::new(100);
     let attempt = moving(&mut pulls);
     on(&mut pulls, |pulls, out| pulls.on_pull(B, &pull(2, 100, Priority::Argument), false, out));
-    let end = on(&mut pulls, |pulls, out| pulls.on_node_gone(THERE, out));
+    let end = on(&mut pulls, |pulls, out| pulls.on_node_dead(THERE, out));
     let not_there = |to, number| {
         let tried = Some(remote(number, 100));
         PullAction::NotThere { to, object: object(number), tried }
@@ -342,13 +342,13 @@ fn what_nobody_wants_any_more_stops() {
     let mut pulls = Pulls::default();
     let attempt = moving(&mut pulls);
     on(&mut pulls, |pulls, out| pulls.on_pull(B, &pull(1, 100, Priority::Get), false, out));
-    assert_eq!(on(&mut pulls, |pulls, out| pulls.on_client_gone(A, out)), []);
-    let end = on(&mut pulls, |pulls, out| pulls.on_client_gone(B, out));
+    assert_eq!(on(&mut pulls, |pulls, out| pulls.on_client_dead(A, out)), []);
+    let end = on(&mut pulls, |pulls, out| pulls.on_client_dead(B, out));
     assert_eq!(end, [PullAction::Stop { object: object(1), attempt }, PullAction::Free(BlockId(1))]);
     assert!(pulls.is_empty());
     // While the shell looks for a block.
     on(&mut pulls, |pulls, out| pulls.on_pull(A, &pull(1, 100, Priority::Get), false, out));
-    assert_eq!(on(&mut pulls, |pulls, out| pulls.on_client_gone(A, out)), []);
+    assert_eq!(on(&mut pulls, |pulls, out| pulls.on_client_dead(A, out)), []);
     assert_eq!(
         on(&mut pulls, |pulls, out| pulls.on_block(object(1), BlockId(1), out)),
         [PullAction::Free(BlockId(1))]
@@ -445,7 +445,7 @@ impl Shell {
             6 if !finishes && self.below(20) == 0 => {
                 let client = WorkerId((2 << 24) + self.below(3));
                 self.asked.retain(|(asker, _)| *asker != client);
-                self.pulls.on_client_gone(client, &mut self.out);
+                self.pulls.on_client_dead(client, &mut self.out);
                 self.perform();
                 for (_, block) in
                     self.held.extract_if(.., |(holder, _)| *holder == client).collect::<Vec<_>>()
@@ -456,7 +456,7 @@ impl Shell {
             6 if !finishes && self.below(20) == 0 => {
                 let node = NodeId((3 + self.below(2)) << 24);
                 self.streams.retain(|s| s.remote.node != node);
-                self.pulls.on_node_gone(node, &mut self.out);
+                self.pulls.on_node_dead(node, &mut self.out);
             }
             7 => self.pulls.on_timer(Instant(self.now), &mut self.out),
             8 if !self.held.is_empty() => {

@@ -8,7 +8,7 @@ use proptest::strategy::Strategy as _;
 use sooner_wire::limits::LENT_NANOS;
 use sooner_wire::message::{
     AboutNode, BundleRow, GroupPhase, GroupRow, GroupState, GroupStrategy, Infeasible, NodeRow as Known,
-    Release, RequestLease, ReturnLease, ViewRow, WorkerGone, kind, node_state,
+    Release, RequestLease, ReturnLease, ViewRow, WorkerDead, kind, node_state,
 };
 use sooner_wire::strategy::{InGroup, LabelTerm, LabelTest, NodeAffinity, NodeLabels};
 use sooner_wire::{GroupId, PlacementAttempt, Strategy, TaskId};
@@ -41,7 +41,7 @@ struct World {
     /// What is on its way from one node to another.
     wires: BTreeMap<(usize, usize), VecDeque<Message>>,
     /// Deaths that a node has not heard of.
-    news: Vec<VecDeque<WorkerGone>>,
+    news: Vec<VecDeque<WorkerDead>>,
     clients: BTreeMap<WorkerId, Client>,
     /// Processes that are to connect, or to be killed.
     starting: Vec<VecDeque<WorkerId>>,
@@ -150,19 +150,19 @@ impl World {
         }
         for action in last {
             match action {
-                NodeAction::Send(to, message) => self.hear(to, *message),
+                NodeAction::Send(to, message) => self.receive(to, *message),
                 NodeAction::KillWorker(worker) => self.end(worker),
                 _ => {}
             }
         }
     }
 
-    fn hear(&mut self, to: WorkerId, message: Message) {
+    fn receive(&mut self, to: WorkerId, message: Message) {
         let Some(client) = self.clients.get_mut(&to) else { return };
         match message {
             Message::LeaseGranted(granted) => client.leases.push((granted.lease, granted.worker)),
             Message::Infeasible(infeasible) => client.infeasible.push(infeasible),
-            Message::WorkerGone(gone) => client.leases.retain(|(_, worker)| *worker != gone.worker),
+            Message::WorkerDead(gone) => client.leases.retain(|(_, worker)| *worker != gone.worker),
             Message::ReclaimLease(reclaim) if self.shares => {
                 let wanted = reclaim.lease.or_else(|| client.leases.first().map(|(lease, _)| *lease));
                 if let Some(lease) = wanted.filter(|wanted| client.leases.iter().any(|(l, _)| l == wanted)) {
@@ -173,7 +173,7 @@ impl World {
         }
     }
 
-    fn say(&mut self, from: WorkerId, message: impl Into<Message>) {
+    fn send(&mut self, from: WorkerId, message: impl Into<Message>) {
         let (now, message) = (self.now, message.into());
         self.with(Self::at(from), |node, out| {
             assert_eq!(node.on_message(from, message, now, out), None);
@@ -183,13 +183,13 @@ impl World {
     fn give_back(&mut self, client: WorkerId, lease: LeaseId) {
         let leases = &mut self.clients.get_mut(&client).expect("it has a lease").leases;
         leases.retain(|(held, _)| *held != lease);
-        self.say(client, ReturnLease { lease });
+        self.send(client, ReturnLease { lease });
     }
 
     /// A process ends; everybody hears of it, some later than others.
     fn end(&mut self, process: WorkerId) {
         let at = Self::at(process);
-        let gone = WorkerGone { worker: process, ..WorkerGone::default() };
+        let gone = WorkerDead { worker: process, ..WorkerDead::default() };
         self.clients.remove(&process);
         self.starting[at].retain(|starting| *starting != process);
         for (other, news) in self.news.iter_mut().enumerate() {
@@ -197,7 +197,7 @@ impl World {
                 news.push_back(gone.clone());
             }
         }
-        self.with(at, |node, out| node.on_gone(process, "was killed", None, out));
+        self.with(at, |node, out| node.on_dead(process, "was killed", None, out));
     }
 
     /// The session of two nodes is over: what was on its way does not arrive.
@@ -302,7 +302,7 @@ impl World {
         for client in self.clients.keys().copied().collect::<Vec<_>>() {
             let demands = &self.nodes[Self::at(client)].askers[&client].demands;
             for shape in demands.keys().copied().collect::<Vec<_>>() {
-                self.say(client, RequestLease { shape, ..request(0, 0) });
+                self.send(client, RequestLease { shape, ..request(0, 0) });
             }
         }
         self.run();
@@ -338,7 +338,7 @@ fn at(shape: u32, demand: u32, strategy: Strategy) -> RequestLease {
 fn work_is_packed_to_half_of_its_own_node_then_spread_and_comes_back() {
     let mut world = World::new(&[2.0, 2.0]);
     let client = world.client(0);
-    world.say(client, request(0, 4));
+    world.send(client, request(0, 4));
     world.run();
     assert_eq!(world.nodes_of(client), [0, 0, 1, 1]);
     assert_eq!((world.nodes[0].leases_elsewhere(), world.lent()), (2, 0));
@@ -350,7 +350,7 @@ fn work_is_packed_to_half_of_its_own_node_then_spread_and_comes_back() {
 fn one_message_asks_for_all_that_a_node_may_give() {
     let mut world = World::new(&[1.0, 8.0]);
     let client = world.client(0);
-    world.say(client, request(0, 20));
+    world.send(client, request(0, 20));
     let [Message::LeaseAt(ask)] = &world.wires[&(0, 1)].iter().cloned().collect::<Vec<_>>()[..] else {
         panic!("{:?}", world.wires)
     };
@@ -358,7 +358,7 @@ fn one_message_asks_for_all_that_a_node_may_give() {
     world.run();
     assert_eq!(world.nodes_of(client).len(), 9);
     // As one ends, the next one takes its place.
-    world.say(client, request(0, 1));
+    world.send(client, request(0, 1));
     let (lease, worker) = world.clients[&client].leases[3];
     world.give_back(client, lease);
     world.notify_views();
@@ -374,12 +374,12 @@ fn what_waits_elsewhere_runs_here_when_there_is_room_here_first() {
     let mut world = World::new(&[1.0, 1.0]);
     world.shares = false;
     let (client, other) = (world.client(0), world.client(1));
-    world.say(client, request(0, 1));
+    world.send(client, request(0, 1));
     world.run();
-    world.say(client, request(0, 1));
+    world.send(client, request(0, 1));
     // The other node has given away what it had, and has not said so yet.
     world.nodes[1].view = View::default();
-    world.say(other, request(0, 1));
+    world.send(other, request(0, 1));
     world.run();
     assert_eq!((world.lent(), world.nodes_of(other)), (1, vec![1]));
     let (lease, _) = world.clients[&client].leases[0];
@@ -395,9 +395,9 @@ fn what_waits_elsewhere_runs_here_when_there_is_room_here_first() {
 fn a_grant_that_crosses_its_withdrawal_is_given_back() {
     let mut world = World::new(&[0.0, 1.0]);
     let client = world.client(0);
-    world.say(client, request(0, 1));
+    world.send(client, request(0, 1));
     assert!(world.deliver(0, 1) && world.start(1));
-    world.say(client, request(0, 0));
+    world.send(client, request(0, 0));
     world.run();
     assert_eq!(world.nodes_of(client), []);
     world.assert_quiet();
@@ -408,10 +408,10 @@ fn a_grant_that_crosses_its_withdrawal_is_given_back() {
 fn a_lease_that_is_wanted_again_when_it_comes_is_kept() {
     let mut world = World::new(&[0.0, 1.0]);
     let client = world.client(0);
-    world.say(client, request(0, 1));
+    world.send(client, request(0, 1));
     assert!(world.deliver(0, 1) && world.start(1));
-    world.say(client, request(0, 0));
-    world.say(client, request(0, 1));
+    world.send(client, request(0, 0));
+    world.send(client, request(0, 1));
     world.run();
     assert_eq!(world.nodes_of(client), [1]);
     world.finish();
@@ -421,17 +421,17 @@ fn a_lease_that_is_wanted_again_when_it_comes_is_kept() {
 fn the_death_of_a_client_ends_what_serves_it_on_other_nodes() {
     let mut world = World::new(&[1.0, 2.0]);
     let client = world.client(0);
-    world.say(client, request(0, 5));
+    world.send(client, request(0, 5));
     world.run();
     assert_eq!(world.nodes_of(client), [0, 1, 1]);
-    world.say(client, request(1, 3));
+    world.send(client, request(1, 3));
     world.end(client);
     world.run();
     world.assert_quiet();
     assert!(world.nodes[1].pool.iter().next().is_none(), "nobody knows what they were at");
     // News came before what the client's node had asked for it.
     let late = world.client(0);
-    world.say(late, request(0, 3));
+    world.send(late, request(0, 3));
     world.end(late);
     assert!(world.deliver_news(1));
     world.run();
@@ -443,7 +443,7 @@ fn the_death_of_a_client_ends_what_serves_it_on_other_nodes() {
 fn a_worker_that_is_known_to_be_gone_is_not_granted() {
     let mut world = World::new(&[0.0, 1.0]);
     let client = world.client(0);
-    world.say(client, request(0, 1));
+    world.send(client, request(0, 1));
     assert!(world.deliver(0, 1) && world.start(1));
     let worker = world.nodes[1].pool.iter().next().expect("it serves").0;
     world.end(worker);
@@ -460,11 +460,11 @@ fn a_worker_that_is_known_to_be_gone_is_not_granted() {
 fn a_node_that_needs_its_worker_asks_for_that_very_lease() {
     let mut world = World::new(&[0.0, 2.0]);
     let client = world.client(0);
-    world.say(client, request(0, 2));
+    world.send(client, request(0, 2));
     world.run();
     assert_eq!(world.nodes_of(client), [1, 1]);
     let own = world.client(1);
-    world.say(own, request(0, 1));
+    world.send(own, request(0, 1));
     world.run();
     assert_eq!((world.nodes_of(client), world.nodes_of(own)), (vec![1], vec![1]));
     world.finish();
@@ -475,10 +475,10 @@ fn what_a_node_refuses_is_asked_elsewhere() {
     let mut world = World::new(&[0.0, 1.0, 1.0]);
     let client = world.client(0);
     world.nodes[1].drain();
-    world.say(client, request(0, 1));
+    world.send(client, request(0, 1));
     world.run();
     assert_eq!(world.nodes_of(client), [2]);
-    world.say(client, request(0, 1));
+    world.send(client, request(0, 1));
     world.run();
     assert_eq!(world.nodes_of(client), [2], "the one that refused is left alone");
     let again = world.nodes[0].next_deadline().expect("it is asked again");
@@ -492,7 +492,7 @@ fn what_a_node_refuses_is_asked_elsewhere() {
 fn a_node_that_drains_gives_up_what_others_asked_and_takes_its_leases_back() {
     let mut world = World::new(&[0.0, 1.0]);
     let client = world.client(0);
-    world.say(client, request(0, 2));
+    world.send(client, request(0, 2));
     world.run();
     assert_eq!((world.nodes_of(client), world.lent()), (vec![1], 1), "it can never run at home");
     world.nodes[1].drain();
@@ -507,7 +507,7 @@ fn a_node_that_drains_gives_up_what_others_asked_and_takes_its_leases_back() {
 fn a_node_that_drains_wants_nothing_more_of_others() {
     let mut world = World::new(&[0.0, 1.0]);
     let client = world.client(0);
-    world.say(client, request(0, 3));
+    world.send(client, request(0, 3));
     world.run();
     assert_eq!((world.nodes_of(client), world.lent()), (vec![1], 1));
     world.nodes[0].drain();
@@ -527,8 +527,8 @@ fn only_what_no_node_has_is_infeasible() {
     let mut world = World::new(&[1.0, 4.0]);
     let client = world.client(0);
     let large = |shape, count| RequestLease { resources: cpus(count), ..request(shape, 1) };
-    world.say(client, large(0, 4.0));
-    world.say(client, large(1, 5.0));
+    world.send(client, large(0, 4.0));
+    world.send(client, large(1, 5.0));
     world.run();
     assert_eq!(world.nodes_of(client), [1]);
     let infeasible = Infeasible { asked: cpus(5.0), total: cpus(5.0), closed: None, reason: None };
@@ -543,10 +543,10 @@ fn what_can_only_run_elsewhere_waits_there_in_turn() {
     world.shares = false;
     let (client, own) = (world.client(0), world.client(1));
     let large = |demand| RequestLease { resources: cpus(4.0), ..request(1, demand) };
-    world.say(own, large(2));
+    world.send(own, large(2));
     world.run();
     world.notify_views();
-    world.say(client, large(1));
+    world.send(client, large(1));
     world.run();
     assert_eq!((world.nodes_of(client), world.lent()), (vec![], 1));
     for turn in [1, 0] {
@@ -577,7 +577,7 @@ fn strategies_choose_among_all_nodes() {
         (5, Strategy::Node(gone), vec![]),
         (6, Strategy::Node(NodeAffinity { soft: true, ..gone }), vec![0, 0, 1]),
     ] {
-        world.say(client, at(shape, 3, strategy));
+        world.send(client, at(shape, 3, strategy));
         world.run();
         assert_eq!(world.nodes_of(client), expected, "shape {shape}");
         world.finish();
@@ -594,10 +594,10 @@ fn what_is_bound_to_a_busy_node_waits_there() {
     let (client, own) = (world.client(0), world.client(1));
     let there = Strategy::Node(NodeAffinity { node: id(1), soft: false });
     world.nodes[1].view = View::default();
-    world.say(own, request(0, 1));
+    world.send(own, request(0, 1));
     world.run();
     world.notify_views();
-    world.say(client, at(1, 2, there));
+    world.send(client, at(1, 2, there));
     world.run();
     assert_eq!((world.nodes_of(client), world.lent()), (vec![], 1));
     let lease = world.clients[&own].leases[0].0;
@@ -630,7 +630,7 @@ fn work_in_a_group_goes_to_the_nodes_of_its_bundles() {
     let client = world.client(0);
     assert!(world.nodes[2].resources.prepare(GROUP, PlacementAttempt(1), &[(1, cpus(1.0))]));
     assert!(world.nodes[2].resources.commit(GROUP, PlacementAttempt(1)));
-    world.say(client, at(1, 2, Strategy::Group(InGroup { group: GROUP, bundle: None, captures: false })));
+    world.send(client, at(1, 2, Strategy::Group(InGroup { group: GROUP, bundle: None, captures: false })));
     world.run();
     let asked = |action: &ToControl| matches!(action, ToControl::Routed { message, .. } if matches!(**message, Message::FindGroup(_)));
     assert_eq!(world.control.iter().filter(|said| asked(said)).count(), 1, "once");
@@ -653,7 +653,7 @@ fn work_in_a_group_goes_to_the_nodes_of_its_bundles() {
 fn both_ends_of_a_link_that_is_over_give_up_what_went_over_it() {
     let mut world = World::new(&[1.0, 2.0]);
     let client = world.client(0);
-    world.say(client, request(0, 4));
+    world.send(client, request(0, 4));
     world.run();
     assert_eq!(world.nodes_of(client), [0, 1, 1]);
     world.with(1, |node, out| node.on_link_ended(id(0), out));
@@ -662,7 +662,7 @@ fn both_ends_of_a_link_that_is_over_give_up_what_went_over_it() {
     world.run();
     assert_eq!(world.nodes[0].leases_elsewhere(), 0);
     world.notify_views();
-    world.say(client, request(0, 4));
+    world.send(client, request(0, 4));
     world.run();
     assert_eq!(world.nodes_of(client), [0, 1, 1], "over a new one");
     world.finish();
@@ -717,7 +717,7 @@ impl World {
         match *op {
             Op::Want { client: at, shape, demand } => {
                 if let Some(client) = client(at) {
-                    self.say(client, shaped(shape, demand));
+                    self.send(client, shaped(shape, demand));
                 }
             }
             Op::GiveBack { client: at, lease } => {

@@ -64,7 +64,7 @@ impl Owner {
     }
 
     fn gone(&mut self, at: u64) -> Vec<ChainAction> {
-        self.on(|chains, out| chains.on_node_gone(node(at), out))
+        self.on(|chains, out| chains.on_node_dead(node(at), out))
     }
 
     /// Has a node attached. The number of its attempt.
@@ -273,7 +273,7 @@ fn a_copy_that_is_not_needed_goes_with_its_last_receiver() {
 fn a_value_that_is_not_needed_is_dropped_everywhere_but_where_it_is_kept() {
     let mut owner = Owner::with_value(LARGE);
     owner.attach(2, 1);
-    assert_eq!(owner.on(|chains, out| chains.on_gone(object(1), out)), [drop_at(2)]);
+    assert_eq!(owner.on(|chains, out| chains.on_dead(object(1), out)), [drop_at(2)]);
     assert!(owner.chains.is_empty());
 }
 
@@ -327,7 +327,7 @@ enum Event {
     Failed(u64, u64, u64),
     Dropped(u64, u64),
     Leaving(u64, u64),
-    NodeGone(u64),
+    NodeDead(u64),
     Gone(u64),
     Unpinned(u64),
 }
@@ -343,7 +343,7 @@ fn event() -> impl Strategy<Value = Event> {
         4 => late.prop_map(|((object, node), back)| Event::Failed(object, node, back)),
         2 => pair.clone().prop_map(|(object, node)| Event::Dropped(object, node)),
         3 => pair.prop_map(|(object, node)| Event::Leaving(object, node)),
-        2 => (1..9_u64).prop_map(Event::NodeGone),
+        2 => (1..9_u64).prop_map(Event::NodeDead),
         1 => (1..3_u64).prop_map(Event::Gone),
         1 => (1..3_u64).prop_map(Event::Unpinned),
     ]
@@ -373,8 +373,8 @@ proptest! {
                 }
                 Event::Dropped(number, at) => chains.on_dropped(object(number), node(at), &mut out),
                 Event::Leaving(number, at) => chains.on_leaving(object(number), node(at), &mut out),
-                Event::NodeGone(at) => chains.on_node_gone(node(at), &mut out),
-                Event::Gone(number) => chains.on_gone(object(number), &mut out),
+                Event::NodeDead(at) => chains.on_node_dead(node(at), &mut out),
+                Event::Gone(number) => chains.on_dead(object(number), &mut out),
                 Event::Unpinned(number) => chains.on_unpinned(object(number), &mut out),
             }
             chains.check();

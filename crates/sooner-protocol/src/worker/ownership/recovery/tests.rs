@@ -38,7 +38,7 @@ impl Owner {
         Self { core, out: Actions::new() }
     }
 
-    fn say(&mut self, from: Peer, message: impl Into<Message>) -> Actions {
+    fn send(&mut self, from: Peer, message: impl Into<Message>) -> Actions {
         assert_eq!(self.core.on_message(from, message.into(), NOW, &mut self.out), None);
         self.core.check();
         std::mem::take(&mut self.out)
@@ -47,7 +47,7 @@ impl Owner {
     fn grant(&mut self, lease: u64) -> Actions {
         let shape = sooner_wire::ShapeId(0);
         let (lease, gpus) = (LeaseId(lease), Vec::new());
-        self.say(Peer::Node, sooner_wire::message::LeaseGranted { shape, lease, worker: WORKER, gpus })
+        self.send(Peer::Node, sooner_wire::message::LeaseGranted { shape, lease, worker: WORKER, gpus })
     }
 
     fn submit(&mut self, number: u64, dependencies: &[ObjectId], retries: i32) -> Arc<Slot> {
@@ -70,11 +70,11 @@ impl Owner {
         let (held, task) = (Vec::new(), task(number));
         let reply =
             Reply { task, returns, held, nanos: 5_000_000, retry: false, timing: None, not_run: None };
-        self.say(Peer::Worker(WORKER), reply)
+        self.send(Peer::Worker(WORKER), reply)
     }
 
     fn lose(&mut self, offsets: &[u64]) -> Actions {
-        self.say(Peer::Node, BlocksLost { offsets: offsets.to_vec() })
+        self.send(Peer::Node, BlocksLost { offsets: offsets.to_vec() })
     }
 
     fn drop_handle(&mut self, number: u64, slot: &Slot) -> Actions {
@@ -158,7 +158,7 @@ fn finish_two(owner: &mut Owner, outcomes: [Outcome; 2]) {
     let returns = outcomes.map(|outcome| Return { outcome, contained: Vec::new() }).to_vec();
     let (held, task) = (Vec::new(), task(1));
     let reply = Reply { task, returns, held, nanos: 5_000_000, retry: false, timing: None, not_run: None };
-    owner.say(Peer::Worker(WORKER), reply);
+    owner.send(Peer::Worker(WORKER), reply);
 }
 
 fn submit_two(owner: &mut Owner) -> [Arc<Slot>; 2] {
@@ -269,7 +269,7 @@ fn a_result_that_its_task_fails_to_make_again_says_why() {
         not_run: None,
     };
     let (mut owner, [_, second], user) = owner_of_released_while_repeated();
-    owner.say(Peer::Worker(WORKER), reply());
+    owner.send(Peer::Worker(WORKER), reply());
     assert_eq!(code_in(&second), Some(FailureCode::Task));
     assert_eq!(pushes(&owner.lose(&[256])), [0u64; 0]);
     assert_eq!(code_in(&user), Some(FailureCode::Task));
@@ -281,7 +281,7 @@ fn a_result_that_its_task_fails_to_make_again_says_why() {
     owner.finish(2, 256);
     owner.grant(3);
     assert_eq!(pushes(&owner.lose(&[128])), [1]);
-    owner.say(Peer::Worker(WORKER), reply());
+    owner.send(Peer::Worker(WORKER), reply());
     owner.drop_handle(1, &first);
     assert_eq!(code_in(&first), Some(FailureCode::ObjectFreed), "nothing makes it any more");
     assert_eq!(pushes(&owner.lose(&[256])), [0u64; 0]);
@@ -374,10 +374,10 @@ fn a_call_of_an_actor_of_ours_that_is_gone_is_not_repeated() {
     owner.core.submit(Arc::new(call), [slot.clone()], None, &mut owner.out);
     let started =
         sooner_wire::message::ActorStarted { actor: task(1), worker: WORKER, concurrency: 1, replays: None };
-    owner.say(Peer::Node, started);
+    owner.send(Peer::Node, started);
     owner.finish(2, 64);
     let failure = Failure::new(FailureCode::ActorDied, "its last handle was dropped");
-    owner.say(Peer::Node, sooner_wire::message::ActorDead { actor: task(1), failure });
+    owner.send(Peer::Node, sooner_wire::message::ActorDead { actor: task(1), failure });
     assert_eq!(owner.core.actor_place(task(1)), None);
     owner.lose(&[64]);
     assert_eq!(code_in(&slot), Some(FailureCode::ReconstructionFailed));
@@ -397,7 +397,7 @@ fn a_cancelled_recovery_ends_in_a_cancellation() {
     let failure = Failure::new(FailureCode::Cancelled, "cancelled");
     let returns = vec![Return { outcome: Outcome::Failed(Box::new(failure)), contained: Vec::new() }];
     let (held, task) = (Vec::new(), task(1));
-    owner.say(
+    owner.send(
         Peer::Worker(WORKER),
         Reply { task, returns, held, nanos: 1, retry: false, timing: None, not_run: None },
     );
@@ -418,14 +418,14 @@ fn a_borrower_forgets_the_place_and_asks_again_until_the_owner_has_heard() {
         Fetch { object, missing_at: None }
     ));
     let value = |offset| Value { object, outcome: stored(offset), contained: Vec::new() };
-    borrower.say(Peer::Worker(OTHER), value(64));
+    borrower.send(Peer::Worker(OTHER), value(64));
     // Somebody holds it, and may be about to look.
     assert!(sends(&borrower.lose(&[64]), Peer::Worker(OTHER), Fetch { object, missing_at: None }));
     assert_eq!(slot.outcome().as_deref(), None);
     // The owner has not heard of the loss and says what it knew.
-    let out = borrower.say(Peer::Worker(OTHER), value(64));
+    let out = borrower.send(Peer::Worker(OTHER), value(64));
     assert!(sends(&out, Peer::Worker(OTHER), Fetch { object, missing_at: None }));
-    borrower.say(Peer::Worker(OTHER), value(128));
+    borrower.send(Peer::Worker(OTHER), value(128));
     assert_eq!(slot.outcome().as_deref(), Some(&stored(128)));
 }
 
@@ -441,9 +441,9 @@ fn an_owner_brings_a_value_back_when_a_borrower_asks() {
     owner.grant(2);
     // The value went. Nobody has it, and whoever asks is told so; a borrower has it made again.
     let object = task(1).object(0);
-    assert_eq!(pushes(&owner.say(Peer::Worker(OTHER), Fetch { object, missing_at: None })), []);
-    owner.say(Peer::Worker(OTHER), AddBorrow { object, borrower: OTHER });
-    assert_eq!(pushes(&owner.say(Peer::Worker(OTHER), Fetch { object, missing_at: None })), [1]);
+    assert_eq!(pushes(&owner.send(Peer::Worker(OTHER), Fetch { object, missing_at: None })), []);
+    owner.send(Peer::Worker(OTHER), AddBorrow { object, borrower: OTHER });
+    assert_eq!(pushes(&owner.send(Peer::Worker(OTHER), Fetch { object, missing_at: None })), [1]);
     let out = owner.finish(1, 192);
     assert!(sends(&out, Peer::Worker(OTHER), Value { object, outcome: stored(192), contained: Vec::new() }));
 }
@@ -506,11 +506,11 @@ fn a_pushed_task_goes_back_when_its_argument_is_lost() {
     let returned = TasksReturned { tasks: vec![task], lacks_room: None, missing: None };
     // The loss comes after the task ...
     let mut worker = Owner::new();
-    worker.say(Peer::Worker(OTHER), push.clone());
+    worker.send(Peer::Worker(OTHER), push.clone());
     assert!(sends(&worker.lose(&[64]), Peer::Worker(OTHER), returned.clone()));
     assert!(worker.core.next_execution().is_none());
     // ... or before it.
-    assert!(sends(&worker.say(Peer::Worker(OTHER), push), Peer::Worker(OTHER), returned));
+    assert!(sends(&worker.send(Peer::Worker(OTHER), push), Peer::Worker(OTHER), returned));
     assert!(worker.core.ownership().is_empty());
 }
 
@@ -521,19 +521,19 @@ fn calls_of_an_actor_wait_where_they_are_and_stay_in_order() {
     let mut worker = Owner::new();
     let spec = TaskSpec::new(actor, TaskKind::Creation, FunctionId(1), Name::from("A"), Blob::default());
     let constructor = Push { spec: Box::new(spec), dependencies: Vec::new(), gpus: Vec::new() };
-    worker.say(Peer::Node, constructor);
+    worker.send(Peer::Node, constructor);
     worker.core.next_execution().expect("the constructor");
     worker.core.on_constructed(actor, None, &mut worker.out);
-    worker.say(Peer::Worker(OTHER), push_to_me(TaskKind::Method(actor), dependency, 64));
+    worker.send(Peer::Worker(OTHER), push_to_me(TaskKind::Method(actor), dependency, 64));
     let mut later = push_to_me(TaskKind::Method(actor), dependency, 64);
     later.spec.task.number = 10;
     later.spec.dependencies = Box::default();
     later.dependencies.clear();
-    worker.say(Peer::Worker(OTHER), later);
+    worker.send(Peer::Worker(OTHER), later);
     assert!(sends(&worker.lose(&[64]), Peer::Worker(OTHER), Fetch { object: dependency, missing_at: None }));
     assert!(worker.core.next_execution().is_none(), "E2: the later call waits, too");
     let value = Value { object: dependency, outcome: stored(128), contained: Vec::new() };
-    worker.say(Peer::Worker(OTHER), value);
+    worker.send(Peer::Worker(OTHER), value);
     let first = worker.core.next_execution().expect("complete");
     assert_eq!(first.push.dependencies[0].outcome, stored(128));
     assert_eq!(worker.core.next_execution().map(|call| call.push.spec.task.number), Some(10));
@@ -544,11 +544,11 @@ fn a_call_whose_argument_stays_lost_fails_with_its_reason() {
     let actor = TaskId { owner: OTHER, number: 1 };
     let dependency = TaskId { owner: OTHER, number: 7 }.object(0);
     let mut worker = Owner::new();
-    worker.say(Peer::Worker(OTHER), push_to_me(TaskKind::Method(actor), dependency, 64));
+    worker.send(Peer::Worker(OTHER), push_to_me(TaskKind::Method(actor), dependency, 64));
     worker.lose(&[64]);
     let failure = Failure::new(FailureCode::ObjectLost, "lost");
     let outcome = Outcome::Failed(Box::new(failure));
-    let out = worker.say(
+    let out = worker.send(
         Peer::Worker(OTHER),
         Value { object: dependency, outcome: outcome.clone(), contained: Vec::new() },
     );
@@ -570,7 +570,7 @@ fn references_that_were_given_back_are_borrowed_again() {
     owner.core.ownership_mut().received(foreign).acquire();
     let slot = owner.submit(1, &[foreign], 3);
     let value = Value { object: foreign, outcome: stored(32), contained: Vec::new() };
-    owner.say(Peer::Worker(OTHER), value);
+    owner.send(Peer::Worker(OTHER), value);
     owner.grant(1);
     owner.finish(1, 64);
     let borrowed = owner.core.ownership().record(foreign).expect("held").slot.clone();
@@ -583,7 +583,7 @@ fn references_that_were_given_back_are_borrowed_again() {
     assert!(sends(&out, Peer::Worker(OTHER), Fetch { object: foreign, missing_at: None }));
     let gone = Failure::new(FailureCode::ObjectFreed, "gone");
     let outcome = Outcome::Failed(Box::new(gone));
-    owner.say(Peer::Worker(OTHER), Value { object: foreign, outcome, contained: Vec::new() });
+    owner.send(Peer::Worker(OTHER), Value { object: foreign, outcome, contained: Vec::new() });
     assert_eq!(code_in(&slot), Some(FailureCode::ReconstructionFailed));
 }
 
@@ -591,7 +591,7 @@ fn references_that_were_given_back_are_borrowed_again() {
 fn lost_blocks_are_forgotten_on_request() {
     let mut owner = Owner::new();
     owner.lose(&[64]);
-    let out = owner.say(Peer::Node, ForgetLost { round: Round::of_lost(9), offsets: vec![64] });
+    let out = owner.send(Peer::Node, ForgetLost { round: Round::of_lost(9), offsets: vec![64] });
     assert!(sends(&out, Peer::Node, StillRead { round: Round::of_lost(9), offsets: Vec::new(), lent: None }));
     let slot = owner.submit(1, &[], 3);
     owner.grant(1);

@@ -165,9 +165,9 @@ impl Ownership {
 
     /// A borrower returns references that it received from one giver.
     pub fn on_remove_borrow(&mut self, from: WorkerId, remove: &RemoveBorrow, out: &mut Actions) {
-        let RemoveBorrow { object, count, giver, was_said } = *remove;
+        let RemoveBorrow { object, count, giver, was_sent } = *remove;
         let count = i32::try_from(count).unwrap_or(i32::MAX);
-        match Return::of(giver, was_said == Some(true), |giver| self.is_settled(giver)) {
+        match Return::of(giver, was_sent == Some(true), |giver| self.is_settled(giver)) {
             Return::Nothing => mark!("a reference was returned whose giver's death had been settled"),
             Return::Later(giver) => {
                 mark!("what was held of a dead process was returned before its death was settled");
@@ -235,7 +235,7 @@ impl Ownership {
                 objects.swap_remove(&object);
             }
         }
-        record.note_end();
+        record.record_end();
         if borrower.node() != self.me.node() {
             self.watch_borrower(borrower, out);
         }
@@ -261,11 +261,11 @@ impl Ownership {
 
     /// Tells the owner that this process has no use for an object any more.
     pub(super) fn return_borrows(&mut self, object: ObjectId, received: u32, out: &mut Actions) {
-        let mut tell = |count, giver, was_said| {
-            let remove = RemoveBorrow { object, count, giver, was_said };
+        let mut tell = |count, giver, was_sent| {
+            let remove = RemoveBorrow { object, count, giver, was_sent };
             send(out, Peer::Worker(object.owner()), remove);
         };
-        let said = if self.said_of.is_empty() { None } else { self.said_of.swap_remove(&object) };
+        let said = if self.sent_of.is_empty() { None } else { self.sent_of.swap_remove(&object) };
         let said = said.unwrap_or_default();
         let others = received - said.iter().map(|(_, count)| count).sum::<u32>();
         if others > 0 {

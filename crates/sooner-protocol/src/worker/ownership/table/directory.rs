@@ -7,7 +7,9 @@
 //!
 //! Empty as long as there is one node.
 
-use sooner_wire::message::{CopyGone, CopyMade, DropCopy, Locate, Located, Location, Remote, SenderFailed};
+use sooner_wire::message::{
+    CopyLeaving, CopyMade, DropCopy, Locate, Located, Location, Remote, SenderFailed,
+};
 use sooner_wire::{NodeId, ObjectId};
 
 use super::Ownership;
@@ -44,7 +46,7 @@ impl Ownership {
             // The node waits for the value that the task makes.
             let mut said = Vec::new();
             self.directory.chains.on_locate(object, node, &mut said);
-            self.say(said, out);
+            self.send(said, out);
             return lost;
         }
         let place = self.place_of(object);
@@ -90,7 +92,7 @@ impl Ownership {
     }
 
     /// A node does not need its copy any more.
-    pub fn on_copy_gone(&mut self, gone: &CopyGone, out: &mut Actions) -> Vec<ObjectId> {
+    pub fn on_copy_leaving(&mut self, gone: &CopyLeaving, out: &mut Actions) -> Vec<ObjectId> {
         if self.is_asked_for_copy(gone.object, gone.node) {
             // The node had not received the question; its answer comes next.
             return Vec::new();
@@ -115,7 +117,7 @@ impl Ownership {
         }
         self.directory.places.retain(|_, (place, _)| place.node != node);
         let mut said = Vec::new();
-        self.directory.chains.on_node_gone(node, &mut said);
+        self.directory.chains.on_node_dead(node, &mut said);
         self.direct(said, out)
     }
 
@@ -146,7 +148,7 @@ impl Ownership {
     }
 
     /// The copy that counted as kept is the value from now on, at `place`.
-    pub(super) fn note_promoted(&mut self, object: ObjectId, place: Remote) {
+    pub(super) fn record_promoted(&mut self, object: ObjectId, place: Remote) {
         if self.directory.chains.on_promoted(object, place.node) {
             self.directory.places.insert(object, (place, 0));
         }
@@ -167,7 +169,7 @@ impl Ownership {
         let Some(place) = self.place_of(object) else { return self.end_copies(object, out) };
         let mut said = Vec::new();
         self.directory.made(object, place, 0, &mut said, out);
-        self.say(said, out);
+        self.send(said, out);
     }
 
     /// An owned value goes, or is not in memory any more: its copies are dropped.
@@ -187,18 +189,18 @@ impl Ownership {
         let mut said = Vec::new();
         self.directory.places.swap_remove(&object);
         self.directory.chains.on_unpinned(object, &mut said);
-        self.say(said, out);
+        self.send(said, out);
     }
 
     fn forget_copies(&mut self, object: ObjectId, out: &mut Actions) {
         let mut said = Vec::new();
         let place = self.directory.places.swap_remove(&object).map(|(place, _)| place.node);
         let kept = self.directory.chains.kept_at(object);
-        self.directory.chains.on_gone(object, &mut said);
+        self.directory.chains.on_dead(object, &mut said);
         // The block at the place that the table names is freed with the value.
         let copy = kept.filter(|node| Some(*node) != place);
         said.extend(copy.map(|node| ChainAction::Drop { object, node }));
-        self.say(said, out);
+        self.send(said, out);
     }
 
     /// Whether a node is in the middle of a pull of an owned value, as far as it was told a sender.
@@ -210,7 +212,7 @@ impl Ownership {
     /// those that are lost.
     fn direct(&mut self, said: Vec<ChainAction>, out: &mut Actions) -> Vec<ObjectId> {
         let mut lost = Vec::new();
-        let mut without = self.say(said, out);
+        let mut without = self.send(said, out);
         while let Some(object) = without.pop() {
             if self.directory.chains.has_complete(object) {
                 continue;
@@ -228,13 +230,13 @@ impl Ownership {
             }
             let mut again = Vec::new();
             self.directory.made(object, place, tries, &mut again, out);
-            without.extend(self.say(again, out));
+            without.extend(self.send(again, out));
         }
         lost
     }
 
     /// Sends what the chains decided. Gives objects without a known complete copy.
-    fn say(&self, said: Vec<ChainAction>, out: &mut Actions) -> Vec<ObjectId> {
+    fn send(&self, said: Vec<ChainAction>, out: &mut Actions) -> Vec<ObjectId> {
         let mut without = Vec::new();
         for action in said {
             match action {

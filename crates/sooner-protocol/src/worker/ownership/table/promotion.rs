@@ -101,7 +101,7 @@ impl Ownership {
                     }
                 }
                 let place = Remote { node, location };
-                self.note_promoted(object, place);
+                self.record_promoted(object, place);
                 if node != self.me.node() {
                     return Promotion::Taken(Outcome::Remote(Box::new(place)), contained);
                 }

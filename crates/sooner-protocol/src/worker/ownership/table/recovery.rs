@@ -95,7 +95,7 @@ impl Ownership {
     /// Asks the owner again: a borrowed value was lost on arrival.
     pub fn ask_again(&mut self, object: ObjectId, lost: &Outcome, out: &mut Actions) {
         if let Some(place) = lost.place_elsewhere() {
-            self.note_missing(object, place);
+            self.record_missing(object, place);
         }
         if let Some(Record { origin: Origin::Borrowed { fetching, .. }, .. }) = self.records.get_mut(&object)
         {

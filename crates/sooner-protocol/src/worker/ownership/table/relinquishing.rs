@@ -109,7 +109,7 @@ impl Ownership {
             Some(Outcome::Remote(at)) => {
                 let place = to(at.location);
                 record.slot.supersede(&Outcome::Remote(Box::new(place)));
-                note_moved(self.records.get_mut(&object));
+                record_moved(self.records.get_mut(&object));
             }
             Some(Outcome::Stored(at)) => {
                 let place = to(*at);
@@ -202,7 +202,7 @@ impl Ownership {
         record.slot.set_elsewhere();
         if block.spilled.is_some() {
             mark!("a value went to disk");
-            note_moved(self.records.get_mut(&object));
+            record_moved(self.records.get_mut(&object));
             self.given_blocks.swap_remove(&at.place());
             self.end_copies(object, out);
         } else {
@@ -226,7 +226,7 @@ impl Record {
 }
 
 /// Records that the value is at a new place, which no process has been told.
-fn note_moved(record: Option<&mut Record>) {
+fn record_moved(record: Option<&mut Record>) {
     let Some(record) = record else { return };
     if !record.is_told && record.is_borrowed() {
         mark!("a value that others borrow went to disk");

@@ -163,7 +163,7 @@ impl Ownership {
             let from = Some(**remote);
             self.remotes.copies.insert(object, Copy { at, from, replaces: false });
             let moves = self.end_hand_over(object, out);
-            self.note_here(object, at, out);
+            self.record_local(object, at, out);
             if moves {
                 self.keep_copy_only(object, out);
             }
@@ -176,7 +176,7 @@ impl Ownership {
     }
 
     /// A value that was elsewhere can be read here from now on.
-    pub fn note_here(&mut self, object: ObjectId, at: Location, out: &mut Actions) {
+    pub fn record_local(&mut self, object: ObjectId, at: Location, out: &mut Actions) {
         let Some(record) = self.records.get_mut(&object) else { return };
         // A later reader that finds the value elsewhere has it brought again.
         record.slot.set_elsewhere();
@@ -219,7 +219,7 @@ impl Ownership {
             if object.owner() == self.me {
                 self.remotes.lost.insert((latest.node, latest.location.place()));
             } else if tried.is_some() {
-                self.note_missing(object, latest);
+                self.record_missing(object, latest);
             }
             self.lose(object, out);
             return Brought::Lost;
@@ -311,7 +311,7 @@ impl Ownership {
     }
 
     /// A node is dead, with all that was there. Gives the objects that have no value now, as above.
-    pub fn on_node_gone(&mut self, node: NodeId, out: &mut Actions) -> Vec<ObjectId> {
+    pub fn on_node_dead(&mut self, node: NodeId, out: &mut Actions) -> Vec<ObjectId> {
         self.remotes.gone.insert(node);
         self.lose_places(|_, remote| remote.node == node, out)
     }
@@ -356,7 +356,7 @@ impl Ownership {
                 && let Some(Outcome::Remote(place)) = self.records[object].slot.outcome().as_deref()
             {
                 let place = **place;
-                self.note_missing(*object, place);
+                self.record_missing(*object, place);
             }
             self.lose(*object, out);
         }
@@ -464,7 +464,7 @@ impl Ownership {
     }
 
     /// Records that a borrowed value is not where this process was told.
-    pub(super) fn note_missing(&mut self, object: ObjectId, place: Remote) {
+    pub(super) fn record_missing(&mut self, object: ObjectId, place: Remote) {
         self.remotes.missing.insert(object, place);
     }
 
@@ -475,7 +475,7 @@ impl Ownership {
 
     /// Whether this process knows for certain that a value of another node is not where an outcome says.
     #[must_use]
-    pub fn is_gone_from(&self, object: ObjectId, outcome: &Outcome) -> bool {
+    pub fn is_dead_from(&self, object: ObjectId, outcome: &Outcome) -> bool {
         let place = outcome.place_elsewhere();
         place.is_some_and(|place| self.is_lost_at(object, &place)) || self.is_missing(object, outcome)
     }

@@ -13,19 +13,19 @@ use crate::worker::ownership::Borrowers;
 impl Ownership {
     /// Whether this process knows that a process is dead.
     #[must_use]
-    pub fn is_gone(&self, process: WorkerId) -> bool {
+    pub fn is_dead(&self, process: WorkerId) -> bool {
         self.gone.contains(&process)
     }
 
     /// Records that a process is dead. False if that was known.
-    pub(super) fn note_gone(&mut self, process: WorkerId) -> bool {
+    pub(super) fn record_death_of(&mut self, process: WorkerId) -> bool {
         let is_news = self.gone.insert(process);
         self.watched.swap_remove(&process);
         if self.gone.len() > WORKERS_MAX
             && let Some(forgotten) = self.gone.shift_remove_index(0)
         {
             // Owners have forgotten this death, too, and would wait for it to be settled.
-            self.said_of.retain(|_, givers| {
+            self.sent_of.retain(|_, givers| {
                 givers.retain(|(giver, _)| *giver != forgotten);
                 !givers.is_empty()
             });
@@ -47,8 +47,8 @@ impl Ownership {
         });
         let earlier = self.said.get(&giver);
         for object in lent {
-            let is_said = |list: &[Held]| list.iter().any(|held| held.object == *object);
-            if !is_said(&held) && !earlier.is_some_and(|earlier| is_said(earlier)) {
+            let is_sent = |list: &[Held]| list.iter().any(|held| held.object == *object);
+            if !is_sent(&held) && !earlier.is_some_and(|earlier| is_sent(earlier)) {
                 held.push(Held { object: *object, borrower: me, count: 1, of: None });
             }
         }
@@ -62,7 +62,7 @@ impl Ownership {
             !self.gone.contains(&held.object.owner())
         });
         for held in &held {
-            self.said_of.entry(held.object).or_default().push((giver, held.count));
+            self.sent_of.entry(held.object).or_default().push((giver, held.count));
         }
         if !held.is_empty() {
             mark!("a process held references of a dead one");
@@ -96,7 +96,7 @@ impl Ownership {
         }
         for gone in &settled.gone {
             // News for a process that came after the death, of which it may have been told by name.
-            self.note_gone(*gone);
+            self.record_death_of(*gone);
             self.unsettled.swap_remove(gone);
             self.said.swap_remove(gone);
             for object in self.borrowed_by.swap_remove(gone).unwrap_or_default() {
@@ -151,7 +151,7 @@ impl Ownership {
                 record.origin = Origin::Owned(Borrowers::default());
                 record.is_shared = true;
                 self.handed.swap_remove(object);
-                self.said_of.swap_remove(object);
+                self.sent_of.swap_remove(object);
                 false
             });
             !objects.is_empty()

@@ -75,18 +75,18 @@ fn what_is_said_of_an_object_that_is_gone_counts_in_any_order() {
     let (mut table, mut out) = (Ownership::new(ME), Actions::new());
     let id = object(ME, 1);
     table.on_remove_borrow(THIRD, &remove(id, 1, Some(FRIEND)), &mut out);
-    table.on_worker_gone(FRIEND);
+    table.on_worker_dead(FRIEND);
     table.on_settled(&Settled { gone: vec![FRIEND], held: Vec::new() }, &mut out);
     assert!(table.is_empty(), "{table:?}");
 }
 
 fn remove(object: ObjectId, count: u32, giver: Option<WorkerId>) -> RemoveBorrow {
-    RemoveBorrow { object, count, giver, was_said: None }
+    RemoveBorrow { object, count, giver, was_sent: None }
 }
 
 /// A return of what was said to be held of a dead process.
-fn remove_said(object: ObjectId, count: u32, giver: WorkerId) -> RemoveBorrow {
-    RemoveBorrow { was_said: Some(true), ..remove(object, count, Some(giver)) }
+fn remove_sent(object: ObjectId, count: u32, giver: WorkerId) -> RemoveBorrow {
+    RemoveBorrow { was_sent: Some(true), ..remove(object, count, Some(giver)) }
 }
 
 fn settled(gone: WorkerId, held: &[Held]) -> Settled {
@@ -129,7 +129,7 @@ fn a_dead_borrower_lets_go_when_its_death_is_settled() {
     table.resolve(id, inline(), &[], &mut out);
     table.on_add_borrow(id, FRIEND, ME, &mut out);
     drop_handle(&mut table, id, &slot, &mut out);
-    table.on_worker_gone(FRIEND);
+    table.on_worker_dead(FRIEND);
     assert_eq!(table.len(), 1, "it may have handed it on");
     table.on_settled(&settled(FRIEND, &[]), &mut out);
     assert!(table.is_empty());
@@ -142,9 +142,9 @@ fn what_a_dead_process_handed_on_counts_although_its_word_is_lost() {
     table.resolve(id, inline(), &[], &mut out);
     table.on_add_borrow(id, FRIEND, ME, &mut out);
     drop_handle(&mut table, id, &slot, &mut out);
-    table.on_worker_gone(FRIEND);
+    table.on_worker_dead(FRIEND);
     // THIRD was handed it twice and says so; it returns both before that is heard.
-    table.on_remove_borrow(THIRD, &remove_said(id, 2, FRIEND), &mut out);
+    table.on_remove_borrow(THIRD, &remove_sent(id, 2, FRIEND), &mut out);
     table.on_settled(&settled(FRIEND, &[Held { object: id, borrower: THIRD, count: 2, of: None }]), &mut out);
     assert!(table.is_empty());
 }
@@ -156,11 +156,11 @@ fn what_is_held_of_a_dead_process_counts_once() {
     let (mut table, mut out) = (Ownership::new(ME), Actions::new());
     let (id, slot) = owned(&mut table, 1);
     table.resolve(id, inline(), &[], &mut out);
-    table.on_worker_gone(FRIEND);
+    table.on_worker_dead(FRIEND);
     let held = Held { object: id, borrower: THIRD, count: 1, of: Some(FRIEND) };
     (0..2).for_each(|_| table.on_settled(&settled(FRIEND, &[held]), &mut out));
     drop_handle(&mut table, id, &slot, &mut out);
-    table.on_remove_borrow(THIRD, &remove_said(id, 1, FRIEND), &mut out);
+    table.on_remove_borrow(THIRD, &remove_sent(id, 1, FRIEND), &mut out);
     assert!(table.is_empty());
 }
 
@@ -170,11 +170,11 @@ fn what_is_returned_before_a_death_is_settled_is_not_set_off_against_what_is_han
     let (id, slot) = owned(&mut table, 1);
     table.resolve(id, inline(), &[], &mut out);
     // FRIEND handed it to THIRD and died; its word is lost. THIRD has said so and returned it.
-    table.on_remove_borrow(THIRD, &remove_said(id, 1, FRIEND), &mut out);
+    table.on_remove_borrow(THIRD, &remove_sent(id, 1, FRIEND), &mut out);
     table.on_add_borrow(id, THIRD, ME, &mut out);
     drop_handle(&mut table, id, &slot, &mut out);
     assert_eq!(table.record(id).expect("THIRD has it").borrowers(), [THIRD]);
-    table.on_worker_gone(FRIEND);
+    table.on_worker_dead(FRIEND);
     table.on_settled(&settled(FRIEND, &[Held { object: id, borrower: THIRD, count: 1, of: None }]), &mut out);
     assert_eq!(table.record(id).expect("THIRD has it").borrowers(), [THIRD]);
     table.on_remove_borrow(THIRD, &remove(id, 1, None), &mut out);
@@ -187,7 +187,7 @@ fn what_is_returned_before_a_death_is_settled_counts_although_the_object_is_gone
         table.on_remove_borrow(FRIEND, &remove(id, 1, None), out);
     };
     let said = |table: &mut Ownership, id, out: &mut Actions| {
-        table.on_remove_borrow(FRIEND, &remove_said(id, 1, THIRD), out);
+        table.on_remove_borrow(FRIEND, &remove_sent(id, 1, THIRD), out);
     };
     for is_said_first in [true, false] {
         let (mut table, mut out) = (Ownership::new(ME), Actions::new());
@@ -198,7 +198,7 @@ fn what_is_returned_before_a_death_is_settled_counts_although_the_object_is_gone
         drop_handle(&mut table, id, &slot, &mut out);
         // THIRD handed it to FRIEND once more and died; its word is lost, and FRIEND says what it holds and
         // returns all.
-        table.on_worker_gone(THIRD);
+        table.on_worker_dead(THIRD);
         if is_said_first {
             said(&mut table, id, &mut out);
             all_it_had(&mut table, id, &mut out);
@@ -222,10 +222,10 @@ fn what_is_set_aside_goes_with_its_borrower() {
     let (mut table, mut out) = (Ownership::new(ME), Actions::new());
     let (id, slot) = owned(&mut table, 1);
     table.resolve(id, inline(), &[], &mut out);
-    table.on_worker_gone(THIRD);
-    table.on_remove_borrow(FRIEND, &remove_said(id, 1, THIRD), &mut out);
+    table.on_worker_dead(THIRD);
+    table.on_remove_borrow(FRIEND, &remove_sent(id, 1, THIRD), &mut out);
     drop_handle(&mut table, id, &slot, &mut out);
-    table.on_worker_gone(FRIEND);
+    table.on_worker_dead(FRIEND);
     table.on_settled(&Settled { gone: vec![FRIEND, THIRD], held: Vec::new() }, &mut out);
     assert!(table.is_empty() && table.borrowed_by.values().all(Set::is_empty), "{table:?}");
 }
@@ -235,11 +235,11 @@ fn what_was_said_and_is_returned_after_a_death_is_settled_counts_at_once() {
     let (mut table, mut out) = (Ownership::new(ME), Actions::new());
     let (id, slot) = owned(&mut table, 1);
     table.resolve(id, inline(), &[], &mut out);
-    table.on_worker_gone(FRIEND);
+    table.on_worker_dead(FRIEND);
     table.on_settled(&settled(FRIEND, &[Held { object: id, borrower: THIRD, count: 1, of: None }]), &mut out);
     drop_handle(&mut table, id, &slot, &mut out);
     assert_eq!(table.len(), 1);
-    table.on_remove_borrow(THIRD, &remove_said(id, 1, FRIEND), &mut out);
+    table.on_remove_borrow(THIRD, &remove_sent(id, 1, FRIEND), &mut out);
     assert!(table.is_empty());
 }
 
@@ -248,9 +248,9 @@ fn a_borrower_that_dies_too_leaves_nothing_set_aside() {
     let (mut table, mut out) = (Ownership::new(ME), Actions::new());
     let (id, slot) = owned(&mut table, 1);
     table.resolve(id, inline(), &[], &mut out);
-    table.on_remove_borrow(THIRD, &remove_said(id, 1, FRIEND), &mut out);
-    table.on_worker_gone(FRIEND);
-    table.on_worker_gone(THIRD);
+    table.on_remove_borrow(THIRD, &remove_sent(id, 1, FRIEND), &mut out);
+    table.on_worker_dead(FRIEND);
+    table.on_worker_dead(THIRD);
     table.on_settled(&Settled { gone: vec![FRIEND, THIRD], held: Vec::new() }, &mut out);
     assert_eq!(table.record(id).expect("it has a handle").borrowers(), []);
     drop_handle(&mut table, id, &slot, &mut out);
@@ -266,7 +266,7 @@ fn a_registration_whose_reference_never_arrived_counts_for_nothing() {
     table.on_add_borrow(id, THIRD, FRIEND, &mut out);
     table.on_remove_borrow(FRIEND, &remove(id, 1, None), &mut out);
     drop_handle(&mut table, id, &slot, &mut out);
-    table.on_worker_gone(FRIEND);
+    table.on_worker_dead(FRIEND);
     assert_eq!(table.record(id).expect("THIRD may have it").borrowers(), [THIRD]);
     table.on_settled(&settled(FRIEND, &[]), &mut out);
     assert!(table.is_empty());
@@ -278,7 +278,7 @@ fn a_return_that_was_on_its_way_while_a_death_was_settled_is_not_counted() {
     let (id, slot) = owned(&mut table, 1);
     table.resolve(id, inline(), &[], &mut out);
     table.on_add_borrow(id, THIRD, FRIEND, &mut out);
-    table.on_worker_gone(FRIEND);
+    table.on_worker_dead(FRIEND);
     // THIRD had returned it, was handed it again by us, and had nothing of FRIEND's when it was asked.
     table.on_add_borrow(id, THIRD, ME, &mut out);
     table.on_settled(&settled(FRIEND, &[]), &mut out);
@@ -299,17 +299,17 @@ fn a_borrower_returns_what_each_giver_handed_to_it() {
     for giver in [THIRD, given, given, late] {
         table.handed_by(id, giver);
     }
-    table.on_worker_gone(THIRD);
+    table.on_worker_dead(THIRD);
     assert_eq!(table.held_from(THIRD, &[]), [Held { object: id, borrower: ME, count: 1, of: None }]);
     assert_eq!(table.held_from(THIRD, &[]), []);
-    table.on_worker_gone(late);
+    table.on_worker_dead(late);
     let held = [Held { object: id, borrower: ME, count: 1, of: None }];
     assert_eq!(table.held_from(late, &[id]), held, "what is lent and handed over counts once");
     drop_handle(&mut table, id, &slot, &mut out);
     let mut expected = Actions::new();
     send(&mut expected, Peer::Worker(FRIEND), remove(id, 1, None));
-    send(&mut expected, Peer::Worker(FRIEND), remove_said(id, 1, THIRD));
-    send(&mut expected, Peer::Worker(FRIEND), remove_said(id, 1, late));
+    send(&mut expected, Peer::Worker(FRIEND), remove_sent(id, 1, THIRD));
+    send(&mut expected, Peer::Worker(FRIEND), remove_sent(id, 1, late));
     send(&mut expected, Peer::Worker(FRIEND), remove(id, 2, Some(given)));
     assert_eq!(out, expected);
     assert!(table.is_empty());
@@ -322,7 +322,7 @@ fn a_registration_of_a_dead_borrower_comes_too_late() {
     let (mut table, mut out) = (Ownership::new(ME), Actions::new());
     let (id, slot) = owned(&mut table, 1);
     table.resolve(id, inline(), &[], &mut out);
-    table.on_worker_gone(FRIEND);
+    table.on_worker_dead(FRIEND);
     table.on_settled(&settled(FRIEND, &[]), &mut out);
     table.on_add_borrow(id, FRIEND, THIRD, &mut out);
     drop_handle(&mut table, id, &slot, &mut out);
@@ -353,7 +353,7 @@ fn a_borrowed_object_is_fetched_once_and_returned_once() {
             object: id,
             count: 1,
             giver: None,
-            was_said: None,
+            was_sent: None,
         })),
     };
     assert_eq!(out, vec![done]);
@@ -375,7 +375,7 @@ fn contained_references_live_as_long_as_the_value() {
             object: inner,
             count: 1,
             giver: None,
-            was_said: None,
+            was_sent: None,
         })),
     };
     assert_eq!(out, vec![done]);
@@ -443,7 +443,7 @@ fn an_inherited_block_goes_back_to_the_node_and_is_not_reused() {
     let slot = table.received(id);
     slot.acquire();
     table.resolve(id, Outcome::Stored(Location { offset: 64, length: 10 }), &[], &mut out);
-    table.on_worker_gone(FRIEND);
+    table.on_worker_dead(FRIEND);
     assert_eq!(table.inherit(&Place::all(&[64, 128])), [Place::of(64)]);
     assert!(table.is_orphan(Place::of(128)) && !table.is_orphan(Place::of(192)));
     drop_handle(&mut table, id, &slot, &mut out);
@@ -466,7 +466,7 @@ fn a_block_that_a_value_left_long_ago_is_not_inherited() {
     assert!(!slot.move_to(&Outcome::Remote(Box::new(there))), "it is read there");
     slot.lose();
     slot.fill(Outcome::Remote(Box::new(there)));
-    table.on_worker_gone(FRIEND);
+    table.on_worker_dead(FRIEND);
     assert_eq!(table.inherit(&[Place::of(64)]), [Place::of(64)], "somebody still reads it there");
     drop(reading);
     let id = object(THIRD, 2);
@@ -474,6 +474,6 @@ fn a_block_that_a_value_left_long_ago_is_not_inherited() {
     other.acquire();
     table.resolve(id, Outcome::Stored(Location { offset: 128, length: 10 }), &[], &mut out);
     assert!(other.move_to(&Outcome::Remote(Box::new(there))));
-    table.on_worker_gone(THIRD);
+    table.on_worker_dead(THIRD);
     assert_eq!(table.inherit(&[Place::of(128)]), []);
 }

@@ -71,13 +71,13 @@ fn tasks_go_where_their_arguments_are_and_elsewhere_when_they_have_waited() {
     let push = leases.next_push_in(lane, FUNCTION, Instant(0)).expect("a lease there is idle");
     assert_eq!(push.worker, near);
     assert_eq!(leases.next_push_in(lane, FUNCTION, Instant(0)), None);
-    leases.note_waiting(lane, Instant(0));
+    leases.record_waiting(lane, Instant(0));
     assert_eq!(leases.next_steal(), Some(Instant(STEAL_NANOS)));
     assert_eq!(leases.late(Instant(STEAL_NANOS - 1)), []);
     assert_eq!(leases.late(Instant(STEAL_NANOS)), [base]);
     let push = leases.next_push_in(lane, FUNCTION, Instant(STEAL_NANOS)).expect("it is late");
     assert_eq!((push.task, push.worker), (2, far));
-    leases.note_waiting(lane, Instant(STEAL_NANOS));
+    leases.record_waiting(lane, Instant(STEAL_NANOS));
     assert_eq!(leases.next_steal(), None);
 }
 
@@ -187,7 +187,7 @@ impl World {
             }
         }
         for id in self.lanes.clone() {
-            self.leases.note_waiting(id, self.now);
+            self.leases.record_waiting(id, self.now);
         }
         assert!(self.leases.next_steal().is_none_or(|at| at > self.now), "who waits for that would spin");
         let estimates = self.out.clone();
@@ -219,9 +219,9 @@ impl World {
             Op::Reply(at) if at < self.out.len() => self.reply(at),
             Op::End(at) if at < self.out.len() => {
                 let gone = self.out[at].2;
-                let mut lost = self.leases.on_worker_gone(gone);
-                let of_gone = self.out.extract_if(.., |out| out.2 == gone);
-                let mut expected: Vec<(ShapeId, u64)> = of_gone.map(|out| (out.0, out.1)).collect();
+                let mut lost = self.leases.on_worker_dead(gone);
+                let of_dead = self.out.extract_if(.., |out| out.2 == gone);
+                let mut expected: Vec<(ShapeId, u64)> = of_dead.map(|out| (out.0, out.1)).collect();
                 for (lane, task) in &expected {
                     self.leases.enqueue_front(*lane, *task, None);
                 }

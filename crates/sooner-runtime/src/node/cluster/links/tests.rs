@@ -57,7 +57,7 @@ impl Node {
         }
     }
 
-    fn say(&mut self, to: NodeId, number: u64) {
+    fn send(&mut self, to: NodeId, number: u64) {
         let message = Box::new(FreeBlocks { offsets: vec![number] }.into());
         let routed = Routed { from: WorkerId(self.id.0), to: WorkerId(to.0), message };
         self.links.send(to, &routed.into());
@@ -150,8 +150,8 @@ fn what_nodes_say_arrives_in_order_however_often_they_are_cut() {
     pair.run_until("all is heard", |pair| {
         let [a, b] = &mut pair.0;
         for number in said..(said + 500).min(count) {
-            a.say(B, number);
-            b.say(A, number);
+            a.send(B, number);
+            b.send(A, number);
         }
         said = (said + 500).min(count);
         if said % 5_000 == 0 && said < count {
@@ -168,9 +168,9 @@ fn what_nodes_say_arrives_in_order_however_often_they_are_cut() {
 #[test]
 fn a_link_is_made_when_there_is_something_to_say_and_both_use_it() {
     let mut pair = Pair::new();
-    pair.0[0].say(B, 1);
+    pair.0[0].send(B, 1);
     pair.run_until("it is heard", |pair| pair.0[1].heard == [1]);
-    pair.0[1].say(A, 2);
+    pair.0[1].send(A, 2);
     pair.run_until("the answer is heard", |pair| pair.0[0].heard == [2]);
     assert_eq!((pair.0[0].connections, pair.0[1].connections), (1, 0));
 }
@@ -178,12 +178,12 @@ fn a_link_is_made_when_there_is_something_to_say_and_both_use_it() {
 #[test]
 fn the_end_of_a_link_is_heard_at_both_ends_and_the_next_word_begins_another() {
     let mut pair = Pair::new();
-    pair.0[0].say(B, 1);
+    pair.0[0].send(B, 1);
     pair.run_until("it is heard", |pair| pair.0[1].heard == [1]);
     let [a, _] = &mut pair.0;
     a.links.end(B, "it says nonsense", Turn { poller: &a.poller, time: now() });
     pair.run_until("both know", |pair| pair.0[0].ended == [B] && pair.0[1].ended == [A]);
-    pair.0[1].say(A, 2);
+    pair.0[1].send(A, 2);
     pair.run_until("another one is there", |pair| pair.0[0].heard == [2]);
 }
 
@@ -191,7 +191,7 @@ fn the_end_of_a_link_is_heard_at_both_ends_and_the_next_word_begins_another() {
 fn what_no_node_passes_on_is_not_heard() {
     let mut pair = Pair::new();
     pair.0[0].links.send(B, &Connect { worker: WorkerId(1) }.into());
-    pair.0[0].say(B, 1);
+    pair.0[0].send(B, 1);
     pair.run_until("the rest is heard", |pair| pair.0[1].heard == [1]);
 }
 
@@ -216,7 +216,7 @@ fn much_that_waits_for_a_connection_is_noticed() {
 fn a_node_that_cannot_be_dialled_comes_when_it_is_asked() {
     let mut pair = Pair::new();
     pair.0[0].asks = true;
-    pair.0[0].say(B, 1);
+    pair.0[0].send(B, 1);
     pair.run_until("it is asked", |pair| pair.0[0].asked == [B]);
     assert!(pair.0[0].dials.next_deadline().is_some(), "it is not waited for without end");
     let [a, b] = &mut pair.0;
@@ -225,7 +225,7 @@ fn a_node_that_cannot_be_dialled_comes_when_it_is_asked() {
     assert!(pair.0[0].dials.next_deadline().is_none(), "it has come");
     // From now on it comes by itself.
     pair.0[0].cut(B);
-    pair.0[0].say(B, 2);
+    pair.0[0].send(B, 2);
     pair.run_until("the rest is heard", |pair| pair.0[1].heard == [1, 2]);
     assert_eq!((pair.0[0].asked.len(), pair.0[0].connections, pair.0[1].connections), (1, 0, 2));
 }

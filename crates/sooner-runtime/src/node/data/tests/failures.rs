@@ -139,7 +139,7 @@ impl Liar {
         let name = Destination::Data.server_name(node.id);
         let stream = TlsStream::dial(socket.into(), &member(C, CLUSTER), name);
         let mut liar = Self::over(stream);
-        liar.say(&hello(&Self::me(), WorkerId(node.id.0), 0, DialAttempt(0), None).into());
+        liar.send(&hello(&Self::me(), WorkerId(node.id.0), 0, DialAttempt(0), None).into());
         liar
     }
 
@@ -157,7 +157,7 @@ impl Liar {
         std::mem::take(&mut self.heard)
     }
 
-    pub(super) fn say(&mut self, message: &Message) {
+    pub(super) fn send(&mut self, message: &Message) {
         message.append(&mut self.queue, 0);
     }
 
@@ -214,7 +214,7 @@ fn who_asks_for_what_cannot_be_is_disconnected() {
         let mut a = Node::new(A, MIB);
         a.put(1, 1000);
         let mut liar = Liar::dial(&a);
-        lies.iter().for_each(|lie| liar.say(lie));
+        lies.iter().for_each(|lie| liar.send(lie));
         run(&mut [&mut a], |_| liar.turn());
         run(&mut [&mut a], is_kept_nowhere);
     }
@@ -247,7 +247,7 @@ fn who_sends_what_nobody_asked_for_is_disconnected() {
             attempt: DialAttempt(0),
             received: None,
         };
-        liar.say(&sooner_protocol::session::hello::welcome(&party, 0).into());
+        liar.send(&sooner_protocol::session::hello::welcome(&party, 0).into());
         let mut bytes = head.to_bytes();
         bytes[6] = flags;
         liar.queue.extend_from_slice(&bytes);

@@ -118,14 +118,14 @@ fn who_takes_what_was_not_lent_is_disconnected() {
         let (mut liar, here) = asker(&mut a);
         let open = MemoryOpen { lender: here.lender };
         match lie {
-            0 => liar.say(&MemoryOpen { lender: here.lender + 1 }.into()),
-            1 => liar.say(&Taken { loan: 1 }.into()),
+            0 => liar.send(&MemoryOpen { lender: here.lender + 1 }.into()),
+            1 => liar.send(&Taken { loan: 1 }.into()),
             _ => {
-                liar.say(&open.into());
-                liar.say(&super::failures::asks(Mapping::header_bytes(), 1000, 0, 1000));
+                liar.send(&open.into());
+                liar.send(&super::failures::asks(Mapping::header_bytes(), 1000, 0, 1000));
                 // The first one is right, if it comes late enough; the second one never is.
-                liar.say(&Taken { loan: 1 }.into());
-                liar.say(&Taken { loan: 1 }.into());
+                liar.send(&Taken { loan: 1 }.into());
+                liar.send(&Taken { loan: 1 }.into());
             }
         }
         run(&mut [&mut a], |_| liar.turn());
@@ -147,8 +147,8 @@ fn an_asker_that_stands_still_loses_what_was_lent_and_can_know_it() {
         bytes: here.bytes,
     };
     let memory = sooner_store::ForeignMemory::open(&at).expect("the same user");
-    liar.say(&MemoryOpen { lender: here.lender }.into());
-    liar.say(&super::failures::asks(Mapping::header_bytes(), 1000, 0, 1000));
+    liar.send(&MemoryOpen { lender: here.lender }.into());
+    liar.send(&super::failures::asks(Mapping::header_bytes(), 1000, 0, 1000));
     let mut lent = None;
     run(&mut [&mut a], |_| {
         liar.turn();
@@ -208,14 +208,14 @@ fn who_lends_what_nobody_asked_for_is_disconnected() {
             attempt: DialAttempt(0),
             received: None,
         };
-        liar.say(&welcome(&party, 0).into());
+        liar.send(&welcome(&party, 0).into());
         let (_, of_b) =
             super::super::neighbours::Neighbours::new(b.mapping.clone(), true).lend().expect("it shares");
         let inode = if lender == 0 { at.inode + 1 } else { at.inode };
         let (process, descriptor, bytes) = (at.process, at.descriptor, at.bytes);
         let here = MemoryHere { process, descriptor, inode, bytes, cell, lender, ..of_b };
-        liar.say(&here.into());
-        liar.say(&lent.into());
+        liar.send(&here.into());
+        liar.send(&lent.into());
         run(&mut [&mut b], |nodes| liar.turn() || nodes[0].ends.contains_key(&1));
         run(&mut [&mut b], |nodes| nodes[0].ends.contains_key(&1));
         assert_eq!(b.ends[&1], StreamEnd::Cut, "{lent:?}");

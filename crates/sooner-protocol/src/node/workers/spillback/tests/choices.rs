@@ -39,7 +39,7 @@ fn in_a_large_cluster_a_node_asks_who_has_room_and_asks_those() {
     let mut world = World::new(&[1.0, 2.0, 2.0]);
     world.grow_large();
     let client = world.client(0);
-    world.say(client, RequestLease { prefer: Some(id(2)), ..request(0, 4) });
+    world.send(client, RequestLease { prefer: Some(id(2)), ..request(0, 4) });
     let questions = world.questions();
     let [find] = &questions[..] else { panic!("{questions:?}") };
     assert_eq!((find.count, find.prefer, &find.resources), (3, Some(id(2)), &cpus(1.0)));
@@ -69,7 +69,7 @@ fn what_was_named_counts_for_a_while() {
     let client = world.client(0);
     world.name(&[(1, 1.0, 0), (2, 1.0, 0)]);
     world.now = world.now.plus(CANDIDATES_NANOS);
-    world.say(client, request(0, 1));
+    world.send(client, request(0, 1));
     assert_eq!(world.questions().len(), 1, "that was long ago");
     assert_eq!(world.lent(), 0, "it can never run here, and nobody knows where");
     world.name(&[(1, 0.0, 5), (2, 0.0, 3)]);
@@ -85,7 +85,7 @@ fn a_cluster_that_has_become_small_is_told_everything_again() {
     world.grow_large();
     world.notify_views();
     let client = world.client(0);
-    world.say(client, request(0, 1));
+    world.send(client, request(0, 1));
     assert_eq!(world.questions(), []);
     world.run();
     assert_eq!(world.nodes_of(client), [1]);
@@ -97,15 +97,15 @@ fn a_demand_goes_to_the_node_that_holds_its_arguments_if_there_is_room() {
     let mut world = World::new(&[4.0, 4.0, 1.0]);
     let client = world.client(0);
     let near = |shape, demand, node| RequestLease { prefer: Some(node), ..request(shape, demand) };
-    world.say(client, near(0, 2, id(1)));
+    world.send(client, near(0, 2, id(1)));
     world.run();
     assert_eq!(world.nodes_of(client), [1, 1]);
     world.finish();
-    world.say(client, near(1, 3, id(2)));
+    world.send(client, near(1, 3, id(2)));
     world.run();
     assert_eq!(world.nodes_of(client), [0, 0, 2], "what it has no room for is packed as ever");
     world.finish();
-    world.say(client, near(2, 1, NodeId(9 << 24)));
+    world.send(client, near(2, 1, NodeId(9 << 24)));
     world.run();
     assert_eq!(world.nodes_of(client), [0], "that node is gone");
     world.finish();
@@ -116,8 +116,8 @@ fn what_is_spread_takes_turns_whatever_else_is_placed_between() {
     let mut world = World::new(&[16.0, 16.0]);
     let (spread, other) = (world.client(0), world.client(0));
     for shape in 0..4 {
-        world.say(other, request(shape, 1));
-        world.say(spread, at(shape, 1, Strategy::Spread));
+        world.send(other, request(shape, 1));
+        world.send(spread, at(shape, 1, Strategy::Spread));
         world.run();
         world.notify_views();
     }

@@ -32,21 +32,21 @@ impl World {
 fn what_waits_for_workers_that_cannot_be_started_goes_to_other_nodes() {
     let mut world = World::new(&[0.0, 1.0, 1.0]);
     let client = world.client(0);
-    world.say(client, request(0, 2));
+    world.send(client, request(0, 2));
     assert!(world.deliver(0, 1) && world.deliver(0, 2));
     world.give_up(1, client);
     world.run();
     assert_eq!(world.nodes_of(client), [2]);
     assert!(world.nodes[1].is_quiet() && world.closed(client).is_empty());
     // It is not asked again, whatever it has free.
-    world.say(client, request(1, 1));
+    world.send(client, request(1, 1));
     world.notify_views();
     world.wait(2_000);
     world.run();
     assert_eq!(world.nodes[1].askers[&client].demands.len(), 0);
     // Another job has nothing to do with it.
     let other = world.client(0);
-    world.say(other, request(0, 1));
+    world.send(other, request(0, 1));
     world.run();
     assert_eq!(world.nodes_of(other), [1]);
     world.finish();
@@ -60,7 +60,7 @@ fn what_no_other_node_can_run_fails_with_the_reason() {
     let bound = at(2, 1, Strategy::Node(NodeAffinity { node: id(1), soft: false }));
     let soft = at(3, 1, Strategy::Node(NodeAffinity { node: id(1), soft: true }));
     for wanted in [large, bound, soft] {
-        world.say(client, wanted);
+        world.send(client, wanted);
     }
     assert!(world.deliver(0, 1));
     world.give_up(1, client);
@@ -71,13 +71,13 @@ fn what_no_other_node_can_run_fails_with_the_reason() {
     assert_eq!(world.nodes_of(client), [0], "what may run anywhere does");
     assert_eq!(world.wanted(), 0);
     // Asked for later, it fails at once.
-    world.say(client, RequestLease { resources: cpus(3.0), ..request(4, 1) });
+    world.send(client, RequestLease { resources: cpus(3.0), ..request(4, 1) });
     assert_eq!(world.closed(client).last().map(|(shape, _)| shape.0), Some(4));
     world.finish();
     // A node that is gone may come back as one that can.
-    world.with(0, |node, out| node.on_node_gone(id(1), out));
+    world.with(0, |node, out| node.on_node_dead(id(1), out));
     world.notify_views();
-    world.say(client, RequestLease { resources: cpus(2.0), ..request(5, 1) });
+    world.send(client, RequestLease { resources: cpus(2.0), ..request(5, 1) });
     assert!(world.deliver(0, 1), "it is asked again");
     world.run();
     assert_eq!(world.closed(client).last().map(|(shape, _)| shape.0), Some(5));
@@ -87,8 +87,8 @@ fn what_no_other_node_can_run_fails_with_the_reason() {
 fn what_was_said_to_wait_for_a_node_fails_if_the_node_that_comes_cannot_begin_it() {
     let mut world = World::new(&[1.0, 4.0]);
     let client = world.client(0);
-    world.with(0, |node, out| node.on_node_gone(id(1), out));
-    world.say(client, RequestLease { resources: cpus(4.0), ..request(1, 1) });
+    world.with(0, |node, out| node.on_node_dead(id(1), out));
+    world.send(client, RequestLease { resources: cpus(4.0), ..request(1, 1) });
     assert_eq!((world.clients[&client].infeasible.len(), world.closed(client)), (1, vec![]));
     world.notify_views();
     world.with(0, |_, _| {});
@@ -96,7 +96,7 @@ fn what_was_said_to_wait_for_a_node_fails_if_the_node_that_comes_cannot_begin_it
     world.give_up(1, client);
     world.run();
     assert_eq!(world.closed(client).len(), 1);
-    world.say(client, RequestLease { resources: cpus(4.0), ..request(1, 1) });
+    world.send(client, RequestLease { resources: cpus(4.0), ..request(1, 1) });
     assert_eq!(world.clients[&client].infeasible.len(), 2, "each is said once");
 }
 
@@ -106,14 +106,14 @@ fn a_worker_of_such_a_job_finds_others_elsewhere() {
     let driver = world.client(0);
     let worker = world.client(1);
     world.nodes[1].askers[&worker].job = driver;
-    world.say(worker, request(0, 1));
+    world.send(worker, request(0, 1));
     assert!(!world.starting[1].is_empty(), "its own node has room");
     world.give_up(1, driver);
     world.run();
     assert_eq!(world.nodes_of(worker), [0]);
     // Without any other node there is no place for it.
     world.know(1, 0, node_state::DRAINING);
-    world.say(worker, request(1, 1));
+    world.send(worker, request(1, 1));
     assert_eq!(world.closed(worker).len(), 1);
     // When the job is over its number is forgotten.
     world.nodes[1].close_job(driver);
@@ -125,7 +125,7 @@ fn work_in_a_group_fails_if_the_nodes_of_its_bundles_cannot_begin_it() {
     let mut world = World::new(&[4.0, 4.0, 4.0]);
     let client = world.client(0);
     let place = InGroup { group: GROUP, bundle: None, captures: false };
-    world.say(client, at(1, 1, Strategy::Group(place)));
+    world.send(client, at(1, 1, Strategy::Group(place)));
     world.give_up(2, client);
     world.nodes[0].unable.note(client, id(2), WHY);
     let message = Box::new(group_row(GroupPhase::Created, &[id(2), id(2)]).into());
@@ -217,7 +217,7 @@ impl World {
 fn what_a_node_could_start_no_worker_for_goes_to_another() {
     let mut world = World::new(&[0.0, 1.0, 1.0]);
     let client = world.client(0);
-    world.say(client, request(0, 1));
+    world.send(client, request(0, 1));
     assert!(world.deliver(0, 1) || world.deliver(0, 2));
     let first = (1..=2).find(|at| !world.nodes[*at].is_quiet()).expect("one was asked");
     world.starve(&[first], 20);
@@ -231,7 +231,7 @@ fn what_a_node_could_start_no_worker_for_goes_to_another() {
 fn what_no_node_could_start_a_worker_for_fails_once_and_is_tried_again_later() {
     let mut world = World::new(&[0.0, 1.0, 1.0]);
     let client = world.client(0);
-    world.say(client, request(0, 3));
+    world.send(client, request(0, 3));
     assert!(world.deliver(0, 1) && world.deliver(0, 2));
     world.starve(&[1, 2], 60);
     let closed = world.closed(client);
@@ -241,7 +241,7 @@ fn what_no_node_could_start_a_worker_for_fails_once_and_is_tried_again_later() {
     // There is room again, and nobody has to say so.
     world.wait(60_000);
     world.notify_views();
-    world.say(client, request(0, 1));
+    world.send(client, request(0, 1));
     world.run();
     assert_eq!(world.nodes_of(client).len(), 1);
     world.finish();

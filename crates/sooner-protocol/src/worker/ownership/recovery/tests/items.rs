@@ -1,6 +1,6 @@
 //! Items of generators that are lost, and what was made of them.
 
-use sooner_wire::message::{Item, ItemsTaken, Streaming, WorkerGone};
+use sooner_wire::message::{Item, ItemsTaken, Streaming, WorkerDead};
 
 use super::*;
 
@@ -21,14 +21,14 @@ impl Owner {
 
     fn yields(&mut self, index: u32, offset: u64) -> Actions {
         let value = Return { outcome: stored(offset), contained: Vec::new() };
-        self.say(Peer::Worker(WORKER), Item { task: task(1), index, value })
+        self.send(Peer::Worker(WORKER), Item { task: task(1), index, value })
     }
 
     /// The execution ends well.
     fn end(&mut self) -> Actions {
         let returns = vec![Return { outcome: Outcome::Inline(Blob::from(&b"n"[..])), contained: Vec::new() }];
         let (held, task) = (Vec::new(), task(1));
-        self.say(
+        self.send(
             Peer::Worker(WORKER),
             Reply { task, returns, held, nanos: 5_000_000, retry: false, timing: None, not_run: None },
         )
@@ -40,7 +40,7 @@ impl Owner {
         let (held, task) = (Vec::new(), task(2));
         let reply =
             Reply { task, returns, held, nanos: 5_000_000, retry: false, timing: None, not_run: None };
-        self.say(Peer::Worker(OTHER), reply);
+        self.send(Peer::Worker(OTHER), reply);
     }
 
     fn take(&mut self) -> Arc<Slot> {
@@ -170,7 +170,7 @@ fn an_item_that_goes_while_its_generator_runs_can_return() {
     let shape = sooner_wire::ShapeId(0);
     let other =
         sooner_wire::message::LeaseGranted { shape, lease: LeaseId(2), worker: OTHER, gpus: Vec::new() };
-    assert_eq!(pushes(&owner.say(Peer::Node, other)), [2]);
+    assert_eq!(pushes(&owner.send(Peer::Node, other)), [2]);
     owner.reply_of_other(64);
     owner.end();
     assert_eq!(owner.core.lineage().0, 2);
@@ -222,8 +222,8 @@ fn items_that_go_with_the_worker_that_makes_them_cost_one_retry() {
     owner.yields(1, LARGE);
     let first = owner.take();
     owner.lose(&[LARGE]);
-    let gone = WorkerGone { worker: WORKER, last_started: Some(task(1)), ..WorkerGone::default() };
-    owner.say(Peer::Node, gone);
+    let gone = WorkerDead { worker: WORKER, last_started: Some(task(1)), ..WorkerDead::default() };
+    owner.send(Peer::Node, gone);
     assert_eq!(pushes(&owner.grant(2)), [1]);
     owner.yields(1, 11 * LARGE);
     assert_eq!(first.outcome().as_deref(), Some(&stored(11 * LARGE)));
@@ -271,7 +271,7 @@ fn items_of_a_cancelled_generator_stay_lost() {
         timing: None,
         not_run: None,
     };
-    owner.say(Peer::Worker(WORKER), reply);
+    owner.send(Peer::Worker(WORKER), reply);
     assert_eq!(pushes(&owner.lose(&[LARGE])), [0u64; 0]);
     assert_eq!(code_in(&first), Some(FailureCode::ReconstructionFailed));
 }
@@ -282,7 +282,7 @@ fn a_generator_that_raised_is_repeated_up_to_there() {
         let failure = Failure::new(FailureCode::Task, "no more");
         let returns = vec![Return { outcome: Outcome::Failed(Box::new(failure)), contained: Vec::new() }];
         let (held, task) = (Vec::new(), task(1));
-        owner.say(
+        owner.send(
             Peer::Worker(WORKER),
             Reply { task, returns, held, nanos: 5_000_000, retry: false, timing: None, not_run: None },
         );
