@@ -537,13 +537,13 @@ fn no_value_is_written_when_copies_that_nobody_needs_are_enough() {
 
     let (mut node, _) = with_value();
     let ahead = on(&mut node, |node, out| node.spill_ahead(room, |_| LENGTH, out));
-    assert_eq!(ahead, [copy_leaves.clone()]);
+    assert_eq!(ahead, std::slice::from_ref(&copy_leaves));
     let again = on(&mut node, |node, out| node.spill_ahead(room, |_| LENGTH, out));
     assert_eq!(again, [], "the copy is leaving");
 
     let (mut node, first) = with_value();
     let asked = on(&mut node, |node, out| assert!(node.relieve(room, |_| LENGTH, out)));
-    assert_eq!(asked, [copy_leaves.clone()]);
+    assert_eq!(asked, std::slice::from_ref(&copy_leaves));
     let more = Room { least: LENGTH + 1, ..room };
     let asked = on(&mut node, |node, out| assert!(node.relieve(more, |_| LENGTH, out)));
     let [NodeAction::Send(holder, message)] = &asked[..] else { panic!("{asked:?}") };
