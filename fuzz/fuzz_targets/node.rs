@@ -38,7 +38,7 @@ fuzz_target!(|bytes: &[u8]| {
             };
             node.on_message(from, message, now, &mut out);
         }
-        node.settle(now, &mut out);
+        node.after_events(now, &mut out);
         node.check();
         start_workers(&mut node, &out, &mut clients, now);
         if clients.is_empty() {
@@ -63,6 +63,6 @@ fn start_workers(node: &mut Solo, out: &NodeActions, clients: &mut Vec<WorkerId>
             _ => {}
         }
     }
-    node.settle(now, &mut more);
+    node.after_events(now, &mut more);
     node.check();
 }

@@ -122,7 +122,7 @@ impl World {
     }
 
     fn follow(&mut self, mut out: Vec<NodesAction>) {
-        self.nodes.settle(self.now, &mut out);
+        self.nodes.after_events(self.now, &mut out);
         for action in out {
             match action {
                 NodesAction::Persist(batch, _) => self.written.push(batch),
@@ -142,7 +142,7 @@ impl World {
             }
         }
         self.nodes.check();
-        self.view.settle(self.now, &mut Vec::new());
+        self.view.after_events(self.now, &mut Vec::new());
         let _ = (self.view.demand(), self.view.sums());
     }
 }

@@ -32,7 +32,7 @@ fuzz_target!(|bytes: &[u8]| {
             core.expect_nodes(Instant(1));
             let mut out = DirectoryActions::new();
             core.on_all_here(Instant(1), &mut out);
-            core.settle(Instant(1), &mut out);
+            core.after_events(Instant(1), &mut out);
         }
         Err((key, error)) => assert!(!key.is_empty() && error.to_string().len() < 4096),
     }

@@ -38,7 +38,7 @@ fuzz_target!(|bytes: &[u8]| {
             }
             other => drop(node.on_message(driver, other, now, &mut out)),
         }
-        node.settle(now, &mut out);
+        node.after_events(now, &mut out);
         node.check();
         start_workers(&mut node, &out, now);
     }
@@ -54,6 +54,6 @@ fn start_workers(node: &mut Member, out: &NodeActions, now: Instant) {
             _ => {}
         }
     }
-    node.settle(now, &mut more);
+    node.after_events(now, &mut more);
     node.check();
 }

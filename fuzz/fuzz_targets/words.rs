@@ -43,13 +43,13 @@ impl World {
         let Ok(word) = ToControl::parse(message, from) else { return };
         let mut out = DirectoryActions::new();
         self.control.on_node(from, word, self.now, &mut out);
-        self.control.settle(self.now, &mut out);
+        self.control.after_events(self.now, &mut out);
     }
 
     fn with_member(&mut self, work: impl FnOnce(&mut Member, Instant, &mut NodeActions)) {
         let mut out = NodeActions::new();
         work(&mut self.member, self.now, &mut out);
-        self.member.settle(self.now, &mut out);
+        self.member.after_events(self.now, &mut out);
         self.member.check();
         for action in out {
             match action {
@@ -77,7 +77,7 @@ impl World {
                 self.with_member(|member, _, out| member.on_dead(process, "killed", None, out));
             }
         }
-        self.control.settle(self.now, &mut out);
+        self.control.after_events(self.now, &mut out);
     }
 }
 

@@ -99,7 +99,7 @@ class PlacementGroup:
         if not self.is_empty and _sooner.is_running():
             # The process that unpickles the group may use it before our creation message reaches the control
             # service.
-            _sooner.settle_group(self._id.hex())
+            _sooner.confirm_group(self._id.hex())
         return PlacementGroup, (self._id, self._bundles)
 
     def __repr__(self) -> str:

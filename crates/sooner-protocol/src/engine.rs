@@ -118,11 +118,11 @@ impl Engine {
     }
 
     /// Places what can be placed. Called once after each batch of events.
-    pub fn settle(&mut self, now: Instant, out: &mut NodeActions) {
-        ask!(self, core => core.settle(now, out));
+    pub fn after_events(&mut self, now: Instant, out: &mut NodeActions) {
+        ask!(self, core => core.after_events(now, out));
     }
 
-    /// When [`Self::settle`] must be called again, even if nothing happens.
+    /// When [`Self::after_events`] must be called again, even if nothing happens.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         ask!(self, core => core.next_deadline())

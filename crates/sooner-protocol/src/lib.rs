@@ -40,7 +40,7 @@
 //!             // What comes back is the shell's own: a block of memory is to be allocated.
 //!             let _for_the_store = node.on_message(from, message, shell.now(), &mut out);
 //!         }
-//!         node.settle(shell.now(), &mut out);
+//!         node.after_events(shell.now(), &mut out);
 //!         for action in out.drain(..) {
 //!             shell.carry_out(action);
 //!         }

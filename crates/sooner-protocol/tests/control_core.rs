@@ -41,7 +41,7 @@ impl Head {
         for node in [ME, OTHER] {
             head.join(node, kind::DAEMON);
         }
-        head.settle();
+        head.after_events();
         head
     }
 
@@ -92,8 +92,8 @@ impl Head {
         self.act(|core, now, out| core.on_message(node, message.into(), now, out))
     }
 
-    fn settle(&mut self) -> ControlActions {
-        self.act(|core, now, out| core.settle(now, out))
+    fn after_events(&mut self) -> ControlActions {
+        self.act(|core, now, out| core.after_events(now, out))
     }
 
     fn report(&mut self, node: NodeId, free: f64) -> ControlActions {

@@ -78,10 +78,10 @@ impl World {
     fn tell(&mut self, from: WorkerId, message: Message) -> Vec<Message> {
         let mut out = NodeActions::new();
         assert_eq!(self.node.on_message(from, message, NOW, &mut out), None);
-        self.node.settle(NOW, &mut out);
+        self.node.after_events(NOW, &mut out);
         let left = self.perform(out);
         let mut out = NodeActions::new();
-        self.node.settle(NOW, &mut out);
+        self.node.after_events(NOW, &mut out);
         [left, self.perform(out)].concat()
     }
 

@@ -53,7 +53,7 @@ impl Pair for Solo {
     fn send(&mut self, from: WorkerId, message: Message) -> NodeActions {
         let mut out = NodeActions::new();
         assert_eq!(self.on_message(from, message, NOW, &mut out), None);
-        self.settle(NOW, &mut out);
+        self.after_events(NOW, &mut out);
         self.check();
         out
     }
@@ -61,14 +61,14 @@ impl Pair for Solo {
     fn end(&mut self, process: WorkerId) -> NodeActions {
         let mut out = NodeActions::new();
         self.on_dead(process, "was killed", None, &mut out);
-        self.settle(NOW, &mut out);
+        self.after_events(NOW, &mut out);
         out
     }
 
     fn connect(&mut self, process: WorkerId) -> NodeActions {
         let mut out = NodeActions::new();
         self.on_connected(process, 1, NOW);
-        self.settle(NOW, &mut out);
+        self.after_events(NOW, &mut out);
         out
     }
 
@@ -144,7 +144,7 @@ impl Linked {
     fn at(&mut self, now: Instant, work: impl FnOnce(&mut Member, &mut NodeActions)) -> NodeActions {
         let mut out = NodeActions::new();
         work(&mut self.member, &mut out);
-        self.member.settle(now, &mut out);
+        self.member.after_events(now, &mut out);
         self.member.check();
         let mut rest = NodeActions::new();
         for action in out {
@@ -162,7 +162,7 @@ impl Linked {
             self.report();
         }
         work(&mut self.control, &mut out);
-        self.control.settle(NOW, &mut out);
+        self.control.after_events(NOW, &mut out);
         for action in out {
             if let DirectoryAction::Send(node, word) = action {
                 assert_eq!(node, HERE);
@@ -668,7 +668,7 @@ fn questions_end_when_the_control_service_stays_away() {
     let until = linked.member.next_deadline().expect("it does not wait for ever");
     assert_eq!(until.since(NOW), CONTROL_AWAY_NANOS);
     let mut out = NodeActions::new();
-    linked.member.settle(until, &mut out);
+    linked.member.after_events(until, &mut out);
     let [NodeAction::Send(to, message)] = &out[..] else { panic!("one answer: {out:?}") };
     let Message::Answer(answer) = &**message else { panic!("{message:?}") };
     assert_eq!((*to, answer.request), (client, 3));

@@ -117,7 +117,7 @@ impl World {
     fn control(&mut self, work: impl FnOnce(&mut Groups, Instant, &mut Vec<GroupAction>)) {
         let mut out = Vec::new();
         work(&mut self.groups, self.now, &mut out);
-        self.groups.settle(&self.rows(), self.now, &mut out);
+        self.groups.after_events(&self.rows(), self.now, &mut out);
         self.groups.check();
         for action in out {
             match action {
@@ -382,7 +382,7 @@ fn groups_keep_their_turns_when_one_is_removed() {
     groups.on_remove(group(1), &mut out);
     let row = NodeRow { node: NodeId(0), total: cpus(2.0), free: cpus(2.0), labels: vec![] };
     out.clear();
-    groups.settle(&[row], Instant(1), &mut out);
+    groups.after_events(&[row], Instant(1), &mut out);
     let prepared = out.iter().filter_map(|action| match action {
         GroupAction::Node(_, BundleOrder::Prepare(prepare)) => Some(prepare.group),
         _ => None,

@@ -263,7 +263,7 @@ impl World {
     fn with_control(&mut self, work: impl FnOnce(&mut Directory, Instant, &mut DirectoryActions)) {
         let mut out = DirectoryActions::new();
         work(&mut self.control, self.now, &mut out);
-        self.control.settle(self.now, &mut out);
+        self.control.after_events(self.now, &mut out);
     }
 
     /// Its workers come and go at once.
@@ -271,7 +271,7 @@ impl World {
         let mut out = NodeActions::new();
         work(&mut self.member, self.now, &mut out);
         for _ in 0..100 {
-            self.member.settle(self.now, &mut out);
+            self.member.after_events(self.now, &mut out);
             self.member.check();
             if out.is_empty() {
                 return;

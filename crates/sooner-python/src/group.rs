@@ -269,7 +269,7 @@ pub fn wait_for_group(py: Python<'_>, group: &str, seconds: Option<f64>) -> PyRe
 
 /// Makes sure that other processes may be told of a group: waits until the control service knows it.
 #[pyfunction]
-pub fn settle_group(py: Python<'_>, group: &str) -> PyResult<()> {
+pub fn confirm_group(py: Python<'_>, group: &str) -> PyResult<()> {
     let group = parse(group)?;
     let client = session::client(py)?;
     if !client.step(|core, _| core.is_group_known(group)) {

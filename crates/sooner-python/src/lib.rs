@@ -71,7 +71,7 @@ mod _sooner {
     use crate::generator::ObjectRefGenerator;
     #[pymodule_export]
     use crate::group::{
-        Placing, create_group, current_group, find_groups, group_ready, remove_group, settle_group,
+        Placing, confirm_group, create_group, current_group, find_groups, group_ready, remove_group,
         wait_for_group,
     };
     #[pymodule_export]

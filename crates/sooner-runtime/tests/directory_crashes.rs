@@ -56,7 +56,7 @@ impl Head {
     fn send(&mut self, word: ToControl) {
         let mut out = DirectoryActions::new();
         self.core.on_node(NODE, word, NOW, &mut out);
-        self.core.settle(NOW, &mut out);
+        self.core.after_events(NOW, &mut out);
         self.carry_out(out);
     }
 
@@ -79,7 +79,7 @@ impl Head {
         assert!(matches!(outcome, Outcome::Applied(_)), "{outcome:?}");
         let mut out = DirectoryActions::new();
         self.core.on_persisted(batch, Ok(()), NOW, &mut out);
-        self.core.settle(NOW, &mut out);
+        self.core.after_events(NOW, &mut out);
         self.carry_out(out);
     }
 
@@ -129,7 +129,7 @@ impl Head {
         self.send(ToControl::ActorProcessDead { actor, takeover, gone });
         // A process that ends before it was ready is followed by another one after a pause.
         let mut out = DirectoryActions::new();
-        self.core.settle(NOW.plus(3_600_000_000_000), &mut out);
+        self.core.after_events(NOW.plus(3_600_000_000_000), &mut out);
         self.carry_out(out);
     }
 }

@@ -232,20 +232,20 @@ impl ControlCore {
     }
 
     /// Decides what follows from past events and from the time. Called once after each batch of events.
-    pub fn settle(&mut self, now: Instant, out: &mut ControlActions) {
+    pub fn after_events(&mut self, now: Instant, out: &mut ControlActions) {
         self.with_nodes(now, out, |nodes, acts| nodes.on_timer(now, acts));
         let is_there = self.nodes.is_complete() || bug!(CompleteTooEarly);
         if !self.is_complete && is_there && self.directory.has_received_all() {
             self.is_complete = true;
             self.with_directory(out, |directory, acts| directory.on_all_here(now, acts));
         }
-        self.with_directory(out, |directory, acts| directory.settle(now, acts));
+        self.with_directory(out, |directory, acts| directory.after_events(now, acts));
         let mut news = Vec::new();
-        self.view.settle(now, &mut news);
+        self.view.after_events(now, &mut news);
         out.extend(news.into_iter().map(|(node, message)| ControlAction::Send(node, Box::new(message))));
     }
 
-    /// When [`Self::settle`] must be called again, even if nothing happens.
+    /// When [`Self::after_events`] must be called again, even if nothing happens.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let parts = [self.nodes.next_deadline(), self.view.next_deadline(), self.directory.next_deadline()];

@@ -176,7 +176,7 @@ impl Directory {
     }
 
     /// Places what can be placed. Called once after each batch of events.
-    pub fn settle(&mut self, now: Instant, out: &mut DirectoryActions) {
+    pub fn after_events(&mut self, now: Instant, out: &mut DirectoryActions) {
         self.wait_no_longer(now, out);
         if !self.is_learning() {
             self.place_groups(now, out);
@@ -189,7 +189,7 @@ impl Directory {
         self.write_down(now, out);
     }
 
-    /// When [`Self::settle`] must be called again, even if nothing happens.
+    /// When [`Self::after_events`] must be called again, even if nothing happens.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let actors = self.pending.iter().filter_map(|id| self.actors.get(id)?.pace.next()).min();

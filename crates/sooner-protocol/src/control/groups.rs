@@ -305,7 +305,7 @@ impl Groups {
         match (&mut group.phase, step) {
             (_, BundleStep::Committed) if is_at => {
                 if group.uncommitted.swap_remove(&(node, attempt)) {
-                    group.settle_created(out);
+                    group.confirm_created(out);
                 }
             }
             (Phase::Preparing { silent, .. }, BundleStep::Prepared) if attempt == group.attempt => {
@@ -377,7 +377,7 @@ impl Groups {
         its.map(|(id, _)| *id).collect()
     }
 
-    /// Whether [`Self::settle`] has anything to do with a view of the nodes.
+    /// Whether [`Self::after_events`] has anything to do with a view of the nodes.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
         self.is_busy
@@ -385,7 +385,7 @@ impl Groups {
 
     /// Places waiting groups that have room, oldest first. A group that does not fit holds up none that
     /// does. `rows` is what is known of the nodes that take part.
-    pub fn settle(&mut self, rows: &[NodeRow], now: Instant, out: &mut Vec<GroupAction>) {
+    pub fn after_events(&mut self, rows: &[NodeRow], now: Instant, out: &mut Vec<GroupAction>) {
         self.is_busy = self.groups.values().any(|group| group.phase != Phase::Placed);
         for group in self.groups.values_mut() {
             if matches!(group.phase, Phase::Preparing { until, .. } if now >= until) {
@@ -416,7 +416,7 @@ impl Groups {
         }
     }
 
-    /// When [`Self::settle`] must be called again, even if nothing happens.
+    /// When [`Self::after_events`] must be called again, even if nothing happens.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         if !self.is_busy {

@@ -465,7 +465,7 @@ impl Nodes {
     }
 
     /// After a batch of events: tells all nodes what changed, at most every [`VIEW_NANOS`].
-    pub fn settle(&mut self, now: Instant, out: &mut Vec<NodesAction>) {
+    pub fn after_events(&mut self, now: Instant, out: &mut Vec<NodesAction>) {
         if self.changed.is_empty() || self.told.is_some_and(|told| now.since(told) < VIEW_NANOS) {
             return;
         }
@@ -485,7 +485,7 @@ impl Nodes {
         if now.since(self.ticked) >= self.tick() {
             self.on_tick(now, out);
         }
-        self.settle(now, out);
+        self.after_events(now, out);
     }
 
     fn on_tick(&mut self, now: Instant, out: &mut Vec<NodesAction>) {

@@ -319,7 +319,7 @@ impl View {
     }
 
     /// After a batch of events: sends the changed rows to the nodes, at most every [`VIEW_NANOS`].
-    pub fn settle(&mut self, now: Instant, out: &mut Vec<(NodeId, Message)>) {
+    pub fn after_events(&mut self, now: Instant, out: &mut Vec<(NodeId, Message)>) {
         if self.next_deadline().is_none_or(|due| now < due) {
             return;
         }
@@ -351,7 +351,7 @@ impl View {
         }
     }
 
-    /// When [`View::settle`] has something to send.
+    /// When [`View::after_events`] has something to send.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let is_due = !self.changed.is_empty() || self.told.len() < self.rows.len();

@@ -95,7 +95,7 @@ impl Solo {
     }
 
     /// Places what can be placed. Called once after each batch of events.
-    pub fn settle(&mut self, now: Instant, out: &mut NodeActions) {
+    pub fn after_events(&mut self, now: Instant, out: &mut NodeActions) {
         self.now = now;
         let begin = out.len();
         self.node.send_refused(out);
@@ -122,13 +122,13 @@ impl Solo {
             self.control.on_report(self.node.row());
         }
         let mut decided = DirectoryActions::new();
-        self.control.settle(self.now, &mut decided);
+        self.control.after_events(self.now, &mut decided);
         let answers = self.follow(decided, out);
         out.extend(answers);
         self.pass_on(begin, out);
     }
 
-    /// When [`Self::settle`] must be called again, even if nothing happens.
+    /// When [`Self::after_events`] must be called again, even if nothing happens.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         [self.node.next_deadline(), self.control.next_deadline()].into_iter().flatten().min()

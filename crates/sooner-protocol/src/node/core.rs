@@ -3,7 +3,7 @@
 //!
 //! It grants a lease when the resources are free and a worker is idle, queues the demand otherwise, and has
 //! more workers forked when resources are free and workers are not. Placement decisions are made once per
-//! batch of events, in [`NodeCore::settle`].
+//! batch of events, in [`NodeCore::after_events`].
 //!
 //! State that concerns more than one node (which actors and names exist) belongs to the control service
 //! ([`crate::control::Directory`]): the node forwards its processes' messages there and carries out its
@@ -480,7 +480,7 @@ impl NodeCore {
     }
 
     /// Places what can be placed. Called once after each batch of events.
-    pub fn settle(&mut self, now: Instant, out: &mut NodeActions) {
+    pub fn after_events(&mut self, now: Instant, out: &mut NodeActions) {
         self.now = now;
         self.send_refused(out);
         self.ask_about_bundles(now, out);
@@ -489,7 +489,7 @@ impl NodeCore {
         self.adjust_pool(now, out);
     }
 
-    /// The first part of [`Self::settle`]: sets resources aside for actors and leases.
+    /// The first part of [`Self::after_events`]: sets resources aside for actors and leases.
     pub(crate) fn place(&mut self, out: &mut NodeActions) {
         self.unable.is_unsettled = false;
         self.notify_newcomers(out);
@@ -503,7 +503,7 @@ impl NodeCore {
         self.send_lent(out);
     }
 
-    /// The last part of [`Self::settle`], after [`Self::assign_workers`]: starts workers and ends them.
+    /// The last part of [`Self::after_events`], after [`Self::assign_workers`]: starts workers and ends them.
     pub(crate) fn adjust_pool(&mut self, now: Instant, out: &mut NodeActions) {
         self.now = now;
         self.give_pulls_up(now, out);
@@ -517,7 +517,7 @@ impl NodeCore {
         self.trim_pool(now, out);
     }
 
-    /// When [`Self::settle`] should be called again although nothing happened.
+    /// When [`Self::after_events`] should be called again although nothing happened.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let next_start = |placement| self.pool.next_start(self.job_of_placement(placement));

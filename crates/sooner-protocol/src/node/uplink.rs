@@ -272,7 +272,7 @@ impl Member {
     }
 
     /// Places what can be placed. Called once after each batch of events.
-    pub fn settle(&mut self, now: Instant, out: &mut NodeActions) {
+    pub fn after_events(&mut self, now: Instant, out: &mut NodeActions) {
         self.requests.give_up(now, out);
         self.remote_jobs.give_up(now, out);
         let away = self.requests.away_since();
@@ -280,10 +280,10 @@ impl Member {
             self.give_up(node, out);
         }
         self.remote_jobs.ask_drivers(self.node.id(), away.is_some(), now, out);
-        self.node.settle(now, out);
+        self.node.after_events(now, out);
     }
 
-    /// When [`Self::settle`] should be called again although nothing happened.
+    /// When [`Self::after_events`] should be called again although nothing happened.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let cut_off = self.cut_off.next_deadline(self.requests.away_since());

@@ -293,7 +293,7 @@ impl WorkerCore {
         if self.callers.is_replaying() {
             self.go_on_replaying(out);
         }
-        self.settle_lineage(out);
+        self.drop_unneeded_lineage(out);
     }
 
     /// Why a task must fail, such as the failure of an argument; and whether any argument is in the memory of
@@ -464,7 +464,7 @@ impl WorkerCore {
                 self.ownership.on_handle_dropped(*object, out);
             }
         }
-        self.settle_lineage(out);
+        self.drop_unneeded_lineage(out);
         self.forget_dropped_actors();
     }
 

@@ -81,7 +81,7 @@ impl WorkerCore {
     /// All processes have reported: deaths are settled.
     pub(super) fn on_settled(&mut self, settled: &Settled, out: &mut Actions) {
         self.ownership.on_settled(settled, out);
-        self.lent.settle(&settled.gone).for_each(|object| self.ownership.end_use(object, out));
+        self.lent.on_settled(&settled.gone).for_each(|object| self.ownership.end_use(object, out));
         self.forget_dropped_actors();
     }
 

@@ -10,7 +10,7 @@ use sooner_wire::message::{
 use sooner_wire::{LeaseId, Started, TaskId, WorkerId};
 
 use super::{
-    ACTOR, BEGUN, DRIVER, NOW, OTHER, connect, cpus, create, end, node, request, send, settle, told,
+    ACTOR, BEGUN, DRIVER, NOW, OTHER, after_events, connect, cpus, create, end, node, request, send, told,
 };
 use sooner_protocol::engine::Solo;
 
@@ -162,7 +162,7 @@ fn only_the_latest_ended_actors_are_remembered() {
 fn started(node: &mut Solo, now: &mut Instant, mut out: NodeActions) -> WorkerId {
     while out.is_empty() {
         *now = node.next_deadline().expect("it is tried again");
-        out = settle(node, *now);
+        out = after_events(node, *now);
     }
     let [NodeAction::StartWorker(worker)] = out[..] else { panic!("{out:?}") };
     connect(node, worker);
@@ -190,13 +190,13 @@ fn a_process_that_ends_before_anything_of_the_actor_has_begun_is_none_of_its_liv
                 _ => None,
             };
             assert_eq!(gone.iter().filter_map(restarting).collect::<Vec<_>>(), [true]);
-            out = settle(&mut node, now);
+            out = after_events(&mut node, now);
         }
         // From here on it has begun: it has the lives that it was given.
         for _ in 0..=restarts.unwrap_or(0) {
             let worker = started(&mut node, &mut now, out);
             node.on_dead(worker, "was killed by signal 9", BEGUN, &mut NodeActions::new());
-            out = settle(&mut node, now);
+            out = after_events(&mut node, now);
         }
         assert!(node.report().actors[0].phase == 4 && node.is_quiet(), "{restarts:?}: it is dead");
     }
@@ -223,7 +223,7 @@ fn an_actor_whose_processes_never_come_to_begin_it_dies_in_the_end() {
     while node.report().actors[0].phase != 4 {
         let worker = started(&mut node, &mut now, out);
         node.on_dead(worker, "was killed by signal 9", None, &mut NodeActions::new());
-        out = settle(&mut node, now);
+        out = after_events(&mut node, now);
         ends += 1;
         assert!(ends < 20, "what it is told may be what ends them");
     }
@@ -239,13 +239,13 @@ fn an_actor_whose_constructor_kills_it_is_restarted_ever_later() {
         let [NodeAction::StartWorker(worker)] = started[..] else { panic!("{end}: {started:?}") };
         connect(&mut node, worker);
         node.on_dead(worker, "was killed by signal 9", BEGUN, &mut NodeActions::new());
-        let mut out = settle(&mut node, now);
+        let mut out = after_events(&mut node, now);
         if end > 0 {
             assert_eq!(out, [], "after {end}");
             let next = node.next_deadline().expect("a pause");
             assert_eq!(next.since(now), RETRY_PAUSE_NANOS << (end - 1));
             now = next;
-            out = settle(&mut node, now);
+            out = after_events(&mut node, now);
         }
         started = out;
     }
@@ -309,7 +309,7 @@ fn processes_are_connected_before_they_hear_of_an_actor_also_when_they_lease_eac
     let actor = TaskId { owner, number: 1 };
     node.on_message(owner, create(actor).into(), NOW, &mut NodeActions::new());
     node.on_message(home, request(0, 1).into(), NOW, &mut NodeActions::new());
-    let out = settle(&mut node, NOW);
+    let out = after_events(&mut node, NOW);
     let at = |wanted: &NodeAction| out.iter().position(|action| action == wanted);
     let started = told(owner, ActorStarted { actor, worker: home, concurrency: 1, replays: None });
     let connected = at(&NodeAction::Introduce(owner, home));
@@ -334,9 +334,9 @@ fn an_actor_that_restarts_is_served_before_those_that_began_to_wait_later() {
     connect(&mut node, WorkerId(103));
     let second = TaskId { owner: DRIVER, number: 8 };
     send(&mut node, DRIVER, create(second));
-    settle(&mut node, later);
+    after_events(&mut node, later);
     node.on_message(DRIVER, ReturnLease { lease: LeaseId(1) }.into(), later, &mut NodeActions::new());
-    settle(&mut node, later);
+    after_events(&mut node, later);
     let places: Vec<_> = node.report().actors.iter().map(|row| (row.actor, row.worker)).collect();
     assert_eq!(places, [(ACTOR, Some(WorkerId(103))), (second, None)]);
 }

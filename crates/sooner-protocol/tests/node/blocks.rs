@@ -4,7 +4,7 @@ use sooner_protocol::node::NodeAction;
 use sooner_wire::message::{BlocksLost, ForgetLost, FreeBlocks, LoseBlocks, Message, StillRead};
 use sooner_wire::{BlockId, WorkerId};
 
-use super::{DRIVER, NOW, connect, node, request, send, settle};
+use super::{DRIVER, NOW, after_events, connect, node, request, send};
 
 #[test]
 fn a_lost_block_is_used_again_when_every_process_has_forgotten_it() {
@@ -19,7 +19,7 @@ fn a_lost_block_is_used_again_when_every_process_has_forgotten_it() {
     send(&mut node, DRIVER, request(0, 2));
     let late = node.new_worker_id();
     node.on_connected(late, 3, NOW);
-    assert!(settle(&mut node, NOW).contains(&told(late, &[64])));
+    assert!(after_events(&mut node, NOW).contains(&told(late, &[64])));
     let out = send(&mut node, DRIVER, FreeBlocks { offsets: vec![64] });
     let Some(NodeAction::Send(_, message)) = out.first() else { panic!("{out:?}") };
     let Message::ForgetLost(ForgetLost { round, .. }) = **message else { panic!("{message:?}") };

@@ -42,9 +42,9 @@ fn node() -> (NodeCore, WorkerId) {
     (node, giver)
 }
 
-fn settle(node: &mut NodeCore) -> NodeActions {
+fn after_events(node: &mut NodeCore) -> NodeActions {
     let mut out = NodeActions::new();
-    node.settle(NOW, &mut out);
+    node.after_events(NOW, &mut out);
     out
 }
 
@@ -59,11 +59,11 @@ fn handed_over(out: &NodeActions) -> Vec<(WorkerId, Message)> {
 #[test]
 fn a_node_that_drains_hands_values_over_to_their_owners() {
     let (mut node, _) = node();
-    assert_eq!(handed_over(&settle(&mut node)), [], "it stays");
+    assert_eq!(handed_over(&after_events(&mut node)), [], "it stays");
     node.drain();
     let hand = HandOver { node: HERE, offsets: vec![64] };
-    assert_eq!(handed_over(&settle(&mut node)), [(FAR, hand.into())]);
-    assert_eq!(handed_over(&settle(&mut node)), [], "it is said once");
+    assert_eq!(handed_over(&after_events(&mut node)), [(FAR, hand.into())]);
+    assert_eq!(handed_over(&after_events(&mut node)), [], "it is said once");
     assert!(!node.is_drained());
     let done = HandedOver { node: HERE, offsets: vec![64] }.into();
     let mut out = NodeActions::new();
@@ -107,7 +107,7 @@ fn a_node_without_room_hands_values_over_that_it_can_do_without() {
     let give = GiveBlock { offset: 64, owner: FAR, object };
     assert_eq!(node.on_message(giver, give.into(), NOW, &mut NodeActions::new()), None);
     node.drain();
-    assert_eq!(handed_over(&settle(&mut node)), [hand(64)]);
+    assert_eq!(handed_over(&after_events(&mut node)), [hand(64)]);
 }
 
 /// Else it would wait for room that nobody makes.
@@ -138,7 +138,7 @@ fn nothing_is_handed_over_to_a_node_that_leaves_too() {
     let (mut node, _) = node();
     node.on_node_known(&known(THERE, node_state::DRAINING));
     node.drain();
-    assert_eq!(handed_over(&settle(&mut node)), []);
+    assert_eq!(handed_over(&after_events(&mut node)), []);
     assert!(node.is_drained());
 }
 
@@ -166,7 +166,7 @@ fn an_actor_that_waits_on_a_node_that_drains_is_given_back() {
     node.drain();
     let mut out = NodeActions::new();
     node.on_control(ToNode::PlaceActor(Box::new(place(0))), &mut out);
-    node.settle(NOW, &mut out);
+    node.after_events(NOW, &mut out);
     let given_back = |action: &NodeAction| matches!(action, NodeAction::Control(ToControl::PlaceRefused { actor, create: Some(_), .. }) if *actor == ACTOR);
     assert_eq!(out.iter().filter(|action| given_back(action)).count(), 1, "{out:?}");
 }
@@ -187,7 +187,7 @@ fn directory(restarts: i32) -> Directory {
 pub(super) fn send(control: &mut Directory, node: NodeId, word: ToControl) -> DirectoryActions {
     let mut out = DirectoryActions::new();
     control.on_node(node, word, NOW, &mut out);
-    control.settle(NOW, &mut out);
+    control.after_events(NOW, &mut out);
     out
 }
 
@@ -206,7 +206,7 @@ pub(super) fn placed_on(out: &DirectoryActions) -> Vec<(NodeId, u32)> {
 fn drain(control: &mut Directory) -> DirectoryActions {
     let mut out = DirectoryActions::new();
     control.on_node_drains(THERE, &mut out);
-    control.settle(NOW, &mut out);
+    control.after_events(NOW, &mut out);
     out
 }
 

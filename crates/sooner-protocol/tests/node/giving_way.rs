@@ -122,7 +122,7 @@ fn what_could_not_be_written_is_written_later() {
     node.on_spilled(spilled, false, &mut out);
     assert_eq!(out, [], "it stays in its block");
     let relieve = |node: &mut Solo, now: Instant| {
-        settle(node, now);
+        after_events(node, now);
         let mut out = NodeActions::new();
         let is_hopeful = node.relieve(Room::of(LENGTH), |_| LENGTH, &mut out);
         (is_hopeful, out)

@@ -80,12 +80,12 @@ fn a_group_that_finds_no_node_is_told_and_holds_up_none_that_does() {
     for create in [create(GroupStrategy::Pack, &[1.0]), apart, last] {
         assert_eq!(node.on_message(DRIVER, create.into(), NOW, &mut out), None);
     }
-    node.settle(NOW, &mut out);
+    node.after_events(NOW, &mut out);
     assert_eq!(news(&out), [GroupPhase::Created; 2]);
     let warned =
         |action: &NodeAction| matches!(action, NodeAction::Warn(text) if text.contains("of its own"));
     assert_eq!(out.iter().filter(|action| warned(action)).count(), 1);
-    node.settle(NOW, &mut out);
+    node.after_events(NOW, &mut out);
     assert_eq!(out.iter().filter(|action| warned(action)).count(), 1, "once");
     let groups = node.report().groups.expect("three");
     let reasons: Vec<bool> = groups.iter().map(|row| row.reason.is_some()).collect();

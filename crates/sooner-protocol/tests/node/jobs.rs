@@ -74,7 +74,7 @@ fn starts_that_fail_are_paused_for_their_job_only() {
     // Until it is made to wait.
     loop {
         node.on_start_failed(WorkerId(worker), "no template", &mut out);
-        if started(&settle(&mut node, NOW)).is_empty() {
+        if started(&after_events(&mut node, NOW)).is_empty() {
             break;
         }
         worker += 1;
@@ -174,7 +174,7 @@ fn a_driver_that_leaves_lets_its_actors_end_in_order() {
     send(&mut node, OTHER, request(1, 1));
     let mut out = NodeActions::new();
     node.on_leaving(OTHER, &mut out);
-    node.settle(NOW, &mut out);
+    node.after_events(NOW, &mut out);
     assert_eq!(out, [told(WorkerId(101), ExitActor { actor })]);
     // Its worker was being started; no other one is, and the actor does not come back.
     assert_eq!(started(&connect(&mut node, WorkerId(102))), []);

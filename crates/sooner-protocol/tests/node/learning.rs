@@ -79,7 +79,7 @@ fn receive(
 ) -> Vec<(NodeId, ToNode)> {
     let mut out = DirectoryActions::new();
     work(control, &mut out);
-    control.settle(NOW, &mut out);
+    control.after_events(NOW, &mut out);
     let sent = |action| match action {
         DirectoryAction::Send(to, word) => Some((to, *word)),
         DirectoryAction::Warn(_) | DirectoryAction::Persist(..) => None,
@@ -155,7 +155,7 @@ fn words_wait_until_all_are_there_or_for_ten_seconds() {
     let mut control = self::control();
     assert_eq!(send(&mut control, HERE, ask()), []);
     let mut out = DirectoryActions::new();
-    control.settle(UNTIL, &mut out);
+    control.after_events(UNTIL, &mut out);
     assert_eq!(out.len(), 1, "{out:?}");
     assert_eq!(control.next_deadline(), None);
 }
@@ -393,14 +393,14 @@ fn placed(change: impl FnOnce(&mut PlaceActor)) -> (Member, WorkerId, ActorId, W
     };
     let worker = begun.iter().find_map(starts).expect("it has room");
     node.on_connected(worker, 1, NOW);
-    node.settle(NOW, &mut NodeActions::new());
+    node.after_events(NOW, &mut NodeActions::new());
     (node, driver, actor, worker)
 }
 
 fn order(node: &mut Member, word: ToNode) -> NodeActions {
     let mut out = NodeActions::new();
     node.on_control(word, NOW, &mut out);
-    node.settle(NOW, &mut out);
+    node.after_events(NOW, &mut out);
     out
 }
 

@@ -54,7 +54,7 @@ fn node(count: f64) -> Solo {
 fn send(node: &mut Solo, from: WorkerId, message: impl Into<Message>) -> NodeActions {
     let mut out = NodeActions::new();
     assert_eq!(node.on_message(from, message.into(), NOW, &mut out), None);
-    node.settle(NOW, &mut out);
+    node.after_events(NOW, &mut out);
     node.check();
     out
 }
@@ -63,20 +63,20 @@ fn send(node: &mut Solo, from: WorkerId, message: impl Into<Message>) -> NodeAct
 fn on(node: &mut NodeCore, event: impl FnOnce(&mut NodeCore, &mut NodeActions)) -> NodeActions {
     let mut out = NodeActions::new();
     event(node, &mut out);
-    node.settle(NOW, &mut out);
+    node.after_events(NOW, &mut out);
     node.check();
     out
 }
 
-fn settle(node: &mut Solo, now: Instant) -> NodeActions {
+fn after_events(node: &mut Solo, now: Instant) -> NodeActions {
     let mut out = NodeActions::new();
-    node.settle(now, &mut out);
+    node.after_events(now, &mut out);
     out
 }
 
 fn connect(node: &mut Solo, process: WorkerId) -> NodeActions {
     node.on_connected(process, 9, NOW);
-    settle(node, NOW)
+    after_events(node, NOW)
 }
 
 /// What a process began last that ends in these tests: the constructor, if it was that of an actor.
@@ -85,7 +85,7 @@ const BEGUN: Option<Started> = Some(Started { task: ACTOR, in_actor: true });
 fn end(node: &mut Solo, process: WorkerId) -> NodeActions {
     let mut out = NodeActions::new();
     node.on_dead(process, "was killed by signal 9", BEGUN, &mut out);
-    node.settle(NOW, &mut out);
+    node.after_events(NOW, &mut out);
     node.check();
     out
 }

@@ -10,7 +10,7 @@ use sooner_wire::message::{
 };
 use sooner_wire::{LeaseId, ShapeId, WorkerId};
 
-use super::{ACTOR, DRIVER, NOW, OTHER, connect, cpus, create, end, node, request, send, settle, told};
+use super::{ACTOR, DRIVER, NOW, OTHER, after_events, connect, cpus, create, end, node, request, send, told};
 
 /// Two clients are connected.
 fn two_clients(count: f64) -> Solo {
@@ -70,7 +70,7 @@ fn a_lease_for_each_of_two_clients_that_ask_at_once() {
         let mut out = NodeActions::new();
         node.on_message(client, request(0, 5).into(), NOW, &mut out);
     }
-    assert_eq!(starts(&settle(&mut node, NOW)), 2);
+    assert_eq!(starts(&after_events(&mut node, NOW)), 2);
     let mut order = [101, 102].map(|worker| granted(&connect(&mut node, WorkerId(worker)))).concat();
     order.sort_unstable();
     assert_eq!(order, [DRIVER, OTHER]);
@@ -130,7 +130,7 @@ fn a_worker_that_cannot_be_started_is_tried_again() {
     let text = "a worker process could not be started: no memory".to_owned();
     assert_eq!(out, [NodeAction::Warn(text)]);
     assert!(!node.expects(WorkerId(101)));
-    assert_eq!(settle(&mut node, NOW), [NodeAction::StartWorker(WorkerId(102))]);
+    assert_eq!(after_events(&mut node, NOW), [NodeAction::StartWorker(WorkerId(102))]);
 }
 
 #[test]
@@ -144,10 +144,10 @@ fn idle_workers_beyond_the_pool_end_after_a_while() {
     send(&mut node, DRIVER, ReturnLease { lease: LeaseId(3) });
     let at = NOW.plus(WORKER_IDLE_NANOS);
     assert_eq!(node.next_deadline(), Some(at));
-    assert_eq!(ends(&settle(&mut node, Instant(at.0 - 1))), []);
-    let ended = ends(&settle(&mut node, at));
+    assert_eq!(ends(&after_events(&mut node, Instant(at.0 - 1))), []);
+    let ended = ends(&after_events(&mut node, at));
     assert_eq!(ended.len(), 1);
-    assert_eq!((ends(&settle(&mut node, at)), node.next_deadline()), (vec![], None));
+    assert_eq!((ends(&after_events(&mut node, at)), node.next_deadline()), (vec![], None));
     assert_eq!(granted(&send(&mut node, DRIVER, request(0, 2))), [DRIVER; 2], "the others may be leased");
 }
 
@@ -162,11 +162,11 @@ fn an_idle_worker_that_others_need_goes_on() {
     connect(&mut node, WorkerId(103));
     (1..=3).for_each(|lease| drop(send(&mut node, DRIVER, ReturnLease { lease: LeaseId(lease) })));
     let at = NOW.plus(WORKER_IDLE_NANOS);
-    let mut asked = ends(&settle(&mut node, at));
+    let mut asked = ends(&after_events(&mut node, at));
     let needed = |node: &mut Solo, worker, is_needed, at| {
         let mut out = NodeActions::new();
         node.on_message(worker, Needed { is_needed }.into(), at, &mut out);
-        node.settle(at, &mut out);
+        node.after_events(at, &mut out);
         node.check();
         ends(&out)
     };
@@ -183,7 +183,7 @@ fn an_idle_worker_that_others_need_goes_on() {
     assert_eq!(needed(&mut node, asked[1], false, at), [], "not before it has been idle for as long again");
     let later = at.plus(WORKER_IDLE_NANOS);
     assert_eq!(node.next_deadline(), Some(later));
-    assert_eq!(ends(&settle(&mut node, later)), [asked[1]]);
+    assert_eq!(ends(&after_events(&mut node, later)), [asked[1]]);
     // What is said out of turn changes nothing.
     send(&mut node, DRIVER, Needed { is_needed: true });
     node.check();
@@ -201,7 +201,11 @@ fn a_retired_worker_serves_nobody_and_ends_when_nobody_needs_it() {
     assert_eq!(ends(&send(&mut node, WorkerId(101), Needed { is_needed: true })), []);
     connect(&mut node, WorkerId(102));
     send(&mut node, DRIVER, ReturnLease { lease: LeaseId(2) });
-    assert_eq!(ends(&settle(&mut node, NOW.plus(3 * WORKER_IDLE_NANOS))), [], "it is not asked in turns");
+    assert_eq!(
+        ends(&after_events(&mut node, NOW.plus(3 * WORKER_IDLE_NANOS))),
+        [],
+        "it is not asked in turns"
+    );
     assert_eq!(granted(&send(&mut node, DRIVER, request(0, 1))), [DRIVER]);
     assert_eq!(ends(&send(&mut node, WorkerId(101), Needed { is_needed: false })), [WorkerId(101)]);
     end(&mut node, WorkerId(101));
@@ -346,19 +350,19 @@ fn workers_that_end_before_they_are_there_are_replaced_ever_later() {
     for end in 0..5 {
         let [NodeAction::StartWorker(worker)] = started[..] else { panic!("{end}: {started:?}") };
         node.on_dead(worker, "exited with status 1", None, &mut NodeActions::new());
-        let mut out = settle(&mut node, now);
+        let mut out = after_events(&mut node, now);
         if end > 0 {
             assert_eq!(out, [], "after {end}");
             let next = node.next_deadline().expect("a pause");
             assert_eq!(next.since(now), RETRY_PAUSE_NANOS << (end - 1));
             now = next;
-            out = settle(&mut node, now);
+            out = after_events(&mut node, now);
         }
         started = out;
         assert_eq!(node.next_deadline(), None);
     }
     let [NodeAction::StartWorker(worker)] = started[..] else { panic!("{started:?}") };
     node.on_connected(worker, 2, now);
-    let out = settle(&mut node, now);
+    let out = after_events(&mut node, now);
     assert!(matches!(out[..], [NodeAction::Introduce(..), NodeAction::Send(DRIVER, _)]), "{out:?}");
 }

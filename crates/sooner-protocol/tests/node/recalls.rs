@@ -57,7 +57,7 @@ fn reports(control: &mut Directory, node: NodeId, total: f64, free: f64, now: In
     let (free, total) = (cpus(free), cpus(total));
     control.on_report(NodeRow { node, free, total, labels: Vec::new() });
     let mut out = DirectoryActions::new();
-    control.settle(now, &mut out);
+    control.after_events(now, &mut out);
     out
 }
 
@@ -128,7 +128,7 @@ proptest! {
                     control.on_node(HOME, ToControl::Routed { from: PROGRAM, message }, NOW, &mut out);
                 }
             }
-            control.settle(NOW, &mut out);
+            control.after_events(NOW, &mut out);
             for action in out {
                 let DirectoryAction::Send(to, word) = action else { continue };
                 if let ToNode::PlaceActor(place) = *word
@@ -253,18 +253,18 @@ fn what_was_sent_where_there_was_no_room_after_all_does_not_stay() {
     assert_eq!(recalled(&reports(&mut control, HOME, 1.0, 0.0, NOW)), [], "it may be about to begin");
     let due = control.next_deadline().expect("it is looked at again");
     let mut out = DirectoryActions::new();
-    control.settle(due, &mut out);
+    control.after_events(due, &mut out);
     assert_eq!(recalled(&out), [(HOME, actor(1))]);
     // A word that was lost, or came too early, is said again.
     let again = control.next_deadline().expect("and again");
     let mut out = DirectoryActions::new();
-    control.settle(again, &mut out);
+    control.after_events(again, &mut out);
     assert_eq!(recalled(&out), [(HOME, actor(1))]);
     // It has begun meanwhile.
     begins(&mut control, 1, HOME);
     let end = control.next_deadline();
     let mut out = DirectoryActions::new();
-    control.settle(Instant(end.map_or(again.0, |end| end.0) + 1_000_000_000), &mut out);
+    control.after_events(Instant(end.map_or(again.0, |end| end.0) + 1_000_000_000), &mut out);
     assert_eq!((recalled(&out), control.next_deadline()), (vec![], None));
 }
 
@@ -290,7 +290,7 @@ fn a_node_gives_back_what_waits_and_nothing_that_has_its_room() {
     let mut out = NodeActions::new();
     node.on_control(place(1, 1), &mut out);
     node.on_control(place(2, 2), &mut out);
-    node.settle(NOW, &mut out);
+    node.after_events(NOW, &mut out);
     let mut recall = |number| {
         let mut out = NodeActions::new();
         let end = End::Recalled;
@@ -328,6 +328,6 @@ fn a_node_that_could_start_no_worker_for_an_actor_may_have_it_when_none_has_refu
     assert_eq!(recalled(&early), [], "the other node may have no workers yet");
     assert!(control.next_deadline().is_some_and(|at| at <= NOW.plus(REFUSAL_NANOS)));
     let mut out = DirectoryActions::new();
-    control.settle(NOW.plus(REFUSAL_NANOS), &mut out);
+    control.after_events(NOW.plus(REFUSAL_NANOS), &mut out);
     assert_eq!(recalled(&out), [(HOME, actor)]);
 }

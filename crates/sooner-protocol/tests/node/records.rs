@@ -247,7 +247,7 @@ impl World {
         let Some(head) = &mut self.head else { return };
         let mut out = DirectoryActions::new();
         work(head, now, &mut out);
-        head.settle(now, &mut out);
+        head.after_events(now, &mut out);
         out.into_iter().for_each(|action| self.carry_out(action));
     }
 
@@ -493,13 +493,13 @@ fn a_disk_that_never_answers_refuses_what_is_new_after_a_while() {
     let (batch, _) = world.queue[0].clone();
     world.now = world.now.plus(CONTROL_AWAY_NANOS);
     let mut out = DirectoryActions::new();
-    world.head.as_mut().expect("it lives").settle(world.now, &mut out);
+    world.head.as_mut().expect("it lives").after_events(world.now, &mut out);
     let said: Vec<String> = out.iter().map(|action| format!("{action:?}")).collect();
     assert!(said.iter().any(|said| said.contains("has not answered for 30 s")), "{said:?}");
     // It answers after all: what follows takes that back.
     world.head.as_mut().expect("it lives").on_persisted(batch, Ok(()), world.now, &mut out);
     out.clear();
-    world.head.as_mut().expect("it lives").settle(world.now.plus(STORE_RETRY_NANOS), &mut out);
+    world.head.as_mut().expect("it lives").after_events(world.now.plus(STORE_RETRY_NANOS), &mut out);
     let is_deletion = |action: &DirectoryAction| matches!(action, DirectoryAction::Persist(_, writes) if writes.iter().all(|write| write.value.is_none()));
     assert!(out.iter().any(is_deletion), "{out:?}");
 }
@@ -574,7 +574,7 @@ fn without_records_nothing_is_written() {
     let routed = |message: Message| ToControl::Routed { from: DRIVER, message: Box::new(message) };
     core.on_node(HOME, routed(reserve.into()), Instant(1), &mut out);
     core.on_node(HOME, routed(create(actor).into()), Instant(1), &mut out);
-    core.settle(Instant(1), &mut out);
+    core.after_events(Instant(1), &mut out);
     assert!(out.iter().all(|action| matches!(action, DirectoryAction::Send(..))), "{out:?}");
     assert!(out.iter().any(
         |action| matches!(action, DirectoryAction::Send(_, word) if matches!(**word, ToNode::PlaceActor(_)))

@@ -90,7 +90,7 @@ impl Cluster {
     fn with(&mut self, at: usize, work: impl FnOnce(&mut Member, &mut NodeActions)) {
         let mut out = NodeActions::new();
         work(&mut self.nodes[at], &mut out);
-        self.nodes[at].settle(NOW, &mut out);
+        self.nodes[at].after_events(NOW, &mut out);
         self.nodes[at].check();
         for action in out {
             match action {
@@ -119,7 +119,7 @@ impl Cluster {
             if let Some((from, word)) = self.up.pop_front() {
                 let mut out = Vec::new();
                 self.control.on_node(NODES[from], word, NOW, &mut out);
-                self.control.settle(NOW, &mut out);
+                self.control.after_events(NOW, &mut out);
                 for action in out {
                     let DirectoryAction::Send(to, word) = action else { continue };
                     self.down.push_back((Self::at(to), *word));

@@ -8,7 +8,7 @@ use sooner_wire::message::{Blocked, Closed, FailureCode, Message, ReclaimLease, 
 use sooner_wire::{LeaseId, WorkerId};
 
 use super::jobs::started;
-use super::{ACTOR, DRIVER, NOW, connect, create, node, request, send, settle, told};
+use super::{ACTOR, DRIVER, NOW, after_events, connect, create, node, request, send, told};
 
 const WHY: &str = "no descriptors";
 const SECOND: u64 = 1_000_000_000;
@@ -25,7 +25,7 @@ fn fail_starts(node: &mut Solo, first: NodeActions, from: Instant, end: Instant)
         let next = node.next_deadline().filter(|at| *at <= end);
         let Some(next) = next else { return all };
         now = now.max(next);
-        out = settle(node, now);
+        out = after_events(node, now);
         node.check();
     }
 }
@@ -65,7 +65,7 @@ fn what_waits_in_vain_fails_with_the_cause_and_what_comes_later_is_tried() {
     assert!(closed(&out).is_empty(), "not yet");
     assert_eq!(warnings(&out), 1, "it is said once");
     assert!(started(&out).len() > 10, "it is tried again and again");
-    let first = settle(&mut node, early);
+    let first = after_events(&mut node, early);
     let out = fail_starts(&mut node, first, early, Instant(early.0 + 3 * SECOND));
     let [told] = &closed(&out)[..] else { panic!("one answer for all five: {out:?}") };
     assert_eq!((told.failure.code, told.for_now), (FailureCode::TaskUnschedulable, Some(true)));
@@ -75,7 +75,7 @@ fn what_waits_in_vain_fails_with_the_cause_and_what_comes_later_is_tried() {
     let late = Instant(early.0 + 100 * SECOND);
     let mut out = NodeActions::new();
     assert_eq!(node.on_message(DRIVER, request(0, 1).into(), late, &mut out), None);
-    node.settle(late, &mut out);
+    node.after_events(late, &mut out);
     let [worker] = started(&out)[..] else { panic!("it is tried: {out:?}") };
     let out = connect(&mut node, worker);
     let granted = |action: &NodeAction| matches!(action, NodeAction::Send(DRIVER, message) if matches!(**message, Message::LeaseGranted(_)));
@@ -92,7 +92,7 @@ fn what_comes_soon_after_fails_after_one_attempt_and_what_comes_late_waits_again
         let from = Instant(end.0 + pause * SECOND);
         let mut out = NodeActions::new();
         assert_eq!(node.on_message(DRIVER, request(0, 1).into(), from, &mut out), None);
-        node.settle(from, &mut out);
+        node.after_events(from, &mut out);
         let out = fail_starts(&mut node, out, from, Instant(from.0 + wait * SECOND));
         assert!(!started(&out).is_empty());
         assert_eq!(closed(&out).len(), fails, "after {pause} s");
@@ -122,7 +122,7 @@ fn a_worker_that_ends_before_it_is_ready_counts_like_one_that_cannot_be_started(
         }
         all.extend(out);
         now = node.next_deadline().map_or(now, |at| at.max(now));
-        out = settle(&mut node, now);
+        out = after_events(&mut node, now);
         all.extend(out.iter().filter(|action| !matches!(action, NodeAction::StartWorker(_))).cloned());
     }
     let why = &closed(&all)[0].failure.message;
@@ -142,7 +142,7 @@ fn what_waits_goes_on_waiting_while_a_task_runs_and_not_when_that_waits_itself()
     // It waits for what it has submitted.
     let mut out = NodeActions::new();
     node.on_message(WorkerId(101), Blocked {}.into(), long, &mut out);
-    node.settle(long, &mut out);
+    node.after_events(long, &mut out);
     let end = Instant(long.0 + START_PATIENCE_NANOS + 2 * SECOND);
     assert_eq!(closed(&fail_starts(&mut node, out, long, end)).len(), 1);
     send(&mut node, DRIVER, ReturnLease { lease: LeaseId(1) });
@@ -159,9 +159,9 @@ fn the_end_of_a_worker_gives_what_waits_more_time() {
     assert!(closed(&fail_starts(&mut node, first, NOW, half)).is_empty());
     let mut out = NodeActions::new();
     node.on_dead(WorkerId(101), "was killed", None, &mut out);
-    node.settle(half, &mut out);
+    node.after_events(half, &mut out);
     let early = Instant(half.0 + START_PATIENCE_NANOS - 1);
     assert!(closed(&fail_starts(&mut node, out, half, early)).is_empty());
-    let out = settle(&mut node, early);
+    let out = after_events(&mut node, early);
     assert_eq!(closed(&fail_starts(&mut node, out, early, Instant(early.0 + 2 * SECOND))).len(), 1);
 }

@@ -9,14 +9,14 @@ use sooner_wire::message::{
 };
 use sooner_wire::{ActorId, Blob, BlockId, ResourceSet, ShapeId, TaskId, WorkerId};
 
-use super::{ACTOR, DRIVER, NOW, cpus, create, creation_of, end, node, request, send, settle, told};
+use super::{ACTOR, DRIVER, NOW, after_events, cpus, create, creation_of, end, node, request, send, told};
 
 fn connect(node: &mut Solo, worker: u64, pid: u32) -> WorkerId {
     let worker = WorkerId(worker);
     assert!(node.expects(worker));
     node.on_connected(worker, pid, NOW);
     assert!(!node.expects(worker));
-    settle(node, NOW);
+    after_events(node, NOW);
     worker
 }
 

@@ -104,7 +104,7 @@ fn receive(
 ) -> Vec<(NodeId, ToNode)> {
     let mut out = DirectoryActions::new();
     work(control, &mut out);
-    control.settle(NOW, &mut out);
+    control.after_events(NOW, &mut out);
     let mut said = Vec::new();
     let mut numbers = Vec::new();
     for action in out {
@@ -167,7 +167,7 @@ fn a_node_tells_of_a_checkpoint_until_a_later_process_has_it() {
     let order = |node: &mut Member, word: ToNode| {
         let mut out = NodeActions::new();
         node.on_control(word, NOW, &mut out);
-        node.settle(NOW, &mut out);
+        node.after_events(NOW, &mut out);
         out
     };
     let create = Box::new(CreateActor { job: Some(driver), ..*creation() });
@@ -188,7 +188,7 @@ fn a_node_tells_of_a_checkpoint_until_a_later_process_has_it() {
     };
     let worker = begun.iter().find_map(starts).expect("it has room");
     node.on_connected(worker, 1, NOW);
-    node.settle(NOW, &mut NodeActions::new());
+    node.after_events(NOW, &mut NodeActions::new());
     node.on_dead(worker, "was killed", None, &mut NodeActions::new());
     let ends = |node: &mut Member| {
         let mut out = NodeActions::new();
@@ -323,7 +323,7 @@ fn an_actor_that_waits_for_its_job_is_the_next_control_services_to_place() {
         let config = Some(Box::default());
         let job = Job { job: DRIVER, state: JobState::Started, config };
         node.on_control(ToNode::Job(Box::new(job)), NOW, &mut out);
-        node.settle(NOW, &mut out);
+        node.after_events(NOW, &mut out);
         let starts = out.iter().any(|action| matches!(action, NodeAction::StartWorker(_)));
         assert_eq!(starts, !is_new, "{out:?}");
         node = Member::new(cpus(1.0), THERE.0, 0);

@@ -151,7 +151,7 @@ fn without_room_a_pull_is_tried_again_when_blocks_are_free_and_given_up_in_the_e
     assert_eq!(node.next_deadline(), Some(NOW.plus(PULL_AGAIN_NANOS)), "a reader may end without a word");
     let deadline = NOW.plus(PULL_ROOM_NANOS);
     let mut out = NodeActions::new();
-    node.settle(deadline, &mut out);
+    node.after_events(deadline, &mut out);
     assert_eq!(out, [NodeAction::AllocateFor { object: object(), bytes: LENGTH }], "the last time");
     let out = on(&mut node, |node, out| node.on_no_block(object(), 10_000, false, deadline, out));
     let [NodeAction::Send(to, message)] = &out[..] else { panic!("{out:?}") };
@@ -329,7 +329,7 @@ fn who_waits_for_a_maker_that_does_not_speak_asks_the_owner() {
     assert_eq!(send(&mut node, reader, home_pull()), []);
     let deadline = node.next_deadline().expect("it does not wait for ever");
     let mut out = NodeActions::new();
-    node.settle(deadline, &mut out);
+    node.after_events(deadline, &mut out);
     assert_eq!(out, [not_there(None)], "the maker may speak yet");
 }
 

@@ -43,7 +43,7 @@ impl World {
     fn at(&mut self, at: Instant, work: impl FnOnce(&mut Member, &mut NodeActions)) -> NodeActions {
         let mut out = NodeActions::new();
         work(&mut self.member, &mut out);
-        self.member.settle(at, &mut out);
+        self.member.after_events(at, &mut out);
         self.member.check();
         out.retain(|action| !matches!(action, NodeAction::StartWorker(_)));
         out
@@ -258,7 +258,7 @@ fn give(control: &mut Directory, words: Vec<ToControl>) -> Vec<(NodeId, ToNode)>
     }
     control.on_node_dead(THERE, "its port is closed", &mut out);
     control.on_all_here(BEGIN, &mut out);
-    control.settle(BEGIN, &mut out);
+    control.after_events(BEGIN, &mut out);
     let sent = |action| match action {
         DirectoryAction::Send(to, word) => Some((to, *word)),
         DirectoryAction::Warn(_) | DirectoryAction::Persist(..) => None,
@@ -307,7 +307,7 @@ fn what_waits_for_what_a_job_needs_is_void_when_the_node_that_asked_is_gone() {
         // The control service had not heard of the end when it answered.
         let started = Job { job: driver, state: JobState::Started, config: Some(Box::default()) };
         other.on_control(ToNode::Job(Box::new(started)), BEGIN, &mut out);
-        other.settle(BEGIN, &mut out);
+        other.after_events(BEGIN, &mut out);
         assert!(!out.iter().any(|action| matches!(action, NodeAction::StartWorker(_))), "{out:?}");
         assert!(other.is_quiet(), "nobody would ever give that lease back");
     }
@@ -325,7 +325,7 @@ fn the_node_of_a_driver_says_what_its_job_needs(is_away: bool) {
     let ask = lease_at(driver, driver);
     let (there, here) = (WorkerId(THERE.0), WorkerId(HERE.0));
     assert_eq!(other.on_routed(HERE, here, there, ask.into(), BEGIN, &mut out), Ok(None));
-    other.settle(BEGIN, &mut out);
+    other.after_events(BEGIN, &mut out);
     let asked_of_head = |action: &NodeAction| matches!(action, NodeAction::Control(ToControl::Job(_)));
     assert!(out.iter().any(asked_of_head), "{out:?}");
     let is_routed = |action: &NodeAction| matches!(action, NodeAction::Route { .. });
@@ -333,8 +333,8 @@ fn the_node_of_a_driver_says_what_its_job_needs(is_away: bool) {
         assert!(!out.iter().any(is_routed), "the head may answer: {out:?}");
         let due = other.next_deadline().expect("it is not waited for");
         assert!(due.since(BEGIN) < CONTROL_AWAY_NANOS);
-        other.settle(due, &mut out);
-        other.settle(due.plus(1), &mut out);
+        other.after_events(due, &mut out);
+        other.after_events(due.plus(1), &mut out);
     }
     let mut questions = out.iter().filter_map(|action| match action {
         NodeAction::Route { to, message, .. } if *to == here => Some((**message).clone()),
@@ -349,7 +349,7 @@ fn the_node_of_a_driver_says_what_its_job_needs(is_away: bool) {
     let [NodeAction::Route { message, .. }] = &answered[..] else { panic!("{answered:?}") };
     let mut out = NodeActions::new();
     assert_eq!(other.on_routed(HERE, here, there, (**message).clone(), BEGIN, &mut out), Ok(None));
-    other.settle(BEGIN, &mut out);
+    other.after_events(BEGIN, &mut out);
     assert!(out.contains(&NodeAction::BeginJob(driver, Box::<JobConfig>::default())), "{out:?}");
     assert!(
         out.iter().any(|action| matches!(action, NodeAction::StartWorker(_))),

@@ -50,7 +50,7 @@ impl Cluster {
         let mut out = NodeActions::new();
         work(node, &mut out);
         loop {
-            node.settle(NOW, &mut out);
+            node.after_events(NOW, &mut out);
             node.check();
             if out.is_empty() {
                 return;
@@ -68,7 +68,7 @@ impl Cluster {
     fn notify_control(&mut self, from: NodeId, message: ToControl) {
         let mut out = Vec::new();
         self.control.on_node(from, message, NOW, &mut out);
-        self.control.settle(NOW, &mut out);
+        self.control.after_events(NOW, &mut out);
         self.pass(out);
     }
 
@@ -261,7 +261,7 @@ fn what_was_on_a_node_that_is_gone_begins_elsewhere_or_is_told_to_be_gone() {
     cluster.nodes.insert(NodeId(3 << 24), NodeCore::new(cpus(2.0), 3 << 24, 2));
     let mut out = Vec::new();
     cluster.control.on_node_dead(THERE, "it did not answer for 5 s", &mut out);
-    cluster.control.settle(NOW, &mut out);
+    cluster.control.after_events(NOW, &mut out);
     cluster.pass(out);
     let did = cluster.run();
     let is_dead = |actor| {
@@ -318,7 +318,7 @@ fn an_actor_that_no_node_can_have_waits_for_one_that_joins() {
     let change = |cluster: &mut Cluster, work: &mut dyn FnMut(&mut Directory, &mut Vec<DirectoryAction>)| {
         let mut out = Vec::new();
         work(&mut cluster.control, &mut out);
-        cluster.control.settle(NOW, &mut out);
+        cluster.control.after_events(NOW, &mut out);
         cluster.pass(out);
         cluster.run();
     };

@@ -145,7 +145,7 @@ fn what_larger_nodes_that_join_could_run_waits() {
     assert_eq!((placed_on(&out), dead(&out)), (vec![], vec![]));
     join(&mut control, NodeId(4 << 24), 8.0);
     let mut out = DirectoryActions::new();
-    control.settle(super::NOW, &mut out);
+    control.after_events(super::NOW, &mut out);
     assert_eq!(placed_on(&out), [(NodeId(4 << 24), 0)]);
 }
 

@@ -133,7 +133,7 @@ fn a_node_says_that_what_was_ended_there_is_not_there() {
         out
     };
     node.on_control(ToNode::PlaceActor(Box::new(place)), &mut NodeActions::new());
-    node.settle(NOW, &mut NodeActions::new());
+    node.after_events(NOW, &mut NodeActions::new());
     assert_eq!(end(&mut node), [NodeAction::Control(refused(true))]);
     assert_eq!(end(&mut node), [], "once");
     assert!(node.is_quiet());

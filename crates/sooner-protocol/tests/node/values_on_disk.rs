@@ -225,7 +225,7 @@ fn what_could_not_be_written_and_is_read_in_its_block_goes_to_disk_later() {
 
     let relieve = |node: &mut Solo, seconds: u64| {
         let mut out = NodeActions::new();
-        node.settle(Instant(seconds * 1_000_000_000), &mut out);
+        node.after_events(Instant(seconds * 1_000_000_000), &mut out);
         node.relieve(Room::of(BYTES), |_| BYTES, &mut out);
         out
     };

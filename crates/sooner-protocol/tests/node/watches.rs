@@ -24,7 +24,7 @@ fn node() -> (NodeCore, WorkerId, WorkerId) {
 fn on(node: &mut NodeCore, event: impl FnOnce(&mut NodeCore, &mut NodeActions)) -> NodeActions {
     let mut out = NodeActions::new();
     event(node, &mut out);
-    node.settle(NOW, &mut out);
+    node.after_events(NOW, &mut out);
     node.check();
     out.retain(|action| !matches!(action, NodeAction::StartWorker(_)));
     out
@@ -241,7 +241,7 @@ fn started(node: &mut NodeCore, driver: WorkerId) -> WorkerId {
     let mut out = NodeActions::new();
     let request = super::request(0, 1);
     assert_eq!(node.on_message(driver, request.into(), NOW, &mut out), None);
-    node.settle(NOW, &mut out);
+    node.after_events(NOW, &mut out);
     let starting = |action: &NodeAction| match action {
         NodeAction::StartWorker(worker) => Some(*worker),
         _ => None,

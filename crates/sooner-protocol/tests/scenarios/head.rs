@@ -115,7 +115,7 @@ impl Cluster {
                 let probed = if lives(node) { Probed::Answered(node) } else { Probed::Refused };
                 head.core.on_probed(node, number, probed, now, &mut head.out);
             }
-            head.core.settle(now, &mut head.out);
+            head.core.after_events(now, &mut head.out);
             let actions = std::mem::take(&mut head.out);
             if actions.is_empty() {
                 return;

@@ -20,7 +20,7 @@ impl Cluster {
         let now = self.now;
         let mut out = NodeActions::new();
         let result = work(&mut self.nodes[at].core, &mut out);
-        self.nodes[at].core.settle(now, &mut out);
+        self.nodes[at].core.after_events(now, &mut out);
         for action in out {
             self.perform_for_node(at, action);
         }

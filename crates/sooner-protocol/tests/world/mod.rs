@@ -491,7 +491,7 @@ impl World {
         let now = Instant(self.time);
         let mut out = NodeActions::new();
         work(&mut self.node, now, &mut out);
-        self.node.settle(now, &mut out);
+        self.node.after_events(now, &mut out);
         for action in out {
             match action {
                 NodeAction::Send(to, message) => self.post(None, Some(to), *message),

@@ -267,7 +267,7 @@ impl Service {
             self.beat();
             self.attend_introductions();
             self.groups.attend();
-            self.core.settle(now(), &mut out);
+            self.core.after_events(now(), &mut out);
             self.perform(&mut out);
             if self.attend_creations(&mut out) {
                 self.perform(&mut out);

@@ -285,7 +285,7 @@ impl World {
         }
         let now = self.now;
         self.timer_due = None;
-        self.act(|core, now, out| core.settle(now, out));
+        self.act(|core, now, out| core.after_events(now, out));
         let Some(head) = &self.head else { return };
         head.core.check();
         if head.core.next_deadline().is_some_and(|due| due <= now) {

@@ -97,7 +97,7 @@ impl Node {
     ) {
         self.with(effects, |core, out| {
             work(core, out);
-            either!(core, core => core.settle(now, out));
+            either!(core, core => core.after_events(now, out));
             either!(core, core => core.check());
         });
     }
@@ -193,7 +193,7 @@ impl Node {
     pub fn fire_timer(&mut self, effects: &mut Vec<NodeEffect>) {
         self.act(LATER, effects, |core, _| {
             if let Core::Linked(linked) = core {
-                linked.settle_head(LATER);
+                linked.after_events_of_head(LATER);
             }
         });
     }
@@ -237,12 +237,12 @@ impl Linked {
         let mut out = DirectoryActions::new();
         self.head.on_node(self.node.id(), word, NOW, &mut out);
         self.take(out);
-        self.settle_head(NOW);
+        self.after_events_of_head(NOW);
     }
 
-    fn settle_head(&mut self, now: Instant) {
+    fn after_events_of_head(&mut self, now: Instant) {
         let mut out = DirectoryActions::new();
-        self.head.settle(now, &mut out);
+        self.head.after_events(now, &mut out);
         self.take(out);
     }
 

@@ -218,7 +218,7 @@ impl World {
         head.is_listed = false;
         self.events += 1;
         let mut out = ControlActions::new();
-        head.core.settle(now, &mut out);
+        head.core.after_events(now, &mut out);
         self.perform_for_head(out);
         let Some(head) = &mut self.head else { return };
         let Some(due) = head.core.next_deadline() else { return };

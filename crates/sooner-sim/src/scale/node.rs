@@ -212,7 +212,7 @@ impl World {
         let node = &mut self.nodes[at];
         let Some(core) = &mut node.core else { return };
         self.events += 1;
-        core.settle(now, &mut node.out);
+        core.after_events(now, &mut node.out);
         node.reporter.note();
         self.perform_all(at);
         self.report(at);

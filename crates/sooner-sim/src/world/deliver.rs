@@ -70,7 +70,7 @@ impl World {
             }
         }
         // The node places once per batch of what it reads.
-        if self.random.chance(1, 2) { self.settle_node(node_at(from)) } else { self.list_node(from) }
+        if self.random.chance(1, 2) { self.after_events_of_node(node_at(from)) } else { self.list_node(from) }
     }
 
     /// A node receives a message from another node, or from the control service.
@@ -86,7 +86,7 @@ impl World {
         } else {
             self.receive_from_node(from, at, message);
         }
-        if self.random.chance(1, 2) { self.settle_node(at) } else { self.list_node_at(at) }
+        if self.random.chance(1, 2) { self.after_events_of_node(at) } else { self.list_node_at(at) }
     }
 
     /// A process reads an item from another process, or from its node.

@@ -78,7 +78,7 @@ impl Head {
     }
 
     /// Does the writes and probes that the core has asked for, and returns the actions that follow.
-    fn settle(&mut self, now: Instant) -> ControlActions {
+    fn after_events(&mut self, now: Instant) -> ControlActions {
         let mut out = std::mem::take(&mut self.out);
         while let Some(batch) = self.write() {
             self.core.on_persisted(batch, Ok(()), now, &mut out);
@@ -86,7 +86,7 @@ impl Head {
         for (node, number) in std::mem::take(&mut self.probes) {
             self.core.on_probed(node, number, Probed::Answered(node), now, &mut out);
         }
-        self.core.settle(now, &mut out);
+        self.core.after_events(now, &mut out);
         self.core.check();
         out
     }
@@ -111,7 +111,7 @@ impl World {
             core.on_register(id, register, now, out);
         }
         loop {
-            let actions = self.head().settle(now);
+            let actions = self.head().after_events(now);
             if actions.is_empty() {
                 break;
             }
@@ -234,7 +234,7 @@ impl World {
             _ if !admitted.contains(&node) => return,
             message => core.on_message(node, message, now, out),
         }
-        if self.random.chance(1, 2) { self.settle_head() } else { self.list_head() }
+        if self.random.chance(1, 2) { self.after_events_of_head() } else { self.list_head() }
     }
 
     fn list_head(&mut self) {
@@ -247,12 +247,12 @@ impl World {
 
     pub(super) fn take_turn_of_head(&mut self) {
         self.head().is_listed = false;
-        self.settle_head();
+        self.after_events_of_head();
     }
 
     pub(super) fn wake_head(&mut self) {
         self.head().wakes_at = 0;
-        self.settle_head();
+        self.after_events_of_head();
     }
 
     /// Hands the core a heartbeat of every node: nodes send heartbeats from a thread of their own, over
@@ -264,13 +264,13 @@ impl World {
         for node in admitted.iter() {
             core.on_heartbeat(*node, Heartbeat { number: 1, node_lag: 0, data_lag: 0 }, now, out);
         }
-        self.settle_head();
+        self.after_events_of_head();
     }
 
-    fn settle_head(&mut self) {
+    fn after_events_of_head(&mut self) {
         self.events += 1;
         let now = self.now();
-        let out = self.head().settle(now);
+        let out = self.head().after_events(now);
         for action in out {
             self.perform_for_head(action);
         }

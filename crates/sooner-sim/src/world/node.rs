@@ -127,20 +127,20 @@ impl World {
     /// A node takes its turn.
     pub(super) fn take_turn_of_node(&mut self, at: usize) {
         self.nodes[at].is_listed = false;
-        self.settle_node(at);
+        self.after_events_of_node(at);
     }
 
     /// The time that the node waited for has come.
     pub(super) fn wake_node(&mut self, at: usize) {
         self.nodes[at].wakes_at = 0;
-        self.settle_node(at);
+        self.after_events_of_node(at);
     }
 
-    pub(super) fn settle_node(&mut self, at: usize) {
+    pub(super) fn after_events_of_node(&mut self, at: usize) {
         let now = self.now();
         self.events += 1;
         let mut out = std::mem::take(&mut self.nodes[at].out);
-        self.nodes[at].core.settle(now, &mut out);
+        self.nodes[at].core.after_events(now, &mut out);
         for action in out.drain(..) {
             self.perform_for_node(at, action);
         }

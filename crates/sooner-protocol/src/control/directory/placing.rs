@@ -108,7 +108,7 @@ impl Directory {
     pub(in crate::control) fn place_groups(&mut self, now: Instant, out: &mut DirectoryActions) {
         if self.groups.is_waiting() {
             let rows = std::mem::take(&mut self.rows);
-            self.with_groups(out, |groups, acts| groups.settle(rows.all(), now, acts));
+            self.with_groups(out, |groups, acts| groups.after_events(rows.all(), now, acts));
             self.rows = rows;
         }
     }

@@ -233,7 +233,7 @@ impl Group {
         }
     }
 
-    pub(super) fn settle_created(&mut self, out: &mut Vec<GroupAction>) {
+    pub(super) fn confirm_created(&mut self, out: &mut Vec<GroupAction>) {
         if self.phase == Phase::Placed && self.uncommitted.is_empty() {
             self.is_old = true;
             self.tell(&self.row(false), out);

@@ -76,7 +76,7 @@ impl Head {
     fn join(&mut self, millis: u64, id: NodeId) {
         let register = register(id);
         self.run(|nodes, out| nodes.on_register(id, register, at(millis), out).expect("may join"));
-        self.run(|nodes, out| nodes.settle(at(millis), out));
+        self.run(|nodes, out| nodes.after_events(at(millis), out));
     }
 
     fn tick(&mut self, millis: u64) -> Vec<NodesAction> {
@@ -310,7 +310,7 @@ fn a_driver_that_nobody_can_dial_has_two_seconds() {
     head.join(0, A);
     let of_driver = driver(B);
     head.run(|nodes, out| nodes.on_register(B, of_driver, at(0), out).expect("may join"));
-    head.run(|nodes, out| nodes.settle(at(60), out));
+    head.run(|nodes, out| nodes.after_events(at(60), out));
     assert_eq!(
         head.run(|nodes, out| nodes.on_suspect(A, suspects(B), at(100), out)),
         [],

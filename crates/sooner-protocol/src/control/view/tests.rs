@@ -109,7 +109,7 @@ fn older_reports_and_those_of_strangers_change_nothing() {
 
 fn told(view: &mut View, millis: u64) -> Vec<(u64, Vec<u64>, bool)> {
     let mut out = Vec::new();
-    view.settle(at(millis), &mut out);
+    view.after_events(at(millis), &mut out);
     out.into_iter()
         .map(|(to, message)| {
             let Message::ResourceView(said) = message else { panic!("{message:?}") };

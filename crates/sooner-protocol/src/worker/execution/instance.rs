@@ -147,7 +147,7 @@ impl TakingOver {
         };
         let awaited = callers.iter().copied().filter(|caller| !done.contains(caller)).collect();
         *self = Self::Running { done, awaited: Some(awaited) };
-        self.settle()
+        self.end_if_answered()
     }
 
     /// The constructor arrives. True in the actor's first process: no caller makes calls again.
@@ -173,7 +173,7 @@ impl TakingOver {
                 }
             }
         }
-        self.settle()
+        self.end_if_answered()
     }
 
     /// A caller is dead: its calls are not made again. True if no caller is awaited any more.
@@ -184,12 +184,12 @@ impl TakingOver {
                 if let Some(awaited) = awaited {
                     awaited.swap_remove(&caller);
                 }
-                self.settle()
+                self.end_if_answered()
             }
         }
     }
 
-    fn settle(&mut self) -> bool {
+    fn end_if_answered(&mut self) -> bool {
         let is_over = matches!(self, Self::Running { awaited: Some(awaited), .. } if awaited.is_empty());
         if is_over {
             *self = Self::Over;

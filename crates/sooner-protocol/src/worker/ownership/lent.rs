@@ -18,7 +18,7 @@ impl Lent {
     }
 
     /// The deaths of `gone` are settled. Gives the objects that no process can have from them any more.
-    pub fn settle(&mut self, gone: &[WorkerId]) -> impl Iterator<Item = ObjectId> + use<> {
+    pub fn on_settled(&mut self, gone: &[WorkerId]) -> impl Iterator<Item = ObjectId> + use<> {
         let is_settled = |(process, _): &mut (WorkerId, Vec<ObjectId>)| gone.contains(process);
         let settled: Vec<_> = self.by_process.extract_if(.., is_settled).collect();
         settled.into_iter().flat_map(|(_, objects)| objects)
@@ -43,8 +43,8 @@ mod tests {
         let mut lent = Lent::default();
         lent.insert(one, objects[..2].to_vec());
         lent.insert(other, objects[1..].to_vec());
-        assert_eq!(lent.settle(&[other]).collect::<Vec<_>>(), objects[1..]);
+        assert_eq!(lent.on_settled(&[other]).collect::<Vec<_>>(), objects[1..]);
         assert_eq!(lent.iter().collect::<Vec<_>>(), [(one, &objects[..2])]);
-        assert_eq!(lent.settle(&[other]).count(), 0);
+        assert_eq!(lent.on_settled(&[other]).count(), 0);
     }
 }

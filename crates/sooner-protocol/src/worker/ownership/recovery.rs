@@ -93,7 +93,7 @@ impl WorkerCore {
             return objects().for_each(|object| self.ownership.set_made(object, made));
         }
         // Records that were removed while it ran are not counted in `records`.
-        self.settle_lineage(out);
+        self.drop_unneeded_lineage(out);
         let mut records = 0;
         for object in objects() {
             let is_in_memory = self.ownership.is_in_memory(object) || (is_stored && object == result);
@@ -129,7 +129,7 @@ impl WorkerCore {
 
     /// Drops kept tasks whose results are all gone. A loop, because one task may have kept a chain of any
     /// length.
-    pub(in crate::worker) fn settle_lineage(&mut self, out: &mut Actions) {
+    pub(in crate::worker) fn drop_unneeded_lineage(&mut self, out: &mut Actions) {
         while self.ownership.has_out_of_scope() {
             for object in self.ownership.take_out_of_scope() {
                 if let Some(finished) = self.lineage.on_record_dropped(object.task.number) {

@@ -309,7 +309,7 @@ impl Ownership {
     /// Ends one [`Self::add_use`].
     pub fn end_use(&mut self, object: ObjectId, out: &mut Actions) {
         if self.records.get_mut(&object).is_some_and(Record::end_use) {
-            self.settle(object, out);
+            self.drop_if_unkept(object, out);
         }
     }
 
@@ -363,7 +363,7 @@ impl Ownership {
 
     /// The last handle of an object was dropped.
     pub fn on_handle_dropped(&mut self, object: ObjectId, out: &mut Actions) {
-        self.settle(object, out);
+        self.drop_if_unkept(object, out);
     }
 
     /// Writes the outcome of an object. `contained` are references inside the value; those that came with it
@@ -409,7 +409,7 @@ impl Ownership {
             resolved.dependents = if bug!(DependentsForgotten) { Vec::new() } else { waiting.dependents };
         }
         if !is_used {
-            self.settle(object, out);
+            self.drop_if_unkept(object, out);
         }
         resolved
     }
@@ -429,7 +429,7 @@ impl Ownership {
         contained: &[ObjectId],
         out: &mut Actions,
     ) {
-        contained.iter().for_each(|inner| self.settle(*inner, out));
+        contained.iter().for_each(|inner| self.drop_if_unkept(*inner, out));
         match outcome {
             Outcome::Stored(location) if object.owner() == self.me => self.free_block(*location, false, out),
             Outcome::Remote(remote) => self.free_remote(object, remote, out),
@@ -497,7 +497,7 @@ impl Ownership {
     }
 
     /// Removes a record that nothing keeps (O1), and ends the uses that it made.
-    fn settle(&mut self, object: ObjectId, out: &mut Actions) {
+    fn drop_if_unkept(&mut self, object: ObjectId, out: &mut Actions) {
         let Some(record) = self.records.get(&object) else { return };
         let owned_and_free = match &record.origin {
             Origin::Owned(borrowers) => {

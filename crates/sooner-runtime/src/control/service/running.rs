@@ -165,7 +165,7 @@ impl Service {
         for (node, number, probed) in self.probes.expire(time) {
             self.act(|core, time, out| core.on_probed(node, number, probed, time, out));
         }
-        self.act(|core, time, out| core.settle(time, out));
+        self.act(|core, time, out| core.after_events(time, out));
     }
 
     fn on_link(&mut self, event: links::Event) {

@@ -132,7 +132,7 @@ impl World {
     fn with(&mut self, at: usize, work: impl FnOnce(&mut NodeCore, &mut NodeActions)) {
         let mut out = NodeActions::new();
         work(&mut self.nodes[at], &mut out);
-        self.nodes[at].settle(self.now, &mut out);
+        self.nodes[at].after_events(self.now, &mut out);
         self.nodes[at].check();
         // What a client answers at once goes behind all of this.
         let mut last = Vec::new();

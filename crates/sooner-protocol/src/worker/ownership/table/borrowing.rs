@@ -60,7 +60,7 @@ impl Ownership {
             *loans -= 1;
         }
         if record.end_use() {
-            self.settle(object, out);
+            self.drop_if_unkept(object, out);
         }
     }
 
@@ -240,7 +240,7 @@ impl Ownership {
             self.watch_borrower(borrower, out);
         }
         if change < 0 || count == 0 {
-            self.settle(object, out);
+            self.drop_if_unkept(object, out);
         }
     }
 

@@ -221,7 +221,7 @@ impl Ownership {
         let Some(record) = self.records.get_mut(&object) else { return };
         assert!(record.lineage > 0, "O2: lineage lets go of what it never kept");
         record.lineage -= 1;
-        self.settle(object, out);
+        self.drop_if_unkept(object, out);
     }
 
     /// Kept tasks that take the object as an argument.

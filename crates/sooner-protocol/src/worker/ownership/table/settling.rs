@@ -111,7 +111,7 @@ impl Ownership {
                         }
                     }
                 }
-                self.settle(object, out);
+                self.drop_if_unkept(object, out);
             }
         }
     }

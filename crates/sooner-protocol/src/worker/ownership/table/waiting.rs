@@ -54,7 +54,7 @@ impl Ownership {
         let record = &mut self.records[&object];
         if record.slot.has_outcome() {
             self.send_value(object, from, out);
-            self.settle(object, out);
+            self.drop_if_unkept(object, out);
             return true;
         }
         if record.is_absent() && !record.is_used() && record.borrowers().is_empty() {
