@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use pyo3::PyTypeInfo;
 use pyo3::exceptions::{PyKeyboardInterrupt, PySystemExit};
 use pyo3::prelude::*;
 use sooner_runtime::client::Client;
@@ -166,7 +165,7 @@ impl Mode {
 
     /// The failure of a task that called `sys.exit()`, if its process goes on nevertheless.
     pub fn exit_failure(self, py: Python<'_>, error: &PyErr, name: &str) -> Option<Failure> {
-        let left = self == Self::Local && error.is_instance(py, &PySystemExit::type_object(py));
+        let left = self == Self::Local && error.is_instance_of::<PySystemExit>(py);
         left.then(|| Failure::new(FailureCode::WorkerCrashed, format!("{name}() left: {error}")))
     }
 
