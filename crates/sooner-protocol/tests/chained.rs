@@ -440,8 +440,8 @@ impl World {
             Some(Message::Located(located)) => this.pulls.on_located(&located, &mut out),
             Some(Message::DropCopy(DropCopy { object, .. })) => this.pulls.on_drop(object, &mut out),
             Some(Message::Promote(promote)) => return self.promote(at, promote),
-            Some(Message::FreeAt(FreeAt { offsets, .. })) => {
-                return offsets.into_iter().for_each(|block| self.release(at, block, OWNER));
+            Some(Message::FreeAt(FreeAt { places, .. })) => {
+                return places.into_iter().for_each(|place| self.release(at, place.offset(), OWNER));
             }
             _ => {}
         }

@@ -123,9 +123,9 @@ fn a_block_whose_value_was_lost_is_freed() {
     let (slot, _lost) = world.run_a_task();
     let asked = world.kill_the_giver();
     let [Message::GivenBlocks(question)] = &asked[..] else { panic!("the shell is asked: {asked:?}") };
-    assert_eq!((question.giver, &question.offsets[..]), (GIVER, &[BLOCK.offset][..]));
+    assert_eq!((question.giver, &question.places[..]), (GIVER, &[BLOCK.place()][..]));
     assert!(world.freed.is_empty(), "the shell may know it");
-    let answer = UnknownBlocks { giver: GIVER, offsets: question.offsets.clone() };
+    let answer = UnknownBlocks { giver: GIVER, places: question.places.clone() };
     world.tell(CALLER, answer.into());
     assert_eq!(world.freed, [BLOCK.offset]);
     assert!(world.node.holders().is_empty());

@@ -401,12 +401,12 @@ impl<P: Pair> World<P> {
                 self.dead.insert((to, dead.actor));
             }
             Message::ForgetLost(question) => {
-                let (round, offsets) = (question.round, Vec::new());
-                self.send(to, sooner_wire::message::StillRead { round, offsets, lent: None });
+                let round = question.round;
+                self.send(to, sooner_wire::message::StillRead { round, places: Vec::new(), lent: None });
             }
             Message::ReadersOf(question) => {
                 let round = question.round;
-                self.send(to, sooner_wire::message::StillRead { round, offsets: Vec::new(), lent: Some(0) });
+                self.send(to, sooner_wire::message::StillRead { round, places: Vec::new(), lent: Some(0) });
             }
             Message::WorkerDead(gone) => {
                 self.send(to, sooner_wire::message::HeldFrom { gone: gone.worker, held: Vec::new() });

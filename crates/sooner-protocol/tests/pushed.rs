@@ -10,7 +10,7 @@ use sooner_wire::message::{
     Held, HeldFrom, Item, ItemsTaken, Location, Message, Outcome, Push, Remote, RemoveBorrow, Reply, Return,
     TaskKind, TaskSpec, TasksReturned, Timing, Unblocked, WorkerDead,
 };
-use sooner_wire::{Blob, FunctionId, Name, NodeId, ObjectId, ShapeId, TaskId, WorkerId};
+use sooner_wire::{Blob, BlockId, FunctionId, Name, NodeId, ObjectId, ShapeId, TaskId, WorkerId};
 
 mod kit;
 
@@ -92,7 +92,7 @@ fn what_is_inside_a_result_is_registered_before_the_reply() {
     let stored = Outcome::Stored(Location { offset: 64, length: 8 });
     let returns = vec![value(&[theirs]), plain(stored)];
     worker.core.on_finished(id(1), returns.clone(), 30, true, &mut worker.out);
-    let give = GiveBlock { offset: 64, owner: CALLER, object: None };
+    let give = GiveBlock { block: BlockId(64), owner: CALLER, object: None };
     let register = AddBorrow { object: theirs, borrower: CALLER };
     let said = worker.said();
     assert_eq!(said[0], (Peer::Worker(OTHER), register.into()));
@@ -384,7 +384,7 @@ fn a_task_goes_back_for_an_argument_that_is_lost_here_while_another_one_is_on_it
         Outcome::Remote(Box::new(Remote { node: NodeId(9 << 24), location }))
     };
     let mut worker = Worker::new();
-    worker.receive(Peer::Node, BlocksLost { offsets: vec![64] }, 5);
+    worker.receive(Peer::Node, BlocksLost { blocks: vec![BlockId(64)] }, 5);
     worker.said();
     worker.receive(Peer::Worker(CALLER), push([stored.clone(), remote(128)]), 10);
     let back = TasksReturned { tasks: vec![id(1)], lacks_room: None, missing: None };

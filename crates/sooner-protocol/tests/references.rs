@@ -327,7 +327,7 @@ fn a_block_that_others_hold_too_goes_back_to_the_node() {
     table.adopt(id, Outcome::Stored(BLOCK));
     table.add_use(id);
     table.end_use(id, &mut out);
-    let free = Message::from(FreeBlocks { offsets: vec![BLOCK.offset] });
+    let free = Message::from(FreeBlocks { places: vec![BLOCK.place()] });
     assert_eq!(out, [Action::Send { to: Peer::Node, message: Box::new(free) }]);
     assert!(table.is_empty());
 }

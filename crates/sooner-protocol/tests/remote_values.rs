@@ -13,7 +13,9 @@ use sooner_wire::message::{
     Remote, RemoveBorrow, Reply, Restore, Return, Settled, TaskKind, TaskSpec, TasksReturned, Value,
     WorkerDead,
 };
-use sooner_wire::{Blob, FunctionId, LeaseId, Name, NodeId, ObjectId, ResourceSet, TaskId, WorkerId};
+use sooner_wire::{
+    Blob, BlockId, FunctionId, LeaseId, Name, NodeId, ObjectId, ResourceSet, TaskId, WorkerId,
+};
 
 mod kit;
 
@@ -161,8 +163,8 @@ fn an_owner_reads_a_copy_and_gives_both_places_back() {
     assert_eq!(
         drop_last(&mut core, object, &slot),
         [
-            to_node(FreeBlocks { offsets: vec![THE_COPY.offset] }),
-            to_node(FreeAt { node: THERE, offsets: vec![4096] }),
+            to_node(FreeBlocks { places: vec![THE_COPY.place()] }),
+            to_node(FreeAt { node: THERE, places: vec![BlockId(4096).into()] }),
         ],
         "the copy may have other holders here: it is not reused"
     );
@@ -173,19 +175,22 @@ fn an_owner_reads_a_copy_and_gives_both_places_back() {
 #[test]
 fn what_was_never_read_here_is_only_given_back_there() {
     let (mut core, object, slot) = owner();
-    assert_eq!(drop_last(&mut core, object, &slot), [to_node(FreeAt { node: THERE, offsets: vec![4096] })]);
+    assert_eq!(
+        drop_last(&mut core, object, &slot),
+        [to_node(FreeAt { node: THERE, places: vec![BlockId(4096).into()] })]
+    );
 }
 
 fn hand_over() -> HandOver {
-    HandOver { node: THERE, offsets: vec![THE_REMOTE.location.offset] }
+    HandOver { node: THERE, places: vec![THE_REMOTE.location.place()] }
 }
 
 fn left_there() -> Action {
-    to_node(FreeAt { node: THERE, offsets: vec![THE_REMOTE.location.offset] })
+    to_node(FreeAt { node: THERE, places: vec![THE_REMOTE.location.place()] })
 }
 
 fn handed_over() -> Action {
-    to_node(HandedOver { node: THERE, offsets: vec![THE_REMOTE.location.offset] })
+    to_node(HandedOver { node: THERE, places: vec![THE_REMOTE.location.place()] })
 }
 
 #[test]
@@ -197,9 +202,9 @@ fn a_value_of_a_node_that_leaves_is_brought_here() {
     let for_far = core.ownership().outcome_for(object, Some(FAR));
     assert_eq!(for_far, Some(Outcome::Stored(THE_COPY)), "others are sent here from now on");
     assert_eq!(on(&mut core, Peer::Node, hand_over()), [handed_over()]);
-    let lost = LostAt { node: THERE, offsets: vec![THE_REMOTE.location.offset] };
+    let lost = LostAt { node: THERE, blocks: vec![BlockId(THE_REMOTE.location.offset)] };
     assert_eq!(on(&mut core, Peer::Node, lost), [], "nothing is made again");
-    let here = to_node(FreeBlocks { offsets: vec![THE_COPY.offset] });
+    let here = to_node(FreeBlocks { places: vec![THE_COPY.place()] });
     assert_eq!(drop_last(&mut core, object, &slot), [here], "it was given back there");
 }
 
@@ -233,7 +238,7 @@ fn while_a_value_stays_where_it_was_made_those_who_are_there_read_it_there() {
     let elsewhere = WorkerId((3 << 24) + 1);
     assert_eq!(for_worker(elsewhere), Some(Outcome::Stored(THE_COPY)));
     // That place is lost: everybody reads the copy.
-    assert_eq!(on(&mut core, Peer::Node, LostAt { node: THERE, offsets: vec![4096] }), []);
+    assert_eq!(on(&mut core, Peer::Node, LostAt { node: THERE, blocks: vec![BlockId(4096)] }), []);
     assert_eq!(core.ownership().outcome_for(object, Some(FAR)), Some(Outcome::Stored(THE_COPY)));
 }
 
@@ -254,7 +259,7 @@ fn a_node_that_leaves_does_not_wait_for_what_finds_no_room_here() {
         on(&mut core, Peer::Node, Pulled { object, location: None, failure, tried: None }),
         [handed_over()]
     );
-    let there = to_node(FreeAt { node: THERE, offsets: vec![THE_REMOTE.location.offset] });
+    let there = to_node(FreeAt { node: THERE, places: vec![THE_REMOTE.location.place()] });
     assert_eq!(drop_last(&mut core, object, &slot), [there]);
 }
 
@@ -263,7 +268,7 @@ fn a_copy_that_comes_too_late_goes_back() {
     let (mut core, object, slot) = owner();
     bring(&mut core, object);
     drop_last(&mut core, object, &slot);
-    assert_eq!(pulled(&mut core, object), [to_node(FreeBlocks { offsets: vec![THE_COPY.offset] })]);
+    assert_eq!(pulled(&mut core, object), [to_node(FreeBlocks { places: vec![THE_COPY.place()] })]);
     assert_eq!(core.ownership().copies(), (0, 0));
 }
 
@@ -274,7 +279,7 @@ fn a_value_that_nobody_wants_is_given_back() {
     let value = Return { outcome: Outcome::Remote(Box::new(second)), contained: Vec::new() };
     let mut out = Actions::new();
     core.ownership_mut().discard(object, &value.outcome, &value.contained, &mut out);
-    assert_eq!(out, [to_node(FreeAt { node: THERE, offsets: vec![8192] })]);
+    assert_eq!(out, [to_node(FreeAt { node: THERE, places: vec![BlockId(8192).into()] })]);
     drop_last(&mut core, object, &slot);
 }
 
@@ -315,14 +320,14 @@ fn lineage_is_kept_for_a_value_at_another_node() {
     let (mut core, object, slot) = owner();
     assert_eq!(core.lineage().0, 1);
     // The node says that it is lost: the task is executed again.
-    let out = on(&mut core, Peer::Node, LostAt { node: THERE, offsets: vec![4096] });
+    let out = on(&mut core, Peer::Node, LostAt { node: THERE, blocks: vec![BlockId(4096)] });
     assert!(matches!(&out[..], [.., Action::Push { worker: FAR, .. }]), "{out:?}");
     assert_eq!(slot.outcome().as_deref(), None);
     let second = Remote { location: Location { offset: 8192, length: 7 }, ..THE_REMOTE };
     on(&mut core, Peer::Worker(FAR), reply(1, Outcome::Remote(Box::new(second))));
     assert_eq!(slot.outcome().as_deref(), Some(&Outcome::Remote(Box::new(second))));
     let freed = drop_last(&mut core, object, &slot);
-    let free = |offset| to_node(FreeAt { node: THERE, offsets: vec![offset] });
+    let free = |offset| to_node(FreeAt { node: THERE, places: vec![BlockId(offset).into()] });
     assert_eq!(freed, [free(8192), free(4096)], "somebody may have read there until now");
 }
 
@@ -335,7 +340,7 @@ fn a_loss_that_is_heard_before_the_value_counts() {
     let mut out = Actions::new();
     let made = spec(task(ME, 2), TaskKind::Task(shape), &[]);
     core.submit(Arc::new(made), [second.clone()], None, &mut out);
-    on(&mut core, Peer::Node, LostAt { node: THERE, offsets: vec![8192] });
+    on(&mut core, Peer::Node, LostAt { node: THERE, blocks: vec![BlockId(8192)] });
     let lost = Remote { location: Location { offset: 8192, length: 7 }, ..THE_REMOTE };
     let out = on(&mut core, Peer::Worker(FAR), reply(2, Outcome::Remote(Box::new(lost))));
     assert!(matches!(&out[..], [.., Action::Push { worker: FAR, .. }]), "it is computed again: {out:?}");
@@ -348,14 +353,14 @@ fn a_copy_outlives_the_place_it_came_from() {
     let (mut core, object, slot) = owner();
     bring(&mut core, object);
     pulled(&mut core, object);
-    assert_eq!(on(&mut core, Peer::Node, LostAt { node: THERE, offsets: vec![4096] }), []);
+    assert_eq!(on(&mut core, Peer::Node, LostAt { node: THERE, blocks: vec![BlockId(4096)] }), []);
     assert_eq!(slot.outcome().as_deref(), Some(&Outcome::Stored(THE_COPY)));
     // The others get it here now.
     assert_eq!(core.ownership().outcome_for(object, Some(FAR)), Some(Outcome::Stored(THE_COPY)));
     let freed = drop_last(&mut core, object, &slot);
     let back = [
-        to_node(FreeBlocks { offsets: vec![THE_COPY.offset] }),
-        to_node(FreeAt { node: THERE, offsets: vec![4096] }),
+        to_node(FreeBlocks { places: vec![THE_COPY.place()] }),
+        to_node(FreeAt { node: THERE, places: vec![BlockId(4096).into()] }),
     ];
     assert_eq!(freed, back);
 }
@@ -365,7 +370,7 @@ fn a_lost_copy_is_not_a_lost_value() {
     let (mut core, object, slot) = owner();
     bring(&mut core, object);
     pulled(&mut core, object);
-    let lost = sooner_wire::message::BlocksLost { offsets: vec![THE_COPY.offset] };
+    let lost = sooner_wire::message::BlocksLost { blocks: vec![BlockId(THE_COPY.offset)] };
     assert_eq!(on(&mut core, Peer::Node, lost), []);
     assert_eq!(slot.outcome().as_deref(), Some(&remote()));
     assert_eq!(bring(&mut core, object), [pull(object, Priority::Get)]);
@@ -374,9 +379,9 @@ fn a_lost_copy_is_not_a_lost_value() {
     assert_eq!(slot.outcome().as_deref(), Some(&Outcome::Stored(again)));
     let freed = drop_last(&mut core, object, &slot);
     let back = [
-        to_node(FreeBlocks { offsets: vec![128] }),
-        to_node(FreeAt { node: THERE, offsets: vec![4096] }),
-        to_node(FreeBlocks { offsets: vec![THE_COPY.offset] }),
+        to_node(FreeBlocks { places: vec![BlockId(128).into()] }),
+        to_node(FreeAt { node: THERE, places: vec![BlockId(4096).into()] }),
+        to_node(FreeBlocks { places: vec![THE_COPY.place()] }),
     ];
     assert_eq!(freed, back, "each once");
     assert!(core.ownership().is_empty());
@@ -442,7 +447,7 @@ fn a_borrower_holds_its_copy_itself_and_never_lends_it() {
     pulled(&mut core, object);
     assert_eq!(core.ownership().outcome_for(object, Some(NEIGHBOUR)), Some(remote()));
     let mut freed = drop_last(&mut core, object, &slot);
-    assert_eq!(freed.remove(0), to_node(FreeBlocks { offsets: vec![THE_COPY.offset] }));
+    assert_eq!(freed.remove(0), to_node(FreeBlocks { places: vec![THE_COPY.place()] }));
     let returned = sooner_wire::message::RemoveBorrow { object, count: 1, giver: None, was_sent: None };
     assert_eq!(freed, [to(FAR, returned)], "the other place is its owner's");
 }
@@ -468,7 +473,7 @@ fn a_value_that_was_not_brought_goes_with_its_owner() {
     let outcome = slot.outcome();
     let Some(Outcome::Failed(failure)) = outcome.as_deref() else { panic!("it failed: {outcome:?}") };
     assert_eq!(failure.code, FailureCode::OwnerDied);
-    assert_eq!(pulled(&mut core, object), [to_node(FreeBlocks { offsets: vec![THE_COPY.offset] })]);
+    assert_eq!(pulled(&mut core, object), [to_node(FreeBlocks { places: vec![THE_COPY.place()] })]);
 }
 
 #[test]
@@ -515,7 +520,7 @@ fn a_copy_stays_when_the_owner_ends() {
     on(&mut core, Peer::Node, gone);
     assert_eq!(slot.outcome().as_deref(), Some(&Outcome::Stored(THE_COPY)));
     let freed = drop_last(&mut core, object, &slot);
-    assert_eq!(freed[0], to_node(FreeBlocks { offsets: vec![THE_COPY.offset] }));
+    assert_eq!(freed[0], to_node(FreeBlocks { places: vec![THE_COPY.place()] }));
 }
 
 #[test]
@@ -536,7 +541,7 @@ fn a_task_waits_here_for_its_argument_and_lets_others_pass() {
     assert_eq!(next.push.dependencies[0].outcome, Outcome::Stored(THE_COPY));
     let mut out = Actions::new();
     core.on_finished(task(NEIGHBOUR, 2), Vec::new(), 5, false, &mut out);
-    assert!(out.contains(&to_node(FreeBlocks { offsets: vec![THE_COPY.offset] })), "{out:?}");
+    assert!(out.contains(&to_node(FreeBlocks { places: vec![THE_COPY.place()] })), "{out:?}");
     assert!(core.ownership().record(object).is_none());
 }
 
@@ -589,7 +594,7 @@ fn a_task_whose_argument_may_be_where_its_caller_said_waits_for_the_owner() {
 fn a_task_of_another_node_waits_here_for_what_is_lost_here() {
     let mut core = WorkerCore::new(ME);
     let kind = TaskKind::Task(sooner_wire::ShapeId(0));
-    let lost = sooner_wire::message::BlocksLost { offsets: vec![THE_COPY.offset] };
+    let lost = sooner_wire::message::BlocksLost { blocks: vec![BlockId(THE_COPY.offset)] };
     on(&mut core, Peer::Node, lost);
     let object = task(FAR, 1).object(0);
     let far = Push {
@@ -672,7 +677,11 @@ fn a_constructor_waits_for_its_arguments_and_for_the_state_it_begins_with() {
     assert_eq!(restored.outcome, Outcome::Stored(second));
     let mut out = Actions::new();
     core.on_restored(&restored, &mut out);
-    assert_eq!(out, [to_node(FreeBlocks { offsets: vec![128] })], "the other place is the node's");
+    assert_eq!(
+        out,
+        [to_node(FreeBlocks { places: vec![BlockId(128).into()] })],
+        "the other place is the node's"
+    );
 }
 
 /// The constructor begins, and is told why there is no state to go on from.
@@ -713,7 +722,7 @@ fn a_value_for_another_node_is_given_under_its_name() {
         let mut out = Actions::new();
         core.on_finished(task(owner, 1), vec![value], 5, false, &mut out);
         let object = (owner == FAR).then_some(task(FAR, 1).object(0));
-        assert_eq!(out[0], to_node(GiveBlock { offset: THE_COPY.offset, owner, object }));
+        assert_eq!(out[0], to_node(GiveBlock { block: BlockId(THE_COPY.offset), owner, object }));
     }
     assert_eq!(ME.node(), HERE);
 }
@@ -736,7 +745,7 @@ fn the_owners_copy_is_read_by_a_task_of_a_process_that_only_knew_the_other_place
         "so that its block is known to be read here"
     );
     let second = Pulled { object, location: Some(THE_COPY), failure: None, tried: None };
-    let back = to_node(FreeBlocks { offsets: vec![THE_COPY.offset] });
+    let back = to_node(FreeBlocks { places: vec![THE_COPY.place()] });
     assert_eq!(on(&mut core, Peer::Node, second), [back], "the owner's is enough");
 }
 

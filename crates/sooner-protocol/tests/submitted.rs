@@ -15,7 +15,9 @@ use sooner_wire::message::{
     FailureCode, Item, ItemsTaken, KillActor, LeaseGranted, Location, Message, MethodCall, Outcome, Reply,
     Streaming, SubscribeActor, Target, TaskKind, TaskSpec, TasksReturned, WorkerDead,
 };
-use sooner_wire::{Blob, FunctionId, LeaseId, Name, ObjectId, ResourceSet, ShapeId, TaskId, WorkerId};
+use sooner_wire::{
+    Blob, BlockId, FunctionId, LeaseId, Name, ObjectId, ResourceSet, ShapeId, TaskId, WorkerId,
+};
 
 mod kit;
 
@@ -806,12 +808,12 @@ fn a_value_that_comes_again_when_only_lineage_counts_it_can_come_once_more() {
     process.submit(TaskSpec { retries, dependencies: [argument].into(), ..task(2) });
     process.reply(2, stored(4096), false);
     assert_eq!(process.pushed(), [1, 2]);
-    process.receive(Peer::Node, BlocksLost { offsets: vec![0] });
+    process.receive(Peer::Node, BlocksLost { blocks: vec![BlockId(0)] });
     assert_eq!(process.pushed(), [1], "it has a handle");
     let slot = process.slots.remove(0).1;
     process.drop_handle(argument, &slot);
     process.reply(1, stored(8192), false);
-    process.receive(Peer::Node, BlocksLost { offsets: vec![4096] });
+    process.receive(Peer::Node, BlocksLost { blocks: vec![BlockId(4096)] });
     assert_eq!(process.pushed(), [1], "the value of 2 needs it once more");
     process.reply(1, stored(12288), false);
     assert_eq!(process.pushed(), [2]);

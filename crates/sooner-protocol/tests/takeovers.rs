@@ -10,7 +10,7 @@ use sooner_wire::message::{
     ActorCreation, ActorReady, ActorRestarting, ActorStarted, BlocksLost, Dependency, Failure, FailureCode,
     Location, Message, MethodCall, Outcome, Push, Replayed, Restore, Target, TaskSpec,
 };
-use sooner_wire::{Blob, FunctionId, Name, ObjectId, TaskId, WorkerId};
+use sooner_wire::{Blob, BlockId, FunctionId, Name, ObjectId, TaskId, WorkerId};
 
 mod kit;
 
@@ -156,7 +156,7 @@ fn a_call_that_reads_and_recovers_a_value_does_not_wait_for_the_one_that_needs_i
         answer(&mut core, FIRST, read, stored(0));
         let argument = [read.object(0)];
         core.submit(call(4, true, argument.into()), [slots[1].clone()], None, &mut Actions::new());
-        let lost = BlocksLost { offsets: vec![0] };
+        let lost = BlocksLost { blocks: vec![BlockId(0)] };
         if is_lost_first {
             assert_eq!(pushed(&receive(&mut core, Peer::Node, lost.clone())), [read.number]);
         }
@@ -271,7 +271,7 @@ fn calls_to_the_first_process_of_an_actor_do_not_wait_for_one_whose_argument_was
         for (caller, call) in calls {
             receive(&mut core, Peer::Worker(caller), call);
         }
-        receive(&mut core, Peer::Node, BlocksLost { offsets: vec![location.offset] });
+        receive(&mut core, Peer::Node, BlocksLost { blocks: vec![BlockId(location.offset)] });
         if !constructor_first {
             receive(&mut core, Peer::Node, constructor());
         }

@@ -95,7 +95,7 @@ fn said() -> impl Strategy<Value = Message> {
             FindName { request: 1, namespace: "space".to_owned(), name: name.to_string() }.into()
         }),
         1 => (0..4u64).prop_map(|round| {
-            StillRead { round: Round::of_control(round), offsets: Vec::new(), lent: None }.into()
+            StillRead { round: Round::of_control(round), places: Vec::new(), lent: None }.into()
         }),
     ]
 }

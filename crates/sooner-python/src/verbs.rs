@@ -543,20 +543,20 @@ pub fn free_objects(refs: Vec<Bound<'_, ObjectRef>>) -> PyResult<()> {
 #[pyfunction]
 pub fn lose_objects(py: Python<'_>, refs: Vec<Bound<'_, ObjectRef>>) -> PyResult<usize> {
     let mut waiting = Vec::new();
-    let mut offsets = Vec::new();
+    let mut blocks = Vec::new();
     for reference in &refs {
         let this = reference.get();
         this.check_session()?;
         if let Some(at) = this.slot.outcome().and_then(|outcome| outcome.place_here()) {
             this.register();
-            offsets.push(at.offset);
+            blocks.extend(at.place().block());
             waiting.push((this.slot.clone(), Outcome::Stored(at)));
         }
     }
-    let count = offsets.len();
+    let count = blocks.len();
     let Some(client) = refs.first().map(|first| first.get().client.clone()) else { return Ok(0) };
     client.step(|_, out| {
-        let message = sooner_runtime::wire::message::LoseBlocks { offsets };
+        let message = sooner_runtime::wire::message::LoseBlocks { blocks };
         sooner_runtime::protocol::worker::action::send(
             out,
             sooner_runtime::protocol::worker::action::Peer::Node,

@@ -6,13 +6,14 @@
 
 use std::collections::VecDeque;
 
+use sooner_wire::BlockId;
 use sooner_wire::limits::BLOCK_CACHE_BYTES;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub struct BlockCache {
-    /// Offset and size, oldest first.
-    blocks: VecDeque<(u64, u64)>,
+    /// Each with its size, oldest first.
+    blocks: VecDeque<(BlockId, u64)>,
     bytes: u64,
     limit: u64,
 }
@@ -32,38 +33,38 @@ impl BlockCache {
         &sizes[..sizes.iter().take_while(fits).count()]
     }
 
-    /// Takes a block for a value of `bytes`.
-    pub fn take(&mut self, bytes: u64) -> Option<(u64, u64)> {
+    /// Takes a block for a value of `bytes`. Gives its size as well.
+    pub fn take(&mut self, bytes: u64) -> Option<(BlockId, u64)> {
         let fits = |size: u64| size >= bytes && size / 2 <= bytes;
         let at = self.blocks.iter().rposition(|(_, size)| fits(*size))?;
-        let block = self.blocks.remove(at)?;
-        self.bytes -= block.1;
-        Some(block)
+        let (block, size) = self.blocks.remove(at)?;
+        self.bytes -= size;
+        Some((block, size))
     }
 
     /// Keeps a block. Returns blocks that must go back to the node in exchange.
-    pub fn put(&mut self, offset: u64, size: u64) -> Vec<u64> {
-        self.blocks.push_back((offset, size));
+    pub fn put(&mut self, block: BlockId, size: u64) -> Vec<BlockId> {
+        self.blocks.push_back((block, size));
         self.bytes += size;
         let mut out = Vec::new();
         while self.bytes > self.limit {
-            let Some((offset, size)) = self.blocks.pop_front() else { break };
+            let Some((block, size)) = self.blocks.pop_front() else { break };
             self.bytes -= size;
-            out.push(offset);
+            out.push(block);
         }
         out
     }
 
     /// Whether a block is kept.
     #[must_use]
-    pub fn contains(&self, offset: u64) -> bool {
-        self.blocks.iter().any(|(kept, _)| *kept == offset)
+    pub fn contains(&self, block: BlockId) -> bool {
+        self.blocks.iter().any(|(kept, _)| *kept == block)
     }
 
     /// Empties the cache; returns its blocks.
-    pub fn clear(&mut self) -> Vec<u64> {
+    pub fn clear(&mut self) -> Vec<BlockId> {
         self.bytes = 0;
-        self.blocks.drain(..).map(|(offset, _)| offset).collect()
+        self.blocks.drain(..).map(|(block, _)| block).collect()
     }
 }
 
@@ -74,12 +75,12 @@ mod tests {
     #[test]
     fn a_freed_block_serves_the_next_value_of_its_size() {
         let mut cache = BlockCache::new(1 << 30);
-        assert!(cache.put(4096, 8192).is_empty());
+        assert!(cache.put(BlockId(4096), 8192).is_empty());
         assert_eq!(cache.take(9000), None, "too small");
         assert_eq!(cache.take(1000), None, "would waste too much");
-        assert!(cache.contains(4096));
-        assert_eq!(cache.take(8000), Some((4096, 8192)));
-        assert!(!cache.contains(4096));
+        assert!(cache.contains(BlockId(4096)));
+        assert_eq!(cache.take(8000), Some((BlockId(4096), 8192)));
+        assert!(!cache.contains(BlockId(4096)));
         assert_eq!(cache.take(8000), None);
     }
 
@@ -94,9 +95,9 @@ mod tests {
     #[test]
     fn the_bound_holds() {
         let mut cache = BlockCache::new(16 * 100);
-        assert!(cache.put(0, 60).is_empty());
-        assert_eq!(cache.put(60, 60), [0]);
-        assert_eq!(cache.put(200, 1000), [60, 200]);
+        assert!(cache.put(BlockId(0), 60).is_empty());
+        assert_eq!(cache.put(BlockId(60), 60), [BlockId(0)]);
+        assert_eq!(cache.put(BlockId(200), 1000), [BlockId(60), BlockId(200)]);
         assert!(cache.clear().is_empty());
     }
 }

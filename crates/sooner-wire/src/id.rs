@@ -41,10 +41,6 @@ number_id!(
     Takeover, u32
 );
 number_id!(
-    /// A block of a node's shared memory: the offset at which it begins.
-    BlockId, u64
-);
-number_id!(
     /// An attempt to bring a value to a node, numbered by the value's owner. Each names a sender.
     TransferAttempt, u64
 );
@@ -69,6 +65,12 @@ number_id!(
     /// A function or class: a hash of its pickled form.
     FunctionId, u64
 );
+
+/// A block of a node's shared memory: the offset at which it begins. It is decoded where places are
+/// ([`Place`](crate::message::Place)).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default, Encode)]
+#[cbor(transparent)]
+pub struct BlockId(#[n(0)] pub u64);
 
 impl BlockId {
     /// Where the block begins in the shared memory (bytes).

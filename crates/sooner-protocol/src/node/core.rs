@@ -416,7 +416,7 @@ impl NodeCore {
                 self.on_promote_from(from, promote, out);
             }
             Message::HandedOver(done) => Self::on_handed_over_here(from, done, out),
-            Message::LoseBlocks(lose) => self.lose_blocks(&lose.offsets, out),
+            Message::LoseBlocks(lose) => self.lose_blocks(&lose.blocks, out),
             Message::GiveBlock(give) => self.on_give_block(from, &give, out),
             Message::HeldFrom(answer) => self.on_held_from(from, answer, out),
             Message::Watch(watch) => self.on_client_watch(from, watch.worker, out),

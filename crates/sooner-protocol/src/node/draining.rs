@@ -17,8 +17,7 @@ use crate::table::{Map, Set};
 /// Asks the owner of values in these places to have them brought to its own node.
 pub(super) fn ask_to_bring(node: NodeId, owner: WorkerId, places: &[Place], out: &mut NodeActions) {
     for part in places.chunks(HAND_OVER_MAX) {
-        let offsets = part.iter().map(|place| place.offset()).collect();
-        let message = Box::new(HandOver { node, offsets }.into());
+        let message = Box::new(HandOver { node, places: part.to_vec() }.into());
         out.push(NodeAction::Route { from: address(node), to: owner, message });
     }
 }
@@ -166,8 +165,7 @@ impl NodeCore {
 
     /// A process of another node has values of this node, or cannot have them.
     pub(super) fn on_handed_over(&mut self, from: WorkerId, done: &HandedOver) {
-        let places = done.offsets.iter().map(|offset| Place::of(*offset));
-        self.draining.on_answer(from, places, &self.holders);
+        self.draining.on_answer(from, done.places.iter().copied(), &self.holders);
     }
 }
 

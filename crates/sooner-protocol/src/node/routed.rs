@@ -67,7 +67,7 @@ impl NodeCore {
             Message::HandedOver(done) => self.on_handed_over(from, &done),
             Message::Relinquished(answer) => self.on_relinquished(from, &answer, out),
             Message::UnknownBlocks(unknown) => self.on_unknown_blocks(from, unknown, out),
-            Message::LoseBlocks(lose) => self.lose_blocks(&lose.offsets, out),
+            Message::LoseBlocks(lose) => self.lose_blocks(&lose.blocks, out),
             Message::LeaseAt(ask) => self.on_lease_at(ask, out),
             Message::LeaseGrantedAt(granted) => self.on_lease_granted_at(granted, out),
             Message::LeaseRefused(refused) => self.on_lease_refused(from.node(), &refused),
@@ -102,7 +102,7 @@ mod tests {
         Promoted, Relinquish, Relinquished, ReturnLeaseAt, Routed, SenderFailed, Sever, Shutdown,
         UnknownBlocks, Watch, WorkerDead,
     };
-    use sooner_wire::{LeaseId, ResourceSet, ShapeId, TaskId, TransferAttempt};
+    use sooner_wire::{BlockId, LeaseId, ResourceSet, ShapeId, TaskId, TransferAttempt};
 
     use super::*;
 
@@ -119,7 +119,7 @@ mod tests {
     }
 
     fn lost(node: NodeId) -> LostAt {
-        LostAt { node, offsets: vec![64] }
+        LostAt { node, blocks: vec![BlockId(64)] }
     }
 
     fn ask(client: WorkerId) -> LeaseAt {
@@ -139,9 +139,9 @@ mod tests {
     #[test]
     fn who_may_send_what() {
         let (here, there) = (address(HERE), address(THERE));
-        let freed = || FreeBlocks { offsets: vec![64] }.into();
-        let unknown = || UnknownBlocks { giver: LOCAL, offsets: vec![64] }.into();
-        let given = || GivenBlocks { giver: FAR, offsets: vec![64] }.into();
+        let freed = || FreeBlocks { places: vec![BlockId(64).into()] }.into();
+        let unknown = || UnknownBlocks { giver: LOCAL, places: vec![BlockId(64).into()] }.into();
+        let given = || GivenBlocks { giver: FAR, places: vec![BlockId(64).into()] }.into();
         let returned = || ReturnLeaseAt { lease: LeaseId(1) }.into();
         let of = |owner| TaskId { owner, number: 1 }.object(0);
         let locate = |owner| Locate { object: of(owner), node: THERE }.into();

@@ -1,7 +1,7 @@
 //! Messages to the core, each passed to the handler of its noun.
 
-use sooner_wire::WorkerId;
 use sooner_wire::message::{LeaseGranted, Message, Place, ReadersOf, ReturnLease, StillRead};
+use sooner_wire::{BlockId, WorkerId};
 
 use super::WorkerCore;
 use super::action::{Actions, Peer, send};
@@ -37,8 +37,8 @@ impl WorkerCore {
             }
             (Message::GivenBlocks(mut question), Peer::Node) if question.giver.node() == self.me.node() => {
                 // The shell knows of blocks without a value: those being written, or kept for reuse.
-                question.offsets.retain(|block| !self.ownership.knows_block(Place::of(*block)));
-                return (!question.offsets.is_empty()).then(|| question.into());
+                question.places.retain(|place| !self.ownership.knows_block(*place));
+                return (!question.places.is_empty()).then(|| question.into());
             }
             (Message::GroupState(state), Peer::Node) => return self.on_group_state(state, out),
             (message, Peer::Worker(worker)) => self.on_message_of_process(worker, message, now, out),
@@ -113,14 +113,12 @@ impl WorkerCore {
             Message::Promoted(answer) => self.on_promoted(&answer, out),
             Message::NodeDead(gone) => self.on_node_dead(gone.node, out),
             Message::LostAt(lost) => self.on_lost_at(&lost, out),
-            Message::HandOver(hand) => {
-                self.ownership.on_hand_over(hand.node, Place::all(&hand.offsets), out);
-            }
+            Message::HandOver(hand) => self.ownership.on_hand_over(hand.node, hand.places, out),
             Message::Relinquish(wanted) => self.on_relinquish(&wanted, out),
-            Message::BlocksLost(lost) => self.on_blocks_lost(&Place::all(&lost.offsets), out),
+            Message::BlocksLost(lost) => self.on_blocks_lost(&lost.blocks, out),
             Message::ForgetLost(question) => {
-                self.ownership.forget_lost(&Place::all(&question.offsets));
-                let answer = StillRead { round: question.round, offsets: Vec::new(), lent: None };
+                self.ownership.forget_lost(&question.blocks);
+                let answer = StillRead { round: question.round, places: Vec::new(), lent: None };
                 send(out, Peer::Node, answer);
             }
             // Those about this node's blocks are answered above.
@@ -134,17 +132,22 @@ impl WorkerCore {
     /// The node asks who reads blocks whose holder is dead. `is_kept`: the shell has the block without a
     /// value, for writing or reuse. The dead process may have given the block to this one without having told
     /// the node.
-    pub fn on_readers_of(&mut self, question: ReadersOf, is_kept: impl Fn(u64) -> bool, out: &mut Actions) {
-        let mut offsets: Vec<u64> =
-            question.offsets.iter().copied().filter(|block| is_kept(*block)).collect();
-        if !offsets.is_empty() {
+    pub fn on_readers_of(
+        &mut self,
+        question: ReadersOf,
+        is_kept: impl Fn(BlockId) -> bool,
+        out: &mut Actions,
+    ) {
+        let is_kept = |place: &Place| place.block().is_some_and(&is_kept);
+        let mut places: Vec<Place> = question.places.iter().copied().filter(is_kept).collect();
+        if !places.is_empty() {
             mark!("a block whose giver was gone before it told the node was kept for reuse");
         }
-        let read = self.ownership.inherit(&Place::all(&question.offsets));
-        offsets.extend(read.into_iter().map(Place::offset).filter(|block| !is_kept(*block)));
-        let offsets = if bug!(BlockOfDeadOwnerFreed) { Vec::new() } else { offsets };
+        let read = self.ownership.inherit(&question.places);
+        places.extend(read.into_iter().filter(|place| !is_kept(place)));
+        let places = if bug!(BlockOfDeadOwnerFreed) { Vec::new() } else { places };
         let lent = Some(self.ownership.orphans_met());
-        send(out, Peer::Node, StillRead { round: question.round, offsets, lent });
+        send(out, Peer::Node, StillRead { round: question.round, places, lent });
     }
 
     pub(super) fn on_granted(&mut self, grant: LeaseGranted, now: Instant, out: &mut Actions) {

@@ -270,16 +270,16 @@ fn an_actor_is_looked_up_behind_what_its_owner_said() {
     let mut node = node(1.0);
     node.on_connected(OTHER, 3, NOW);
     let actor = TaskId { owner: DRIVER, number: 1 };
-    let asked = |round| vec![told(DRIVER, ForgetLost { round, offsets: Vec::new() })];
+    let asked = |round| vec![told(DRIVER, ForgetLost { round, blocks: Vec::new() })];
     let (first, second) = (Round::of_control(0), Round::of_control(1));
     // The owner's word comes over another connection, after the question of a process that has the handle.
     assert_eq!(send(&mut node, OTHER, SubscribeActor { actor }), asked(first));
     assert_eq!(send(&mut node, DRIVER, SubscribeActor { actor }), []);
-    assert_eq!(send(&mut node, DRIVER, StillRead { round: first, offsets: Vec::new(), lent: None }), []);
+    assert_eq!(send(&mut node, DRIVER, StillRead { round: first, places: Vec::new(), lent: None }), []);
     // One that is gone stays gone.
     let gone = TaskId { owner: DRIVER, number: 2 };
     assert_eq!(send(&mut node, OTHER, SubscribeActor { actor: gone }), asked(second));
-    let out = send(&mut node, DRIVER, StillRead { round: second, offsets: Vec::new(), lent: None });
+    let out = send(&mut node, DRIVER, StillRead { round: second, places: Vec::new(), lent: None });
     let [NodeAction::Send(to, message)] = &out[..] else { panic!("one answer: {out:?}") };
     assert_eq!(*to, OTHER);
     assert!(matches!(&**message, Message::ActorDead(ActorDead { actor, .. }) if *actor == gone));

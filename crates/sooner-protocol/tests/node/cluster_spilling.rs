@@ -47,7 +47,7 @@ fn node() -> (NodeCore, WorkerId) {
 
 fn give(node: &mut NodeCore, giver: WorkerId, block: u64, number: u64) {
     node.on_allocated(BlockId(block), giver);
-    let give = GiveBlock { offset: block, owner: FAR, object: Some(object(number)) };
+    let give = GiveBlock { block: BlockId(block), owner: FAR, object: Some(object(number)) };
     assert_eq!(node.on_message(giver, give.into(), NOW, &mut NodeActions::new()), None);
 }
 
@@ -58,7 +58,7 @@ fn relieve(node: &mut NodeCore, bytes: u64) -> (bool, NodeActions) {
 }
 
 fn asked(block: u64, spilled: SpillId) -> NodeAction {
-    let blocks = vec![Relinquishing { offset: block, spilled: Some(spilled) }];
+    let blocks = vec![Relinquishing { block: BlockId(block), spilled: Some(spilled) }];
     let message = Box::new(Relinquish { blocks, gives_way: None, node: Some(HERE), recomputes: None }.into());
     NodeAction::Route { from: WorkerId(HERE.0), to: FAR, message }
 }
@@ -72,7 +72,7 @@ fn receive(node: &mut NodeCore, message: impl Into<Message>) -> NodeActions {
 }
 
 fn moved(block: u64, spilled: SpillId) -> Relinquished {
-    let moved = vec![Relinquishing { offset: block, spilled: Some(spilled) }];
+    let moved = vec![Relinquishing { block: BlockId(block), spilled: Some(spilled) }];
     Relinquished { moved, others: Vec::new(), node: Some(HERE) }
 }
 
@@ -98,7 +98,7 @@ fn a_value_of_an_owner_elsewhere_goes_to_disk_and_is_read_there() {
     let stranger = TaskId { owner: WorkerId(FAR.0 + 1), number: 1 }.object(0);
     assert_ne!(node.begin_serving_spilled(FIRST, stranger), ServedSpill::Disk, "of another owner");
     assert_eq!(
-        receive(&mut node, FreeBlocks { offsets: vec![FIRST.offset()] }),
+        receive(&mut node, FreeBlocks { places: vec![FIRST.into()] }),
         [NodeAction::DropSpilled(FIRST)]
     );
     assert_eq!(node.begin_serving_spilled(FIRST, object(1)), ServedSpill::No);
@@ -117,7 +117,7 @@ fn what_has_moved_is_not_waited_for_where_it_was() {
     node.on_allocated(BlockId(64), giver);
     assert_eq!(node.begin_serving(BlockId(64), object(1)), Serves::No);
     assert_eq!(node.begin_serving(BlockId(64), object(2)), Serves::NotYet, "its giver may say so");
-    receive(&mut node, FreeBlocks { offsets: vec![FIRST.offset()] });
+    receive(&mut node, FreeBlocks { places: vec![FIRST.into()] });
     assert_eq!(node.begin_serving(BlockId(64), object(1)), Serves::NotYet, "nothing is kept of what is gone");
 }
 
@@ -144,7 +144,7 @@ fn the_value_of_an_owner_whose_end_is_settled_is_not_waited_for() {
 fn what_is_in_use_stays_and_is_asked_for_again_without_hope() {
     let (mut node, _) = node();
     assert!(relieve(&mut node, 100).0);
-    let stays = Relinquished { moved: Vec::new(), others: vec![64], node: Some(HERE) };
+    let stays = Relinquished { moved: Vec::new(), others: vec![BlockId(64)], node: Some(HERE) };
     assert_eq!(receive(&mut node, stays.clone()), []);
     assert_eq!(node.begin_serving(BlockId(64), object(1)), Serves::Yes);
     node.end_serving(BlockId(64), &mut NodeActions::new());
@@ -180,7 +180,7 @@ fn an_owner_that_is_gone_is_not_waited_for() {
     // Another one takes its place.
     node.on_allocated(BlockId(128), giver);
     let own = Relinquish {
-        blocks: vec![Relinquishing { offset: 128, spilled: Some(FIRST.next()) }],
+        blocks: vec![Relinquishing { block: BlockId(128), spilled: Some(FIRST.next()) }],
         gives_way: None,
         node: None,
         recomputes: None,
@@ -205,7 +205,7 @@ fn a_block_that_somebody_else_holds_by_then_is_free_when_both_are_done() {
     let mut out = NodeActions::new();
     node.on_spilled(FIRST, true, &mut out);
     assert_eq!(out, []);
-    let free = FreeBlocks { offsets: vec![64] };
+    let free = FreeBlocks { places: vec![BlockId(64).into()] };
     assert_eq!(node.on_message(giver, free.into(), NOW, &mut out), None);
     assert_eq!(out, [NodeAction::FreeBlock(BlockId(64))]);
     assert_eq!(node.begin_serving_spilled(FIRST, object(1)), ServedSpill::Disk);
@@ -224,13 +224,13 @@ fn what_no_disk_takes_is_brought_to_where_its_owner_is() {
     assert_eq!(relieve(&mut node, 100), (true, vec![]), "the other one is still on its way");
     node.on_spilled(FIRST.next(), false, &mut out);
     assert_eq!(out, [NodeAction::FreeBlock(BlockId(64))]);
-    let hand = Box::new(HandOver { node: HERE, offsets: vec![FIRST.next().offset()] }.into());
+    let hand = Box::new(HandOver { node: HERE, places: vec![FIRST.next().into()] }.into());
     let hand = NodeAction::Route { from: WorkerId(HERE.0), to: FAR, message: hand };
     assert_eq!(relieve(&mut node, 1_000), (true, vec![hand]), "what is on disk takes no room");
     assert_eq!(relieve(&mut node, 1_000), (true, vec![]), "it is on its way");
     // The owner pulls it, and gives it back.
     assert_eq!(node.begin_serving_spilled(FIRST.next(), object(2)), ServedSpill::Here(BlockId(128)));
-    let mut out = receive(&mut node, FreeBlocks { offsets: vec![FIRST.next().offset()] });
+    let mut out = receive(&mut node, FreeBlocks { places: vec![FIRST.next().into()] });
     node.end_serving(BlockId(128), &mut out);
     assert_eq!(out, [NodeAction::DropSpilled(FIRST.next()), NodeAction::FreeBlock(BlockId(128))]);
     assert_eq!(relieve(&mut node, 1_000), (false, vec![]));

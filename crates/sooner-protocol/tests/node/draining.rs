@@ -37,7 +37,7 @@ fn node() -> (NodeCore, WorkerId) {
     node.on_connected(giver, 1, NOW);
     node.on_allocated(BlockId(64), giver);
     let object = Some(TaskId { owner: FAR, number: 1 }.object(0));
-    let give = GiveBlock { offset: 64, owner: FAR, object };
+    let give = GiveBlock { block: BlockId(64), owner: FAR, object };
     assert_eq!(node.on_message(giver, give.into(), NOW, &mut NodeActions::new()), None);
     (node, giver)
 }
@@ -61,11 +61,11 @@ fn a_node_that_drains_hands_values_over_to_their_owners() {
     let (mut node, _) = node();
     assert_eq!(handed_over(&after_events(&mut node)), [], "it stays");
     node.drain();
-    let hand = HandOver { node: HERE, offsets: vec![64] };
+    let hand = HandOver { node: HERE, places: vec![BlockId(64).into()] };
     assert_eq!(handed_over(&after_events(&mut node)), [(FAR, hand.into())]);
     assert_eq!(handed_over(&after_events(&mut node)), [], "it is said once");
     assert!(!node.is_drained());
-    let done = HandedOver { node: HERE, offsets: vec![64] }.into();
+    let done = HandedOver { node: HERE, places: vec![BlockId(64).into()] }.into();
     let mut out = NodeActions::new();
     assert_eq!(node.on_routed(FAR, WorkerId(HERE.0), done, NOW, &mut out), Ok(None));
     assert!(node.is_drained());
@@ -86,17 +86,17 @@ fn relieve(node: &mut NodeCore, bytes: u64) -> (bool, Vec<(WorkerId, Message)>) 
 #[test]
 fn a_node_without_room_hands_values_over_that_it_can_do_without() {
     let (mut node, giver) = node();
-    let hand = |offset| (FAR, HandOver { node: HERE, offsets: vec![offset] }.into());
+    let hand = |offset| (FAR, HandOver { node: HERE, places: vec![BlockId(offset).into()] }.into());
     node.on_allocated(BlockId(128), giver);
     let object = Some(TaskId { owner: FAR, number: 2 }.object(0));
-    let give = GiveBlock { offset: 128, owner: FAR, object };
+    let give = GiveBlock { block: BlockId(128), owner: FAR, object };
     assert_eq!(node.on_message(giver, give.into(), NOW, &mut NodeActions::new()), None);
     assert_eq!(relieve(&mut node, 100), (true, vec![hand(64)]), "one block is enough");
     assert_eq!(relieve(&mut node, 100), (true, vec![]), "it is on its way");
     assert_eq!(relieve(&mut node, 200), (true, vec![hand(128)]));
-    let done = |offset| HandedOver { node: HERE, offsets: vec![offset] };
+    let done = |offset| HandedOver { node: HERE, places: vec![BlockId(offset).into()] };
     routed(&mut node, done(64));
-    routed(&mut node, FreeBlocks { offsets: vec![64] });
+    routed(&mut node, FreeBlocks { places: vec![BlockId(64).into()] });
     assert!(!node.holders().is_held(Place::of(64)));
     // The other one is read by a task here.
     routed(&mut node, done(128));
@@ -104,7 +104,7 @@ fn a_node_without_room_hands_values_over_that_it_can_do_without() {
     // What is in a block that was given back is another value.
     node.on_allocated(BlockId(64), giver);
     let object = Some(TaskId { owner: FAR, number: 3 }.object(0));
-    let give = GiveBlock { offset: 64, owner: FAR, object };
+    let give = GiveBlock { block: BlockId(64), owner: FAR, object };
     assert_eq!(node.on_message(giver, give.into(), NOW, &mut NodeActions::new()), None);
     node.drain();
     assert_eq!(handed_over(&after_events(&mut node)), [hand(64)]);
@@ -114,7 +114,7 @@ fn a_node_without_room_hands_values_over_that_it_can_do_without() {
 #[test]
 fn an_owner_is_asked_again_when_it_may_not_have_heard_and_not_waited_for_when_it_is_gone() {
     let (mut node, _) = node();
-    let hand = (FAR, HandOver { node: HERE, offsets: vec![64] }.into());
+    let hand = (FAR, HandOver { node: HERE, places: vec![BlockId(64).into()] }.into());
     assert_eq!(relieve(&mut node, 100), (true, vec![hand.clone()]));
     node.on_link_ended(THERE, &mut NodeActions::new());
     assert_eq!(relieve(&mut node, 100), (true, vec![hand]));

@@ -65,7 +65,8 @@ fn give_way(node: &mut Solo, number: u64) -> (bool, NodeActions) {
 }
 
 fn asked(worker: WorkerId, blocks: &[u64]) -> NodeAction {
-    let blocks = blocks.iter().map(|offset| Relinquishing { offset: *offset, spilled: None }).collect();
+    let blocks =
+        blocks.iter().map(|offset| Relinquishing { block: BlockId(*offset), spilled: None }).collect();
     told(worker, Relinquish { blocks, gives_way: Some(true), node: None, recomputes: None })
 }
 
@@ -93,8 +94,13 @@ fn the_younger_one_gives_way_once_and_what_it_frees_goes_to_the_older_one() {
     assert_eq!(give_way(&mut node, 4), (false, vec![]), "nobody is younger");
     assert_eq!(give_way(&mut node, 2), (true, vec![asked(SECOND, &[576])]));
     assert_eq!(give_way(&mut node, 2), (true, vec![]), "it was asked");
-    assert_eq!(send(&mut node, SECOND, FreeBlocks { offsets: vec![576] }), [], "its answer comes first");
-    let done = send(&mut node, SECOND, Relinquished { moved: Vec::new(), others: vec![576], node: None });
+    assert_eq!(
+        send(&mut node, SECOND, FreeBlocks { places: vec![BlockId(576).into()] }),
+        [],
+        "its answer comes first"
+    );
+    let done =
+        send(&mut node, SECOND, Relinquished { moved: Vec::new(), others: vec![BlockId(576)], node: None });
     assert_eq!(done, [NodeAction::FreeBlock(BlockId(576)), allocate(2)]);
 }
 
@@ -106,7 +112,7 @@ fn one_after_the_other_gives_way_and_then_nobody_is_left() {
     for (worker, block) in [(SECOND, 576), (FIRST, 512)] {
         assert!(node.give_way(None, |_| LENGTH, &mut out));
         assert_eq!(std::mem::take(&mut out), [asked(worker, &[block])]);
-        send(&mut node, worker, Relinquished { moved: Vec::new(), others: vec![block], node: None });
+        send(&mut node, worker, Relinquished { moved: Vec::new(), others: vec![BlockId(block)], node: None });
     }
     assert!(!node.give_way(None, |_| LENGTH, &mut out));
     assert_eq!(out, []);
@@ -146,13 +152,13 @@ fn ahead_of_need_what_is_in_use_is_asked_for_once() {
     };
     assert_eq!(ahead(&mut node).len(), 1);
     assert_eq!(ahead(&mut node), [], "it was asked for");
-    send(&mut node, DRIVER, Relinquished { moved: Vec::new(), others: vec![64], node: None });
+    send(&mut node, DRIVER, Relinquished { moved: Vec::new(), others: vec![BlockId(64)], node: None });
     assert_eq!(ahead(&mut node), [], "it is in use");
     node.on_allocated(BlockId(128), DRIVER);
     let out = ahead(&mut node);
     let [NodeAction::Send(DRIVER, message)] = &out[..] else { panic!("{out:?}") };
     let Message::Relinquish(Relinquish { blocks, .. }) = &**message else { panic!("{out:?}") };
-    assert_eq!(blocks.iter().map(|block| block.offset).collect::<Vec<_>>(), [128]);
+    assert_eq!(blocks.iter().map(|one| one.block).collect::<Vec<_>>(), [BlockId(128)]);
     assert!(
         node.relieve(Room::of(2 * LENGTH), |_| LENGTH, &mut NodeActions::new()),
         "when there is need, it is"

@@ -102,7 +102,7 @@ fn the_end_of_a_driver_is_the_end_of_its_job_only() {
     end(&mut node, WorkerId(104));
     assert!(node.holders().is_held(Place::of(128)), "a value of the other driver");
     assert!(node.is_over(OTHER) && !node.is_over(DRIVER));
-    let out = send(&mut node, DRIVER, FreeBlocks { offsets: vec![128] });
+    let out = send(&mut node, DRIVER, FreeBlocks { places: vec![BlockId(128).into()] });
     assert_eq!(out, [NodeAction::FreeBlock(BlockId(128))]);
 }
 

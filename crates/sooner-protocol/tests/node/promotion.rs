@@ -45,8 +45,8 @@ fn pull() -> Pull {
     Pull { object: object(), remote: Remote { node: THIRD, location }, priority: Priority::Get }
 }
 
-fn free(offset: u64) -> FreeBlocks {
-    FreeBlocks { offsets: vec![offset] }
+fn free(place: impl Into<Place>) -> FreeBlocks {
+    FreeBlocks { places: vec![place.into()] }
 }
 
 fn found(process: WorkerId) -> NodeAction {
@@ -105,16 +105,16 @@ fn a_copy_that_has_become_the_value_is_held_for_its_owner() {
     let (mut node, process) = with_copy();
     assert_eq!(receive(&mut node, promote()), [yes()]);
     assert_eq!(node.holders().of(Place::of(BLOCK)), [process, FAR]);
-    assert_eq!(send(&mut node, process, free(BLOCK)), []);
+    assert_eq!(send(&mut node, process, free(BlockId(BLOCK))), []);
     assert_eq!(node.begin_serving(BlockId(BLOCK), object()), Serves::Yes, "it is found where its owner says");
     on(&mut node, |node, out| node.end_serving(BlockId(BLOCK), out));
     let served = node.begin_serving_copy(object(), GENERATION, LENGTH);
     assert_eq!(served, ServedCopy::Here(BlockId(BLOCK)), "and by who was sent here for a copy");
     on(&mut node, |node, out| node.end_serving(BlockId(BLOCK), out));
     assert_eq!(send(&mut node, process, pull()), [found(process)]);
-    assert_eq!(receive(&mut node, free(BLOCK)), [], "somebody reads it");
+    assert_eq!(receive(&mut node, free(BlockId(BLOCK))), [], "somebody reads it");
     assert_eq!(
-        send(&mut node, process, free(BLOCK)),
+        send(&mut node, process, free(BlockId(BLOCK))),
         [NodeAction::FreeBlock(BlockId(BLOCK))],
         "nobody would say when it is to go"
     );
@@ -124,25 +124,25 @@ fn a_copy_that_has_become_the_value_is_held_for_its_owner() {
 #[test]
 fn a_copy_that_nobody_needed_becomes_the_value() {
     let (mut node, process) = with_copy();
-    assert_eq!(send(&mut node, process, free(BLOCK)), [], "it stays as long as there is room");
+    assert_eq!(send(&mut node, process, free(BlockId(BLOCK))), [], "it stays as long as there is room");
     assert_eq!(receive(&mut node, promote()), [yes()]);
     assert_eq!(node.holders().of(Place::of(BLOCK)), [FAR]);
     assert_eq!(node.memory_use(|_| LENGTH).pinned, LENGTH);
     // That was said before the owner knew.
     assert_eq!(receive(&mut node, DropCopy { object: object(), node: HERE }), []);
-    assert_eq!(receive(&mut node, free(BLOCK)), [NodeAction::FreeBlock(BlockId(BLOCK))]);
+    assert_eq!(receive(&mut node, free(BlockId(BLOCK))), [NodeAction::FreeBlock(BlockId(BLOCK))]);
     assert!(node.holders().is_empty());
 }
 
 #[test]
 fn a_copy_that_is_about_to_leave_becomes_the_value() {
     let (mut node, process) = with_copy();
-    send(&mut node, process, free(BLOCK));
+    send(&mut node, process, free(BlockId(BLOCK)));
     let leaving = on(&mut node, |node, out| assert!(node.relieve(Room::of(1), |_| LENGTH, out)));
     assert_eq!(leaving, [to_owner(CopyLeaving { object: object(), node: HERE })]);
     assert_eq!(receive(&mut node, promote()), [yes()]);
     assert_eq!(node.holders().of(Place::of(BLOCK)), [FAR]);
-    assert_eq!(receive(&mut node, free(BLOCK)), [NodeAction::FreeBlock(BlockId(BLOCK))]);
+    assert_eq!(receive(&mut node, free(BlockId(BLOCK))), [NodeAction::FreeBlock(BlockId(BLOCK))]);
 }
 
 #[test]
@@ -152,19 +152,19 @@ fn what_is_not_all_here_or_something_else_does_not_become_the_value() {
     on(&mut node, |node, out| node.on_bytes(object(), attempt, LENGTH, out));
     assert_eq!(receive(&mut node, Promote { generation: 4, ..promote() }), [no()], "of another execution");
     assert_eq!(receive(&mut node, Promote { length: 1, ..promote() }), [no()]);
-    on(&mut node, |node, out| node.lose_blocks(&[BLOCK], out));
+    on(&mut node, |node, out| node.lose_blocks(&[BlockId(BLOCK)], out));
     assert_eq!(receive(&mut node, promote()), [no()], "it is lost");
 }
 
 #[test]
 fn the_same_is_answered_to_a_question_that_is_said_again() {
     let (mut node, process) = with_copy();
-    send(&mut node, process, free(BLOCK));
+    send(&mut node, process, free(BlockId(BLOCK)));
     assert_eq!(receive(&mut node, promote()), [yes()]);
     on(&mut node, |node, out| node.on_link_ended(THERE, out));
     assert_eq!(receive(&mut node, promote()), [yes()]);
     assert_eq!(node.holders().of(Place::of(BLOCK)), [FAR]);
-    assert_eq!(receive(&mut node, free(BLOCK)), [NodeAction::FreeBlock(BlockId(BLOCK))]);
+    assert_eq!(receive(&mut node, free(BlockId(BLOCK))), [NodeAction::FreeBlock(BlockId(BLOCK))]);
     assert!(node.holders().is_empty());
 }
 
@@ -174,7 +174,7 @@ fn nobody_is_answered_who_is_gone_and_what_one_held_goes_with_it() {
     let (mut node, process) = with_copy();
     on(&mut node, |node, out| node.on_control(gone(), out));
     assert_eq!(receive(&mut node, promote()), []);
-    assert_eq!(send(&mut node, process, free(BLOCK)), [NodeAction::FreeBlock(BlockId(BLOCK))]);
+    assert_eq!(send(&mut node, process, free(BlockId(BLOCK))), [NodeAction::FreeBlock(BlockId(BLOCK))]);
 
     let (mut node, process) = with_copy();
     receive(&mut node, promote());
@@ -189,9 +189,9 @@ fn nobody_is_answered_who_is_gone_and_what_one_held_goes_with_it() {
 fn what_has_become_the_value_goes_to_disk_like_any_other() {
     let (mut node, process) = with_copy();
     receive(&mut node, promote());
-    send(&mut node, process, free(BLOCK));
+    send(&mut node, process, free(BlockId(BLOCK)));
     let number = SpillId(1);
-    let blocks = vec![Relinquishing { offset: BLOCK, spilled: Some(number) }];
+    let blocks = vec![Relinquishing { block: BlockId(BLOCK), spilled: Some(number) }];
     let question = Relinquish { blocks: blocks.clone(), gives_way: None, node: Some(HERE), recomputes: None };
     assert_eq!(
         on(&mut node, |node, out| assert!(node.relieve(Room::of(1), |_| LENGTH, out))),
@@ -202,7 +202,7 @@ fn what_has_become_the_value_goes_to_disk_like_any_other() {
     let written = on(&mut node, |node, out| node.on_spilled(number, true, out));
     assert_eq!(written, [NodeAction::FreeBlock(BlockId(BLOCK))]);
     assert_eq!(node.begin_serving_copy(object(), GENERATION, LENGTH), ServedCopy::No);
-    assert_eq!(receive(&mut node, free(number.offset())), [NodeAction::DropSpilled(number)]);
+    assert_eq!(receive(&mut node, free(number)), [NodeAction::DropSpilled(number)]);
     assert!(node.holders().is_empty());
 }
 
@@ -210,9 +210,9 @@ fn what_has_become_the_value_goes_to_disk_like_any_other() {
 fn the_owner_is_told_when_the_value_is_lost_again() {
     let (mut node, process) = with_copy();
     receive(&mut node, promote());
-    send(&mut node, process, free(BLOCK));
-    let lost = on(&mut node, |node, out| node.lose_blocks(&[BLOCK], out));
-    assert!(lost.contains(&to_owner(LostAt { node: HERE, offsets: vec![BLOCK] })), "{lost:?}");
+    send(&mut node, process, free(BlockId(BLOCK)));
+    let lost = on(&mut node, |node, out| node.lose_blocks(&[BlockId(BLOCK)], out));
+    assert!(lost.contains(&to_owner(LostAt { node: HERE, blocks: vec![BlockId(BLOCK)] })), "{lost:?}");
 }
 
 /// The owner is here, and asks the third node.
@@ -276,6 +276,6 @@ fn an_owner_asks_its_own_node() {
     let answer = Promoted { object, node: HERE, location };
     assert_eq!(send(&mut node, owner, Promote { object, ..promote() }), [told(owner, answer)]);
     assert_eq!(node.holders().of(Place::of(BLOCK)), [reader, owner]);
-    assert_eq!(send(&mut node, reader, free(BLOCK)), []);
-    assert_eq!(send(&mut node, owner, free(BLOCK)), [NodeAction::FreeBlock(BlockId(BLOCK))]);
+    assert_eq!(send(&mut node, reader, free(BlockId(BLOCK))), []);
+    assert_eq!(send(&mut node, owner, free(BlockId(BLOCK))), [NodeAction::FreeBlock(BlockId(BLOCK))]);
 }

@@ -19,16 +19,16 @@ fn what_is_not_in_memory_is_not_asked_for() {
     let length_of = |block| if block == BlockId(64) { 0 } else { 100 };
     let mut out = NodeActions::new();
     assert!(node.relieve(Room::of(100), length_of, &mut out));
-    let asked: Vec<u64> = out
+    let asked: Vec<BlockId> = out
         .iter()
         .filter_map(|action| match action {
             NodeAction::Send(to, message) if *to == driver => match &**message {
-                Message::Relinquish(relinquish) => Some(relinquish.blocks.iter().map(|block| block.offset)),
+                Message::Relinquish(relinquish) => Some(relinquish.blocks.iter().map(|one| one.block)),
                 _ => None,
             },
             _ => None,
         })
         .flatten()
         .collect();
-    assert_eq!(asked, [128]);
+    assert_eq!(asked, [BlockId(128)]);
 }

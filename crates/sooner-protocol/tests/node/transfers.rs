@@ -46,7 +46,7 @@ fn send(node: &mut NodeCore, from: WorkerId, message: impl Into<Message>) -> Nod
 }
 
 fn free(offset: u64) -> FreeBlocks {
-    FreeBlocks { offsets: vec![offset] }
+    FreeBlocks { places: vec![BlockId(offset).into()] }
 }
 
 /// A client asks, and there is a block at 64. The number of the stream.
@@ -100,7 +100,7 @@ fn a_pull_ends_when_its_owner_gives_the_value_up() {
     send(&mut node, owner, Pull { object, ..pull() });
     let fetched = on(&mut node, |node, out| node.on_block(object, BlockId(64), out));
     let [NodeAction::Fetch(fetching)] = &fetched[..] else { panic!("{fetched:?}") };
-    let freed = send(&mut node, owner, FreeAt { node: THERE, offsets: vec![4096] });
+    let freed = send(&mut node, owner, FreeAt { node: THERE, places: vec![BlockId(4096).into()] });
     let not_there = Pulled { object, location: None, failure: None, tried: Some(pull().remote) };
     let stop = NodeAction::StopFetching { object, attempt: fetching.attempt };
     assert_eq!(freed[..3], [stop, NodeAction::FreeBlock(BlockId(64)), told(owner, not_there)]);
@@ -164,7 +164,7 @@ fn given() -> (NodeCore, WorkerId) {
     let (mut node, maker, _) = node();
     node.on_allocated(BlockId(64), maker);
     assert_eq!(node.serves(Place::of(64), object()), Serves::NotYet, "its maker may be about to say so");
-    let give = GiveBlock { offset: 64, owner: FAR, object: Some(object()) };
+    let give = GiveBlock { block: BlockId(64), owner: FAR, object: Some(object()) };
     assert_eq!(
         send(&mut node, maker, give),
         [],
@@ -189,7 +189,7 @@ fn a_block_is_held_from_another_node() {
 #[test]
 fn a_block_of_another_node_is_given_back_there() {
     let (mut node, client, _) = node();
-    let there = send(&mut node, client, FreeAt { node: THERE, offsets: vec![64] });
+    let there = send(&mut node, client, FreeAt { node: THERE, places: vec![BlockId(64).into()] });
     let message = Box::new(free(64).into());
     assert_eq!(there, [NodeAction::Route { from: client, to: WorkerId(THERE.0), message }]);
 }
@@ -197,14 +197,14 @@ fn a_block_of_another_node_is_given_back_there() {
 #[test]
 fn a_loss_is_told_to_who_holds_the_block_elsewhere() {
     let (mut node, maker) = given();
-    let lost = on(&mut node, |node, out| node.lose_blocks(&[64], out));
-    assert!(lost.contains(&told(maker, BlocksLost { offsets: vec![64] })), "{lost:?}");
-    let message = Box::new(LostAt { node: HERE, offsets: vec![64] }.into());
+    let lost = on(&mut node, |node, out| node.lose_blocks(&[BlockId(64)], out));
+    assert!(lost.contains(&told(maker, BlocksLost { blocks: vec![BlockId(64)] })), "{lost:?}");
+    let message = Box::new(LostAt { node: HERE, blocks: vec![BlockId(64)] }.into());
     assert!(lost.contains(&NodeAction::Route { from: WorkerId(HERE.0), to: FAR, message }), "{lost:?}");
     assert_eq!(node.serves(Place::of(64), object()), Serves::No);
     // At the other end it goes to the process.
     let (mut other, owner, _) = self::node();
-    let news = LostAt { node: THERE, offsets: vec![64] };
+    let news = LostAt { node: THERE, blocks: vec![BlockId(64)] };
     let passed = on(&mut other, |node, out| {
         assert_eq!(node.on_routed(WorkerId(THERE.0), owner, news.clone().into(), NOW, out), Ok(None));
     });
@@ -217,7 +217,7 @@ fn given_in_a_cluster() -> (NodeCore, WorkerId) {
     node.join_cluster();
     node.on_allocated(BlockId(64), maker);
     node.on_dialled_for(maker, FAR);
-    let give = GiveBlock { offset: 64, owner: FAR, object: Some(object()) };
+    let give = GiveBlock { block: BlockId(64), owner: FAR, object: Some(object()) };
     let message = Box::new(Watch { worker: FAR }.into());
     let watch = NodeAction::Route { from: WorkerId(HERE.0), to: WorkerId(THERE.0), message };
     assert_eq!(send(&mut node, maker, give), [watch], "the block is its owner's");
@@ -228,7 +228,7 @@ fn given_in_a_cluster() -> (NodeCore, WorkerId) {
 fn the_receiver_of_a_block_at_another_node_is_asked_when_it_has_heard_all_that_the_giver_said() {
     let (mut node, maker) = given_in_a_cluster();
     let is_asked = |out: &NodeActions| {
-        let message = Message::from(GivenBlocks { giver: maker, offsets: vec![64] });
+        let message = Message::from(GivenBlocks { giver: maker, places: vec![BlockId(64).into()] });
         let question = NodeAction::Route { from: WorkerId(HERE.0), to: FAR, message: Box::new(message) };
         out.contains(&question)
     };
@@ -237,7 +237,7 @@ fn the_receiver_of_a_block_at_another_node_is_asked_when_it_has_heard_all_that_t
     let settled = Settled { gone: vec![maker], held: Vec::new() };
     let heard = on(&mut node, |node, out| node.on_control(ToNode::Settled(Box::new(settled)), out));
     assert!(is_asked(&heard), "{heard:?}");
-    let unknown = UnknownBlocks { giver: maker, offsets: vec![64] };
+    let unknown = UnknownBlocks { giver: maker, places: vec![BlockId(64).into()] };
     let freed = routed(&mut node, FAR, unknown);
     assert_eq!(freed, [NodeAction::FreeBlock(BlockId(64))]);
 }
@@ -246,9 +246,9 @@ fn the_receiver_of_a_block_at_another_node_is_asked_when_it_has_heard_all_that_t
 fn an_owner_elsewhere_hears_of_a_block_that_was_lost_before_it_was_given_to_it() {
     let (mut node, maker, _) = node();
     node.on_allocated(BlockId(64), maker);
-    on(&mut node, |node, out| node.lose_blocks(&[64], out));
-    let given = send(&mut node, maker, GiveBlock { offset: 64, owner: FAR, object: Some(object()) });
-    let message = Box::new(LostAt { node: HERE, offsets: vec![64] }.into());
+    on(&mut node, |node, out| node.lose_blocks(&[BlockId(64)], out));
+    let given = send(&mut node, maker, GiveBlock { block: BlockId(64), owner: FAR, object: Some(object()) });
+    let message = Box::new(LostAt { node: HERE, blocks: vec![BlockId(64)] }.into());
     assert_eq!(given, [NodeAction::Route { from: WorkerId(HERE.0), to: FAR, message }]);
 }
 
@@ -256,7 +256,7 @@ fn an_owner_elsewhere_hears_of_a_block_that_was_lost_before_it_was_given_to_it()
 fn what_is_said_of_blocks_of_another_node_goes_there() {
     let (mut node, client, _) = node();
     node.join_cluster();
-    let unknown = UnknownBlocks { giver: FAR, offsets: vec![64] };
+    let unknown = UnknownBlocks { giver: FAR, places: vec![BlockId(64).into()] };
     let message = Box::new(unknown.clone().into());
     let route = NodeAction::Route { from: client, to: WorkerId(THERE.0), message };
     assert_eq!(send(&mut node, client, unknown), [route]);
@@ -270,7 +270,7 @@ fn a_block_whose_owner_at_another_node_is_gone_is_free_when_nobody_reads_it() {
     assert!(node.holders().of(Place::of(64)).is_empty(), "whoever reads it is asked");
     // One that comes after that is nobody's, too.
     node.on_allocated(BlockId(128), maker);
-    let give = GiveBlock { offset: 128, owner: FAR, object: Some(object()) };
+    let give = GiveBlock { block: BlockId(128), owner: FAR, object: Some(object()) };
     send(&mut node, maker, give);
     assert!(node.holders().of(Place::of(128)).is_empty());
 }
@@ -304,7 +304,7 @@ fn who_asks_before_the_maker_has_spoken_waits() {
     let (mut node, maker, reader) = node();
     node.on_allocated(BlockId(64), maker);
     assert_eq!(send(&mut node, reader, home_pull()), []);
-    let give = GiveBlock { offset: 64, owner: FAR, object: Some(object()) };
+    let give = GiveBlock { block: BlockId(64), owner: FAR, object: Some(object()) };
     let location = Some(home_pull().remote.location);
     assert_eq!(
         send(&mut node, maker, give),
@@ -352,7 +352,7 @@ fn a_copy_that_is_lost_is_pulled_again() {
     let (mut node, first, second) = node();
     let attempt = fetch(&mut node, first);
     on(&mut node, |node, out| node.on_bytes(object(), attempt, LENGTH, out));
-    on(&mut node, |node, out| node.lose_blocks(&[64], out));
+    on(&mut node, |node, out| node.lose_blocks(&[BlockId(64)], out));
     let again = send(&mut node, second, pull());
     assert_eq!(again, [NodeAction::AllocateFor { object: object(), bytes: LENGTH }]);
 }
@@ -517,7 +517,7 @@ fn a_copy_that_is_lost_while_it_is_to_go_is_kept_for_nobody() {
     let asked = on(&mut node, |node, out| assert!(node.relieve(Room::of(1), |_| LENGTH, out)));
     assert_eq!(asked, [to_owner(CopyLeaving { object, node: HERE })]);
     assert_eq!(send(&mut node, second, pull()), [found(second)]);
-    on(&mut node, |node, out| node.lose_blocks(&[64], out));
+    on(&mut node, |node, out| node.lose_blocks(&[BlockId(64)], out));
     assert_eq!(routed(&mut node, FAR, DropCopy { object, node: HERE }), []);
     send(&mut node, second, free(64));
     assert!(node.holders().is_empty());
@@ -548,7 +548,7 @@ fn no_value_is_written_when_copies_that_nobody_needs_are_enough() {
     let asked = on(&mut node, |node, out| assert!(node.relieve(more, |_| LENGTH, out)));
     let [NodeAction::Send(holder, message)] = &asked[..] else { panic!("{asked:?}") };
     let Message::Relinquish(question) = &**message else { panic!("{message:?}") };
-    assert_eq!((*holder, question.blocks[0].offset), (first, held.offset()), "now the copy is too small");
+    assert_eq!((*holder, question.blocks[0].block), (first, held), "now the copy is too small");
 }
 
 #[test]

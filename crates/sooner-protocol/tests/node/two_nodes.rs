@@ -236,7 +236,7 @@ fn blocks_are_kept_where_they_are_until_the_actor_is_gone() {
         let is_free = did.contains(&(THERE, NodeAction::FreeBlock(BlockId(128))));
         assert_eq!(is_free, block == 256, "the earlier state goes with the next one: {did:?}");
     }
-    cluster.send(driver, sooner_wire::message::FreeBlocks { offsets: vec![64] });
+    cluster.send(driver, sooner_wire::message::FreeBlocks { places: vec![BlockId(64).into()] });
     cluster.end(driver);
     assert_eq!(cluster.nodes[&HERE].holders().len(), 1);
     let did = cluster.end(worker);

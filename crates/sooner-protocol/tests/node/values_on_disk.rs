@@ -20,7 +20,7 @@ fn give_up(node: &mut Solo, blocks: &[u64]) -> Vec<SpillId> {
     assert!(node.relieve(Room::of(BYTES * blocks.len() as u64), |_| BYTES, &mut out));
     let [NodeAction::Send(DRIVER, message)] = &out[..] else { panic!("{out:?}") };
     let Message::Relinquish(Relinquish { blocks: asked, .. }) = &**message else { panic!("{message:?}") };
-    assert_eq!(asked.iter().map(|one| one.offset).collect::<Vec<_>>(), blocks);
+    assert_eq!(asked.iter().map(|one| one.block.offset()).collect::<Vec<_>>(), blocks);
     let numbers: Vec<SpillId> = asked.iter().map(|one| one.spilled.expect("no copy")).collect();
     let answer = Relinquished { moved: asked.clone(), others: Vec::new(), node: None };
     let writes = numbers.iter().zip(blocks).map(|(spilled, block)| (*spilled, *block));
@@ -75,8 +75,8 @@ fn when_spilling_ends_what_is_on_disk_is_lost_and_what_is_in_memory_stays() {
     out.clear();
     node.on_spilled(spilled, false, &mut out);
     assert_eq!(out, []);
-    let free = |offsets: Vec<u64>| FreeAt { node: NodeId(0), offsets };
-    let gone = send(&mut node, DRIVER, free(vec![written.offset(), spilled.offset()]));
+    let free = FreeAt { node: NodeId(0), places: vec![written.into(), spilled.into()] };
+    let gone = send(&mut node, DRIVER, free);
     assert_eq!(gone, [NodeAction::DropSpilled(spilled), NodeAction::FreeBlock(BlockId(192))]);
 }
 
@@ -92,8 +92,8 @@ fn what_was_lost_before_its_process_gave_it_up_is_not_on_disk() {
     let Message::Relinquish(Relinquish { blocks: moved, .. }) = &**message else { panic!("{message:?}") };
     let (moved, spilled) = (moved.clone(), moved[0].spilled.expect("no copy"));
     let mut lost = NodeActions::new();
-    node.lose_blocks(&[64], &mut lost);
-    assert_eq!(lost, [told(DRIVER, BlocksLost { offsets: vec![64] })]);
+    node.lose_blocks(&[BlockId(64)], &mut lost);
+    assert_eq!(lost, [told(DRIVER, BlocksLost { blocks: vec![BlockId(64)] })]);
 
     let forgets = send(&mut node, DRIVER, Relinquished { moved, others: Vec::new(), node: None });
     let [NodeAction::Send(DRIVER, question)] = &forgets[..] else {
@@ -105,8 +105,8 @@ fn what_was_lost_before_its_process_gave_it_up_is_not_on_disk() {
     let answer = Pulled { object, location: None, failure: None, tried: Some(remote) };
     let pull = Pull { object, remote, priority: Priority::Get };
     assert_eq!(send(&mut node, DRIVER, pull), [told(DRIVER, answer)]);
-    assert_eq!(send(&mut node, DRIVER, FreeAt { node: NodeId(0), offsets: vec![spilled.offset()] }), []);
-    let forgotten = StillRead { round, offsets: Vec::new(), lent: None };
+    assert_eq!(send(&mut node, DRIVER, FreeAt { node: NodeId(0), places: vec![spilled.into()] }), []);
+    let forgotten = StillRead { round, places: Vec::new(), lent: None };
     assert_eq!(send(&mut node, DRIVER, forgotten), [NodeAction::FreeBlock(BlockId(64))]);
 }
 
@@ -163,16 +163,12 @@ fn a_copy_from_disk_is_found_again_and_goes_first_and_with_its_value() {
         let location = Some(Location { offset: block.offset(), length: BYTES });
         let here = Pulled { object, location, failure: None, tried: None };
         assert_eq!(out, [told(OTHER, here.clone())]);
-        assert_eq!(
-            send(node, OTHER, FreeBlocks { offsets: vec![block.offset()] }),
-            [],
-            "there is room for it"
-        );
+        assert_eq!(send(node, OTHER, FreeBlocks { places: vec![block.into()] }), [], "there is room for it");
         here
     };
     let here = bring(&mut node, BlockId(128));
     assert_eq!(send(&mut node, OTHER, pull.clone()), [told(OTHER, here)], "nothing is read");
-    send(&mut node, OTHER, FreeBlocks { offsets: vec![128] });
+    send(&mut node, OTHER, FreeBlocks { places: vec![BlockId(128).into()] });
     // A value that would have to be written stays.
     node.on_allocated(BlockId(192), DRIVER);
     let mut out = NodeActions::new();
@@ -180,7 +176,7 @@ fn a_copy_from_disk_is_found_again_and_goes_first_and_with_its_value() {
     assert_eq!(out, [NodeAction::FreeBlock(BlockId(128))]);
 
     bring(&mut node, BlockId(256));
-    let freed = send(&mut node, DRIVER, FreeAt { node: NodeId(0), offsets: vec![spilled.offset()] });
+    let freed = send(&mut node, DRIVER, FreeAt { node: NodeId(0), places: vec![spilled.into()] });
     assert_eq!(freed, [NodeAction::FreeBlock(BlockId(256)), NodeAction::DropSpilled(spilled)]);
 }
 
@@ -198,10 +194,10 @@ fn a_copy_whose_value_goes_while_it_comes_from_disk_goes_with_who_asked_for_it()
     let mut out = NodeActions::new();
     node.on_block(object, BlockId(128), &mut out);
     let [NodeAction::Fetch(fetching)] = out[..] else { panic!("{out:?}") };
-    send(&mut node, DRIVER, FreeAt { node: NodeId(0), offsets: vec![spilled.offset()] });
+    send(&mut node, DRIVER, FreeAt { node: NodeId(0), places: vec![spilled.into()] });
     node.on_bytes(object, fetching.attempt, BYTES, &mut out);
     assert_eq!(
-        send(&mut node, OTHER, FreeBlocks { offsets: vec![128] }),
+        send(&mut node, OTHER, FreeBlocks { places: vec![BlockId(128).into()] }),
         [NodeAction::FreeBlock(BlockId(128))],
         "nobody would say when it may go"
     );
@@ -231,10 +227,10 @@ fn what_could_not_be_written_and_is_read_in_its_block_goes_to_disk_later() {
     };
     assert_eq!(relieve(&mut node, 0), [], "not yet");
     let out = relieve(&mut node, 40);
-    let copy = Relinquishing { offset: 64, spilled: None };
+    let copy = Relinquishing { block: BlockId(64), spilled: None };
     let asked = Relinquish { blocks: vec![copy], gives_way: None, node: None, recomputes: None };
     assert_eq!(out, [told(DRIVER, asked)]);
-    assert_eq!(send(&mut node, DRIVER, FreeBlocks { offsets: vec![64] }), []);
-    send(&mut node, DRIVER, Relinquished { moved: Vec::new(), others: vec![64], node: None });
+    assert_eq!(send(&mut node, DRIVER, FreeBlocks { places: vec![BlockId(64).into()] }), []);
+    send(&mut node, DRIVER, Relinquished { moved: Vec::new(), others: vec![BlockId(64)], node: None });
     assert_eq!(relieve(&mut node, 41), [NodeAction::Spill { spilled, block: BlockId(64) }]);
 }

@@ -1,6 +1,7 @@
 //! Tasks and calls that wait for arguments give up those that they have, because the node has no room for
 //! those of older ones.
 
+use sooner_wire::BlockId;
 use sooner_wire::message::{Relinquish, Relinquished, Relinquishing, TasksReturned};
 
 use super::*;
@@ -25,12 +26,17 @@ fn push_two(number: u64, kind: TaskKind) -> Push {
 }
 
 fn give_way(core: &mut WorkerCore, blocks: &[u64]) -> Actions {
-    let blocks = blocks.iter().map(|offset| Relinquishing { offset: *offset, spilled: None }).collect();
+    let blocks =
+        blocks.iter().map(|offset| Relinquishing { block: BlockId(*offset), spilled: None }).collect();
     on(core, Peer::Node, Relinquish { blocks, gives_way: Some(true), node: None, recomputes: None })
 }
 
 fn kept(blocks: &[u64]) -> Action {
-    to_node(Relinquished { moved: Vec::new(), others: blocks.to_vec(), node: None })
+    to_node(Relinquished {
+        moved: Vec::new(),
+        others: blocks.iter().copied().map(BlockId).collect(),
+        node: None,
+    })
 }
 
 #[test]
@@ -42,11 +48,11 @@ fn a_task_that_waits_for_an_argument_goes_back_and_its_copies_go() {
     assert!(core.next_execution().is_none(), "it waits for the other one");
     let out = give_way(&mut core, &[THE_COPY.offset]);
     let back = TasksReturned { tasks: vec![task(NEIGHBOUR, 1)], lacks_room: Some(true), missing: None };
-    let freed = to_node(FreeBlocks { offsets: vec![THE_COPY.offset] });
+    let freed = to_node(FreeBlocks { places: vec![THE_COPY.place()] });
     assert_eq!(out, [freed, to(NEIGHBOUR, back), kept(&[THE_COPY.offset])]);
     // What comes nevertheless is not wanted.
     let out = pulled(&mut core, object(51));
-    assert_eq!(out, [to_node(FreeBlocks { offsets: vec![THE_COPY.offset] })]);
+    assert_eq!(out, [to_node(FreeBlocks { places: vec![THE_COPY.place()] })]);
     assert!(core.ownership().is_empty());
 }
 
@@ -70,7 +76,7 @@ fn a_call_stays_and_its_copies_come_again() {
     on(&mut core, Peer::Worker(NEIGHBOUR), push_two(1, TaskKind::Method(ACTOR)));
     pulled(&mut core, object(50));
     let out = give_way(&mut core, &[THE_COPY.offset]);
-    let freed = to_node(FreeBlocks { offsets: vec![THE_COPY.offset] });
+    let freed = to_node(FreeBlocks { places: vec![THE_COPY.place()] });
     let again = Pull { object: object(50), remote: THE_REMOTE, priority: Priority::Argument };
     assert_eq!(out, [freed, to_node(again), kept(&[THE_COPY.offset])]);
     pulled(&mut core, object(51));

@@ -1,14 +1,15 @@
 //! Values at other nodes that are lost while something is left of them: a copy, the place of another copy, a
 //! word of the place.
 
-use sooner_wire::message::{BlocksLost, GivenBlocks, Place, UnknownBlocks};
+use sooner_wire::BlockId;
+use sooner_wire::message::{BlocksLost, GivenBlocks, UnknownBlocks};
 
 use super::*;
 
 const OTHER: Remote = Remote { node: THERE, location: Location { offset: 8192, length: 1 << 20 } };
 
 fn copy_lost() -> BlocksLost {
-    BlocksLost { offsets: vec![THE_COPY.offset] }
+    BlocksLost { blocks: vec![BlockId(THE_COPY.offset)] }
 }
 
 /// A driver with two results of one task at the other node, and the second one also here.
@@ -36,7 +37,7 @@ fn both() -> Reply {
 #[test]
 fn a_value_whose_copy_is_lost_is_there_while_its_task_is_executed_again_for_another_one() {
     let (mut core, objects, slots) = owner_of_two();
-    on(&mut core, Peer::Node, LostAt { node: THERE, offsets: vec![OTHER.location.offset] });
+    on(&mut core, Peer::Node, LostAt { node: THERE, blocks: vec![BlockId(OTHER.location.offset)] });
     assert!(core.recovers(objects[0].task));
     on(&mut core, Peer::Node, copy_lost());
     assert_eq!(slots[1].outcome().as_deref(), Some(&remote()), "it is where it was made");
@@ -44,8 +45,9 @@ fn a_value_whose_copy_is_lost_is_there_while_its_task_is_executed_again_for_anot
     let again = Outcome::Remote(Box::new(Remote { location: Location { offset: 0, length: 7 }, ..OTHER }));
     let mut again = Reply { ..reply(1, again) };
     again.returns.insert(0, Return { outcome: Outcome::Inline(Blob::default()), contained: Vec::new() });
-    let given_back =
-        |out: &Actions, offset| out.contains(&to_node(FreeAt { node: THERE, offsets: vec![offset] }));
+    let given_back = |out: &Actions, offset| {
+        out.contains(&to_node(FreeAt { node: THERE, places: vec![BlockId(offset).into()] }))
+    };
     assert!(given_back(&on(&mut core, Peer::Worker(FAR), again), 0));
     assert!(given_back(&drop_last(&mut core, objects[1], &slots[1]), THE_REMOTE.location.offset));
 }
@@ -56,8 +58,8 @@ fn a_value_is_given_back_that_goes_before_its_lost_copy_is_made_good() {
     bring(&mut core, object);
     pulled(&mut core, object);
     let mut out = Actions::new();
-    assert_eq!(core.ownership_mut().on_blocks_lost(&Place::all(&copy_lost().offsets), &mut out), [object]);
-    let there = to_node(FreeAt { node: THERE, offsets: vec![THE_REMOTE.location.offset] });
+    assert_eq!(core.ownership_mut().on_blocks_lost(&copy_lost().blocks, &mut out), [object]);
+    let there = to_node(FreeAt { node: THERE, places: vec![THE_REMOTE.location.place()] });
     assert!(drop_last(&mut core, object, &slot).contains(&there));
     assert!(core.ownership().is_empty());
 }
@@ -78,8 +80,8 @@ fn borrower() -> (WorkerCore, ObjectId, Arc<Slot>) {
 fn a_block_is_not_known_from_a_borrowed_value_that_was_there() {
     let (mut core, object, _slot) = borrower();
     // The value was freed there, and the block is in use for one of ours that never came.
-    let question = GivenBlocks { giver: FAR, offsets: vec![THE_REMOTE.location.offset] };
-    let unknown = [to_node(UnknownBlocks { giver: FAR, offsets: question.offsets.clone() })];
+    let question = GivenBlocks { giver: FAR, places: vec![THE_REMOTE.location.place()] };
+    let unknown = [to_node(UnknownBlocks { giver: FAR, places: question.places.clone() })];
     assert_eq!(on(&mut core, Peer::Node, question.clone()), unknown);
     pulled(&mut core, object);
     assert_eq!(on(&mut core, Peer::Node, question), unknown, "nor from where its copy was made");
@@ -110,7 +112,10 @@ fn owner_of_a_lost_block() -> (WorkerCore, Arc<Slot>, Remote) {
     slot.acquire();
     let made = spec(task(ME, 2), TaskKind::Task(shape), &[]);
     core.submit(Arc::new(made), [slot.clone()], None, &mut Actions::new());
-    assert_eq!(on(&mut core, Peer::Node, LostAt { node: THERE, offsets: vec![OTHER.location.offset] }), []);
+    assert_eq!(
+        on(&mut core, Peer::Node, LostAt { node: THERE, blocks: vec![BlockId(OTHER.location.offset)] }),
+        []
+    );
     (core, slot, OTHER)
 }
 
@@ -119,8 +124,8 @@ fn owner_of_a_lost_block() -> (WorkerCore, Arc<Slot>, Remote) {
 #[test]
 fn a_lost_block_that_never_came_says_nothing_of_what_comes_later() {
     let (mut core, slot, place) = owner_of_a_lost_block();
-    let question = GivenBlocks { giver: WorkerId(FAR.0 + 1), offsets: vec![place.location.offset] };
-    let unknown = UnknownBlocks { giver: question.giver, offsets: question.offsets.clone() };
+    let question = GivenBlocks { giver: WorkerId(FAR.0 + 1), places: vec![place.location.place()] };
+    let unknown = UnknownBlocks { giver: question.giver, places: question.places.clone() };
     assert_eq!(on(&mut core, Peer::Node, question), [to_node(unknown)]);
     let outcome = Outcome::Remote(Box::new(place));
     let out = on(&mut core, Peer::Worker(FAR), reply(2, outcome.clone()));
@@ -142,7 +147,7 @@ fn a_lost_block_says_nothing_of_borrowed_values() {
     assert_eq!(on(&mut core, Peer::Worker(FAR), value), [], "its owner is not asked again");
     assert_eq!(slot.outcome().as_deref(), Some(&outcome));
     // The word of a loss may come after this process has given the block back.
-    let late = LostAt { node: THERE, offsets: vec![place.location.offset] };
+    let late = LostAt { node: THERE, blocks: vec![BlockId(place.location.offset)] };
     assert_eq!(on(&mut core, Peer::Node, late), []);
     assert_eq!(slot.outcome().as_deref(), Some(&outcome));
 }

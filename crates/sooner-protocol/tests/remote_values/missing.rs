@@ -1,6 +1,7 @@
 //! Values that are not where somebody believes them to be: nodes that are gone, and borrowers who say so to
 //! the owner.
 
+use sooner_wire::BlockId;
 use sooner_wire::message::{AddBorrow, Fetch, Locate, Recompute, Relinquish, Relinquishing, SpillId};
 
 use super::*;
@@ -54,7 +55,11 @@ fn an_owner_computes_again_what_was_at_a_node_that_is_gone() {
     on(&mut core, Peer::Worker(SPARE), reply(1, elsewhere()));
     assert_eq!(slot.outcome().as_deref(), Some(&elsewhere()));
     let freed = drop_last(&mut core, object, &slot);
-    assert_eq!(freed, [to_node(FreeAt { node: ELSEWHERE.node, offsets: vec![64] })], "nobody is left there");
+    assert_eq!(
+        freed,
+        [to_node(FreeAt { node: ELSEWHERE.node, places: vec![BlockId(64).into()] })],
+        "nobody is left there"
+    );
     assert!(core.ownership().is_empty());
 }
 
@@ -87,7 +92,7 @@ fn a_task_that_ran_at_a_node_that_is_gone_waits_for_its_arguments() {
 #[test]
 fn what_other_nodes_do_not_find_on_the_disk_of_this_one_is_made_again() {
     let (mut core, object, slot) = owner_of(NEIGHBOUR, Outcome::Stored(THE_COPY));
-    let block = Relinquishing { offset: THE_COPY.offset, spilled: Some(SpillId(1)) };
+    let block = Relinquishing { block: BlockId(THE_COPY.offset), spilled: Some(SpillId(1)) };
     let recomputes = Some(Recompute::OrKeep);
     on(&mut core, Peer::Node, Relinquish { blocks: vec![block], gives_way: None, node: None, recomputes });
 
@@ -113,7 +118,7 @@ fn what_was_dropped_and_is_here_all_the_same_is_not_made_again() {
     let (mut core, object, slot) = owner();
     bring(&mut core, object);
     pulled(&mut core, object);
-    let block = Relinquishing { offset: THE_REMOTE.location.offset, spilled: Some(SpillId(1)) };
+    let block = Relinquishing { block: BlockId(THE_REMOTE.location.offset), spilled: Some(SpillId(1)) };
     let recomputes = Some(Recompute::OrKeep);
     let question = Relinquish { blocks: vec![block], gives_way: None, node: Some(THERE), recomputes };
     on(&mut core, Peer::Node, question);
@@ -136,7 +141,7 @@ fn a_copy_is_the_value_when_the_node_that_made_it_is_gone() {
     assert_eq!(on(&mut core, Peer::Node, node_dead(THERE)), []);
     assert_eq!(core.ownership().outcome_for(object, Some(FAR)), Some(Outcome::Stored(THE_COPY)));
     let freed = drop_last(&mut core, object, &slot);
-    assert_eq!(freed, [to_node(FreeBlocks { offsets: vec![THE_COPY.offset] })]);
+    assert_eq!(freed, [to_node(FreeBlocks { places: vec![THE_COPY.place()] })]);
 }
 
 /// Found by the simulator (seed 6200001785): an item of a generator was declared lost.

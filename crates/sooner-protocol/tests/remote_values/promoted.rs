@@ -1,11 +1,11 @@
 //! Values that are lost where they were made, and copies that take their place
 //! (`docs/adr/0052-copies-become-values.md`).
 
-use sooner_wire::TransferAttempt;
 use sooner_wire::message::{
     AddBorrow, BlocksLost, CopyLeaving, CopyMade, DropCopy, Fetch, Locate, Located, Promote, Promoted,
     SenderFailed,
 };
+use sooner_wire::{BlockId, TransferAttempt};
 
 use super::*;
 
@@ -68,7 +68,7 @@ fn drop_at(object: ObjectId, node: NodeId) -> Action {
 }
 
 fn free_at(node: NodeId, offset: u64) -> Action {
-    to_node(FreeAt { node, offsets: vec![offset] })
+    to_node(FreeAt { node, places: vec![BlockId(offset).into()] })
 }
 
 fn pushed(out: &Actions) -> Vec<u64> {
@@ -102,7 +102,7 @@ fn a_copy_becomes_the_value_when_the_node_that_made_it_is_gone() {
 #[test]
 fn a_copy_becomes_the_value_when_its_block_is_lost_or_nobody_finds_it_there() {
     let (mut core, object, slot, generation) = with_copies();
-    let lost = LostAt { node: THERE, offsets: vec![THE_REMOTE.location.offset] };
+    let lost = LostAt { node: THERE, blocks: vec![BlockId(THE_REMOTE.location.offset)] };
     assert_eq!(on(&mut core, Peer::Node, lost), [promote(object, THIRD, generation)]);
     on(&mut core, Peer::Node, yes(object, THIRD, 64));
     bring(&mut core, object);
@@ -243,7 +243,7 @@ fn what_no_task_makes_again_is_there_if_a_copy_is() {
     slot.acquire();
     core.ownership_mut().own(object, slot.clone());
     let generation = copy(&mut core, object, THIRD);
-    let lost = BlocksLost { offsets: vec![THE_COPY.offset] };
+    let lost = BlocksLost { blocks: vec![BlockId(THE_COPY.offset)] };
     assert_eq!(on(&mut core, Peer::Node, lost), [promote(object, THIRD, generation)]);
     on(&mut core, Peer::Node, yes(object, THIRD, 64));
     assert_eq!(slot.outcome().as_deref(), Some(&elsewhere(THIRD, 64)));
@@ -262,7 +262,7 @@ fn a_copy_that_others_of_this_node_have_becomes_the_value_here() {
     on(&mut core, Peer::Node, yes(object, HERE, THE_COPY.offset));
     assert_eq!(slot.outcome().as_deref(), Some(&Outcome::Stored(THE_COPY)));
     let freed = drop_last(&mut core, object, &slot);
-    assert_eq!(freed, [to_node(FreeBlocks { offsets: vec![THE_COPY.offset] })], "it is not reused here");
+    assert_eq!(freed, [to_node(FreeBlocks { places: vec![THE_COPY.place()] })], "it is not reused here");
     assert!(core.ownership().is_empty());
 }
 
@@ -291,12 +291,12 @@ fn references_inside_a_value_stay_with_the_copy() {
 /// block.
 #[test]
 fn a_copy_that_comes_by_an_earlier_question_is_given_back_once() {
-    let free = || to_node(FreeBlocks { offsets: vec![THE_COPY.offset] });
+    let free = || to_node(FreeBlocks { places: vec![THE_COPY.place()] });
     let asked = || {
         let (mut core, object, slot) = owner();
         copy(&mut core, object, HERE);
         bring(&mut core, object);
-        let lost = LostAt { node: THERE, offsets: vec![THE_REMOTE.location.offset] };
+        let lost = LostAt { node: THERE, blocks: vec![BlockId(THE_REMOTE.location.offset)] };
         on(&mut core, Peer::Node, lost);
         assert_eq!(core.ownership().promotions(), 1);
         assert_eq!(pulled(&mut core, object), [], "the answer to the later question says whether it stays");

@@ -265,21 +265,21 @@ impl Names {
                 format!("{} at {} {how}", self.object(said.object), node(said.node))
             }
             Message::LostAt(lost) => node(lost.node),
-            Message::FreeAt(free) => format!("{} of {}", count(free.offsets.len(), "block"), node(free.node)),
-            Message::FreeBlocks(free) => count(free.offsets.len(), "block"),
-            Message::BlocksLost(lost) => count(lost.offsets.len(), "block"),
+            Message::FreeAt(free) => format!("{} of {}", count(free.places.len(), "block"), node(free.node)),
+            Message::FreeBlocks(free) => count(free.places.len(), "block"),
+            Message::BlocksLost(lost) => count(lost.blocks.len(), "block"),
             Message::Relinquish(wanted) => count(wanted.blocks.len(), "block"),
             Message::Relinquished(answer) => {
                 format!("{} to move, {} in use", count(answer.moved.len(), "block"), answer.others.len())
             }
-            Message::ReadersOf(question) => count(question.offsets.len(), "block"),
-            Message::StillRead(answer) => count(answer.offsets.len(), "block"),
-            Message::ForgetLost(question) => count(question.offsets.len(), "block"),
+            Message::ReadersOf(question) => count(question.places.len(), "block"),
+            Message::StillRead(answer) => count(answer.places.len(), "block"),
+            Message::ForgetLost(question) => count(question.blocks.len(), "block"),
             Message::GivenBlocks(given) => {
-                format!("{} of {}", count(given.offsets.len(), "block"), self.process(given.giver))
+                format!("{} of {}", count(given.places.len(), "block"), self.process(given.giver))
             }
             Message::UnknownBlocks(given) => {
-                format!("{} of {}", count(given.offsets.len(), "block"), self.process(given.giver))
+                format!("{} of {}", count(given.places.len(), "block"), self.process(given.giver))
             }
             _ => return None,
         })

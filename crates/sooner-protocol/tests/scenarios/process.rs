@@ -133,7 +133,7 @@ impl Cluster {
                 self.send_to(id, worker, push.into());
             }
             Action::FreeBlock(location) => {
-                self.send_to_node(id, FreeBlocks { offsets: vec![location.offset] }.into());
+                self.send_to_node(id, FreeBlocks { places: vec![location.place()] }.into());
             }
             Action::Warn(text) => self.tell(End::Process(id), &format!("warns: {text}")),
             Action::Interrupt { task, .. } => {
@@ -192,8 +192,8 @@ impl Cluster {
         }
         let now = self.now;
         match self.with_process(id, |core, out| core.on_message(peer, message, now, out)) {
-            Some(Message::GivenBlocks(GivenBlocks { giver, offsets })) => {
-                self.send_to_node(id, UnknownBlocks { giver, offsets }.into());
+            Some(Message::GivenBlocks(GivenBlocks { giver, places })) => {
+                self.send_to_node(id, UnknownBlocks { giver, places }.into());
             }
             Some(Message::ReadersOf(question)) => {
                 self.with_process(id, |core, out| core.on_readers_of(question, |_| false, out));

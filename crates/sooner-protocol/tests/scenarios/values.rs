@@ -77,7 +77,7 @@ impl Cluster {
     pub fn lose(&mut self, at: usize, object: ObjectId) {
         self.tell(End::Node(at), &format!("loses the memory of {}", self.names.object(object)));
         let blocks = self.nodes[at].blocks.iter().filter(|(_, inside)| **inside == Some(object));
-        let blocks: Vec<u64> = blocks.map(|(block, _)| *block).collect();
+        let blocks: Vec<BlockId> = blocks.map(|(block, _)| BlockId(*block)).collect();
         self.with_node(at, |node, out| node.lose_blocks(&blocks, out));
     }
 

@@ -401,7 +401,7 @@ impl World {
                     self.post(who, worker, push.into());
                 }
                 Action::FreeBlock(at) => {
-                    self.post(who, node, FreeBlocks { offsets: vec![at.offset] }.into());
+                    self.post(who, node, FreeBlocks { places: vec![at.place()] }.into());
                 }
                 Action::Ready(_) | Action::Interrupt { .. } | Action::Warn(_) => {}
             }
@@ -451,23 +451,24 @@ impl World {
                 }
             }
             Message::GiveBlock(give) => {
+                let place = give.block.into();
                 let holders = &mut self.node(node).holders;
-                if holders.give(Place::of(give.offset), from, give.owner, &|_| false) {
-                    self.free(node, give.offset);
+                if holders.give(place, from, give.owner, &|_| false) {
+                    self.free(node, give.block.offset());
                 } else if let Some(object) = give.object {
-                    holders.set_object(Place::of(give.offset), object);
+                    holders.set_object(place, object);
                 }
             }
             Message::FreeBlocks(free) => {
-                for block in free.offsets {
-                    if self.node(node).holders.release(Place::of(block), from) {
-                        self.free(node, block);
+                for place in free.places {
+                    if self.node(node).holders.release(place, from) {
+                        self.free(node, place.offset());
                     }
                 }
             }
             Message::FreeAt(free) => {
                 let there = WorkerId(free.node.0);
-                self.post(from, there, FreeBlocks { offsets: free.offsets }.into());
+                self.post(from, there, FreeBlocks { places: free.places }.into());
             }
             Message::Pull(pull) if pull.remote.node == node => self.on_home_pull(node, from, pull),
             Message::Pull(pull) => {
@@ -615,10 +616,10 @@ impl World {
         self.seen.copies_lost += usize::from(is_copy);
         let from = WorkerId(node.0);
         for process in PROCESSES.iter().filter(|process| process.node() == node) {
-            self.post(from, *process, BlocksLost { offsets: vec![block] }.into());
+            self.post(from, *process, BlocksLost { blocks: vec![BlockId(block)] }.into());
         }
         if object.owner().node() != node {
-            self.post(from, object.owner(), LostAt { node, offsets: vec![block] }.into());
+            self.post(from, object.owner(), LostAt { node, blocks: vec![BlockId(block)] }.into());
         }
     }
 

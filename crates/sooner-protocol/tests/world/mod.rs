@@ -399,7 +399,7 @@ impl World {
                     process.unsent.push((Some(worker), push.into()));
                 }
                 Action::FreeBlock(location) => {
-                    process.unsent.push((None, FreeBlocks { offsets: vec![location.offset] }.into()));
+                    process.unsent.push((None, FreeBlocks { places: vec![location.place()] }.into()));
                 }
                 Action::Ready(_) | Action::Interrupt { .. } | Action::Warn(_) => {}
             }
@@ -476,8 +476,8 @@ impl World {
         let left = self.with_core(to, |core, out| core.on_message(peer, message, now, out));
         match left {
             Some(Message::EndIdle(_)) => self.die(to),
-            Some(Message::GivenBlocks(GivenBlocks { giver, offsets })) => {
-                let answer = UnknownBlocks { giver, offsets };
+            Some(Message::GivenBlocks(GivenBlocks { giver, places })) => {
+                let answer = UnknownBlocks { giver, places };
                 self.processes.get_mut(&to).expect("lives").unsent.push((None, answer.into()));
             }
             Some(Message::ReadersOf(question)) => {

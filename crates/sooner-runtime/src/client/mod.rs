@@ -470,8 +470,8 @@ impl Client {
         self.step(|_, _| ());
         let ahead = {
             let mut shared = self.shared.lock();
-            if let Some(offset) = shared.take_kept_block(bytes) {
-                return Ok(Location { offset, length: bytes });
+            if let Some(block) = shared.take_kept_block(bytes) {
+                return Ok(Location::in_memory(block, bytes));
             }
             shared.cache.within(ahead)
         };
@@ -481,13 +481,13 @@ impl Client {
             let Ok(Message::Allocated(answer)) = self.ask(ask) else {
                 return Err(NoRoom::session_ended());
             };
-            if let Some(offset) = answer.offset {
+            if let Some(block) = answer.block {
                 let mut shared = self.shared.lock();
-                for (offset, length) in answer.ahead.into_iter().flatten().zip(ahead) {
-                    shared.keep_block(Location { offset, length: *length });
+                for (block, length) in answer.ahead.into_iter().flatten().zip(ahead) {
+                    shared.keep_block(Location::in_memory(block, *length));
                 }
-                shared.written.insert(offset);
-                return Ok(Location { offset, length: bytes });
+                shared.written.insert(block);
+                return Ok(Location::in_memory(block, bytes));
             }
             match allocation.on_refused(&answer, now()) {
                 AfterRefusal::AskAfter(nanos) => {

@@ -15,8 +15,8 @@ use rustc_hash::FxHashMap;
 use sooner_protocol::session::{Behind, FlushOrder, Turn};
 use sooner_protocol::time::Instant;
 use sooner_protocol::worker::action::Peer;
-use sooner_wire::message::{Connect, FreeBlocks, Message};
-use sooner_wire::{NodeId, WorkerId};
+use sooner_wire::message::{Connect, FreeBlocks, Message, Place};
+use sooner_wire::{BlockId, NodeId, WorkerId};
 
 use super::remote::{Remotes, Said, is_remote};
 use crate::clock::now;
@@ -109,9 +109,10 @@ impl Outbox {
         message.append(self.buffer(to), 0);
     }
 
-    pub(super) fn free_blocks(&mut self, offsets: Vec<u64>) {
-        if !offsets.is_empty() {
-            self.push(Peer::Node, &FreeBlocks { offsets }.into());
+    pub(super) fn free_blocks(&mut self, blocks: Vec<BlockId>) {
+        if !blocks.is_empty() {
+            let places = blocks.into_iter().map(Place::from).collect();
+            self.push(Peer::Node, &FreeBlocks { places }.into());
         }
     }
 
@@ -338,7 +339,10 @@ mod tests {
         outbox.push(Peer::Worker(RECEIVER), &Connect { worker: RECEIVER }.into());
         let blocks: usize = 400_000;
         for offset in 0..blocks as u64 {
-            outbox.push(Peer::Node, &GiveBlock { offset, owner: RECEIVER, object: None }.into());
+            outbox.push(
+                Peer::Node,
+                &GiveBlock { block: BlockId(offset), owner: RECEIVER, object: None }.into(),
+            );
         }
         let (mut at_node, mut at_worker) = (Inlet::default(), Inlet::default());
         let mut heard = 0;
@@ -374,7 +378,10 @@ mod tests {
         // Neither is connected yet; and one takes more than a socket does.
         let words = 400_000;
         for offset in 0..words as u64 {
-            outbox.push(Peer::Worker(RECEIVER), &GiveBlock { offset, owner: RECEIVER, object: None }.into());
+            outbox.push(
+                Peer::Worker(RECEIVER),
+                &GiveBlock { block: BlockId(offset), owner: RECEIVER, object: None }.into(),
+            );
         }
         outbox.push(Peer::Worker(other), &Connect { worker: other }.into());
         outbox.send_after_flush(answer(1));

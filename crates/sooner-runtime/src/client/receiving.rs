@@ -219,7 +219,7 @@ impl Client {
             Message::GroupState(answer) => (answer.request, answer.into()),
             Message::GivenBlocks(question) => return shared.disown_unknown(question),
             Message::ReadersOf(question) => {
-                let kept = shared.without_value(&question.offsets);
+                let kept = shared.without_value(&question.places);
                 return self.step_locked(shared, |core, out| {
                     core.on_readers_of(question, |b| kept.contains(&b), out)
                 });

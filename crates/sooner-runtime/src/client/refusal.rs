@@ -62,7 +62,7 @@ mod tests {
         let holders = Some(vec![holder(7, 1, "worker"), holder(0, 2, "a process of another node")]);
         Allocated {
             request: 1,
-            offset: None,
+            block: None,
             used: 6 << 20,
             capacity: 8 << 20,
             moves: None,

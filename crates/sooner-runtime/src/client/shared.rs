@@ -8,9 +8,9 @@ use sooner_protocol::worker::WorkerCore;
 use sooner_protocol::worker::action::{Actions, Peer};
 use sooner_protocol::worker::tasks::Counts;
 use sooner_store::BlockCache;
-use sooner_wire::ObjectId;
 use sooner_wire::TaskId;
-use sooner_wire::message::{GivenBlocks, Location, Message, UnknownBlocks};
+use sooner_wire::message::{GivenBlocks, Location, Message, Place, UnknownBlocks};
+use sooner_wire::{BlockId, ObjectId};
 
 use super::Outbox;
 use super::local::LocalNode;
@@ -50,7 +50,7 @@ pub(crate) struct Shared {
     /// Offsets from here on are in the file behind the memory.
     pub(super) memory_bytes: u64,
     /// Blocks of values that this process is writing or has written and still holds.
-    pub(super) written: FxHashSet<u64>,
+    pub(super) written: FxHashSet<BlockId>,
     pub(super) aftermath: Aftermath,
     /// When the background thread looks next if no thread wakes it. Counts only while it is away. `None`: it
     /// does not look by itself.
@@ -83,35 +83,37 @@ impl Shared {
     }
 
     /// A block from the cache, for a value of `bytes`.
-    pub(super) fn take_kept_block(&mut self, bytes: u64) -> Option<u64> {
-        let (offset, _) = self.cache.take(bytes)?;
-        self.written.insert(offset);
-        Some(offset)
+    pub(super) fn take_kept_block(&mut self, bytes: u64) -> Option<BlockId> {
+        let (block, _) = self.cache.take(bytes)?;
+        self.written.insert(block);
+        Some(block)
     }
 
     /// Keeps a block without readers for the next value; what exceeds the cache goes back to the node.
     pub(super) fn keep_block(&mut self, location: Location) {
-        self.written.remove(&location.offset);
-        if location.offset >= self.memory_bytes {
+        let Some(block) = location.place().block() else { return };
+        self.written.remove(&block);
+        if block.offset() >= self.memory_bytes {
             // The next value is better off in memory.
-            return self.outbox.free_blocks(vec![location.offset]);
+            return self.outbox.free_blocks(vec![block]);
         }
-        let back = self.cache.put(location.offset, sooner_store::Arena::rounded(location.length));
+        let back = self.cache.put(block, sooner_store::Arena::rounded(location.length));
         self.outbox.free_blocks(back);
     }
 
     /// Which of these blocks this process is writing, holds, or keeps for reuse.
-    pub(super) fn without_value(&self, blocks: &[u64]) -> Vec<u64> {
-        let is_here = |block: &u64| self.written.contains(block) || self.cache.contains(*block);
-        blocks.iter().copied().filter(is_here).collect()
+    pub(super) fn without_value(&self, places: &[Place]) -> Vec<BlockId> {
+        let is_here = |block: &BlockId| self.written.contains(block) || self.cache.contains(*block);
+        places.iter().filter_map(|place| place.block()).filter(is_here).collect()
     }
 
     /// Reports to the node which of these blocks this process does not know.
     pub(super) fn disown_unknown(&mut self, question: GivenBlocks) {
-        let known = self.without_value(&question.offsets);
-        let offsets: Vec<u64> = question.offsets.into_iter().filter(|block| !known.contains(block)).collect();
-        if !offsets.is_empty() {
-            self.outbox.push(Peer::Node, &UnknownBlocks { giver: question.giver, offsets }.into());
+        let GivenBlocks { giver, mut places } = question;
+        let known = self.without_value(&places);
+        places.retain(|place| !place.block().is_some_and(|block| known.contains(&block)));
+        if !places.is_empty() {
+            self.outbox.push(Peer::Node, &UnknownBlocks { giver, places }.into());
         }
     }
 }

@@ -185,7 +185,7 @@ impl Node {
     /// A block loses its content.
     pub fn lose(&mut self, block: u64, effects: &mut Vec<NodeEffect>) {
         self.act(NOW, effects, |core, out| {
-            either!(core, core => core.lose_blocks(&[block * BLOCK_BYTES], out));
+            either!(core, core => core.lose_blocks(&[BlockId(block * BLOCK_BYTES)], out));
         });
     }
 

@@ -156,7 +156,7 @@ impl Process {
                 }
                 Action::FreeBlock(location) => {
                     self.freed |= block_of(location);
-                    (Peer::Node, Box::new(FreeBlocks { offsets: vec![location.offset] }.into()))
+                    (Peer::Node, Box::new(FreeBlocks { places: vec![location.place()] }.into()))
                 }
                 Action::Interrupt { task, .. } => {
                     if let Some(frame) = &mut self.frame
@@ -189,8 +189,8 @@ impl Process {
             left
         });
         match left {
-            Some(Message::GivenBlocks(GivenBlocks { giver, offsets })) if !offsets.is_empty() => {
-                let answer = UnknownBlocks { giver, offsets };
+            Some(Message::GivenBlocks(GivenBlocks { giver, places })) if !places.is_empty() => {
+                let answer = UnknownBlocks { giver, places };
                 effects.push(Effect::Send(0, Box::new(answer.into())));
             }
             // This shell keeps no blocks for reuse.

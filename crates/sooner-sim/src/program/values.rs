@@ -25,16 +25,16 @@ impl World {
         let block = kept.unwrap_or_else(|| {
             let worker = self.process(number).id;
             let SimNode { core, blocks, .. } = self.node_mut(number);
-            let block = blocks.allocate();
-            core.on_allocated(BlockId(block), worker);
+            let block = BlockId(blocks.allocate());
+            core.on_allocated(block, worker);
             block
         });
         if kept.is_some() {
             hit("a block was used again by its process");
         }
         self.process_mut(number).written.insert(block);
-        self.node_mut(number).blocks.write(block, payload);
-        Outcome::Stored(Location { offset: block, length: LENGTH })
+        self.node_mut(number).blocks.write(block.offset(), payload);
+        Outcome::Stored(Location::in_memory(block, LENGTH))
     }
 
     /// The content of a value that a process has; `None` if its block is free.

@@ -115,7 +115,7 @@ impl World {
                 else {
                     return;
                 };
-                self.send_to_node(driver, FreeBlocks { offsets: vec![block] }.into());
+                self.send_to_node(driver, FreeBlocks { places: vec![BlockId(block).into()] }.into());
             }
         }
     }
@@ -305,7 +305,7 @@ impl World {
         let Some(core) = &mut node.core else { return };
         core.on_allocated(BlockId(block), maker);
         if maker != owner {
-            let give = GiveBlock { offset: block, owner, object: Some(object) };
+            let give = GiveBlock { block: BlockId(block), owner, object: Some(object) };
             core.on_message(maker, give.into(), now, &mut node.out);
         }
         let location = Location { offset: block, length };

@@ -112,15 +112,12 @@ impl World {
             }
             Action::FreeBlock(location) => {
                 let process = self.process_mut(number);
-                process.written.remove(&location.offset);
-                process.cache.push(location.offset);
+                let block = location.place().block().expect("its values are in memory");
+                process.written.remove(&block);
+                process.cache.push(block);
                 if process.cache.len() > CACHE_MAX {
-                    let offsets = vec![process.cache.remove(0)];
-                    self.send(
-                        number,
-                        node_of(number),
-                        Item::Message(Box::new(FreeBlocks { offsets }.into())),
-                    );
+                    let places = vec![process.cache.remove(0).into()];
+                    self.send(number, node_of(number), Item::Message(Box::new(FreeBlocks { places }.into())));
                 }
             }
             Action::Interrupt { task, force } => {

@@ -144,7 +144,7 @@ impl World {
             }
             Some(Message::GivenBlocks(question)) => self.disown_unknown(to, question),
             Some(Message::ReadersOf(question)) => {
-                let kept = self.process(to).without_value(&question.offsets);
+                let kept = self.process(to).without_value(&question.places);
                 self.with_core(to, |core, out| core.on_readers_of(question, |b| kept.contains(&b), out));
             }
             _ => {}

@@ -4,7 +4,7 @@ use sooner_protocol::node::Room;
 use sooner_protocol::probes::hit;
 use sooner_protocol::worker::WorkerCore;
 use sooner_wire::limits::{LEASE_ARGUMENT_SHARE, START_PATIENCE_NANOS};
-use sooner_wire::message::{FreeBlocks, GivenBlocks, TrimBlocks, UnknownBlocks};
+use sooner_wire::message::{FreeBlocks, GivenBlocks, Place, TrimBlocks, UnknownBlocks};
 
 use super::blocks::BLOCK_BYTES;
 use super::node::SEVERAL;
@@ -245,24 +245,25 @@ impl World {
     }
 
     pub(super) fn give_cache_back(&mut self, number: u32) {
-        let offsets = std::mem::take(&mut self.process_mut(number).cache);
-        if !offsets.is_empty() {
-            self.send(number, node_of(number), Item::Message(Box::new(FreeBlocks { offsets }.into())));
+        let blocks = std::mem::take(&mut self.process_mut(number).cache);
+        if !blocks.is_empty() {
+            let places = blocks.into_iter().map(Place::from).collect();
+            self.send(number, node_of(number), Item::Message(Box::new(FreeBlocks { places }.into())));
         }
         self.touch(number);
     }
 
     /// Returns the blocks of a dead worker that were given to this process and that it never learned of.
     pub(super) fn disown_unknown(&mut self, number: u32, question: GivenBlocks) {
-        let GivenBlocks { giver, mut offsets } = question;
-        let known = self.process(number).without_value(&offsets);
-        offsets.retain(|block| !known.contains(block));
-        if !offsets.is_empty() {
+        let GivenBlocks { giver, mut places } = question;
+        let known = self.process(number).without_value(&places);
+        places.retain(|place| !place.block().is_some_and(|block| known.contains(&block)));
+        if !places.is_empty() {
             hit("a block was given to a process that never heard of it");
             self.send(
                 number,
                 node_of(number),
-                Item::Message(Box::new(UnknownBlocks { giver, offsets }.into())),
+                Item::Message(Box::new(UnknownBlocks { giver, places }.into())),
             );
         }
     }

@@ -7,7 +7,7 @@ use sooner_protocol::node::{NodeAction, NodeActions, Room};
 use sooner_protocol::time::Instant;
 use sooner_protocol::uplink::ToControl;
 use sooner_wire::message::{Message, PeerConnected};
-use sooner_wire::{NodeId, ResourceSet};
+use sooner_wire::{BlockId, NodeId, ResourceSet};
 
 use super::between::Fetch;
 use super::processes::{id_of, node_at, node_number, number_of};
@@ -233,7 +233,8 @@ impl World {
     pub fn lose(&mut self, at: usize, blocks: &[u64]) {
         self.events += 1;
         let SimNode { core, out, .. } = &mut self.nodes[at];
-        core.lose_blocks(blocks, out);
+        let blocks: Vec<BlockId> = blocks.iter().copied().map(BlockId).collect();
+        core.lose_blocks(&blocks, out);
         self.list_node_at(at);
     }
 }

@@ -4,8 +4,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use sooner_protocol::probes::hit;
 use sooner_protocol::session::{Behind, FlushOrder};
 use sooner_protocol::worker::WorkerCore;
-use sooner_wire::message::Message;
-use sooner_wire::{ActorId, ObjectId, Started, TaskId, WorkerId};
+use sooner_wire::message::{Message, Place};
+use sooner_wire::{ActorId, BlockId, ObjectId, Started, TaskId, WorkerId};
 
 use crate::program::{Frame, Instance, Reference};
 
@@ -56,9 +56,9 @@ pub struct Process {
     /// References that outlive the task that brought them.
     pub kept: Vec<Reference>,
     /// Blocks kept for reuse.
-    pub cache: Vec<u64>,
+    pub cache: Vec<BlockId>,
     /// Blocks whose values the process is writing, or has written and still has.
-    pub written: FxHashSet<u64>,
+    pub written: FxHashSet<BlockId>,
     /// Tasks that began here.
     pub begun: FxHashSet<TaskId>,
     /// The content of its progress cell.
@@ -140,9 +140,9 @@ impl Process {
 
     /// Which of these blocks the process is writing, or keeps for reuse.
     #[must_use]
-    pub fn without_value(&self, blocks: &[u64]) -> Vec<u64> {
-        let is_here = |block: &u64| self.written.contains(block) || self.cache.contains(block);
-        blocks.iter().copied().filter(is_here).collect()
+    pub fn without_value(&self, places: &[Place]) -> Vec<BlockId> {
+        let is_here = |block: &BlockId| self.written.contains(block) || self.cache.contains(block);
+        places.iter().filter_map(|place| place.block()).filter(is_here).collect()
     }
 
     /// Drops a reference; the core learns of it at the process's next step.

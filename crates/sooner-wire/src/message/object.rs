@@ -2,8 +2,8 @@
 
 use minicbor::{Decode, Encode};
 
-use super::{Outcome, Remote};
-use crate::{ObjectId, WorkerId, size};
+use super::{Outcome, Place, Remote};
+use crate::{BlockId, ObjectId, WorkerId, size};
 
 /// Borrower to owner: tell me the value when there is one.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
@@ -133,7 +133,7 @@ pub struct Allocated {
     pub request: u64,
     /// `None`: there is no room now.
     #[n(1)]
-    pub offset: Option<u64>,
+    pub block: Option<BlockId>,
     /// Bytes in use and bytes in all, for the error text.
     #[n(2)]
     pub used: u64,
@@ -154,9 +154,9 @@ pub struct Allocated {
     /// Why values cannot be written to disk.
     #[n(8)]
     pub trouble: Option<String>,
-    /// Offsets of blocks for the first sizes in the request's `ahead`.
+    /// Blocks for the first sizes in the request's `ahead`.
     #[n(9)]
-    pub ahead: Option<Vec<u64>>,
+    pub ahead: Option<Vec<BlockId>>,
 }
 
 row! { 35 Allocated: [node -> process]; no values; }
@@ -195,12 +195,12 @@ impl BlockHolder {
     }
 }
 
-/// Blocks that nobody reads any more.
+/// Blocks and spilled values that nobody reads any more.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct FreeBlocks {
     #[n(0)]
-    pub offsets: Vec<u64>,
+    pub places: Vec<Place>,
 }
 
 row! { 36 FreeBlocks: [process -> node, process => node]; no values; }
@@ -210,7 +210,7 @@ row! { 36 FreeBlocks: [process -> node, process => node]; no values; }
 #[cbor(array)]
 pub struct GiveBlock {
     #[n(0)]
-    pub offset: u64,
+    pub block: BlockId,
     #[n(1)]
     pub owner: WorkerId,
     /// The object, if its owner is on another node: other nodes ask for the block by the object, so that a
@@ -239,7 +239,7 @@ pub struct ReadersOf {
     #[n(0)]
     pub round: Round,
     #[n(1)]
-    pub offsets: Vec<u64>,
+    pub places: Vec<Place>,
 }
 
 row! { 39 ReadersOf: [node -> process]; no values; }
@@ -289,7 +289,7 @@ pub struct StillRead {
     #[n(0)]
     pub round: Round,
     #[n(1)]
-    pub offsets: Vec<u64>,
+    pub places: Vec<Place>,
     /// How often the client was lent a value in a block that it had been asked about.
     #[n(2)]
     pub lent: Option<u64>,
@@ -306,7 +306,7 @@ row! {
 #[cbor(array)]
 pub struct LoseBlocks {
     #[n(0)]
-    pub offsets: Vec<u64>,
+    pub blocks: Vec<BlockId>,
 }
 
 row! { 41 LoseBlocks: [process -> node, node => node]; no values; }
@@ -317,7 +317,7 @@ row! { 41 LoseBlocks: [process -> node, node => node]; no values; }
 #[cbor(array)]
 pub struct BlocksLost {
     #[n(0)]
-    pub offsets: Vec<u64>,
+    pub blocks: Vec<BlockId>,
 }
 
 row! { 42 BlocksLost: [node -> process]; no values; }
@@ -330,7 +330,7 @@ pub struct ForgetLost {
     #[n(0)]
     pub round: Round,
     #[n(1)]
-    pub offsets: Vec<u64>,
+    pub blocks: Vec<BlockId>,
 }
 
 row! {
@@ -346,7 +346,7 @@ pub struct GivenBlocks {
     #[n(0)]
     pub giver: WorkerId,
     #[n(1)]
-    pub offsets: Vec<u64>,
+    pub places: Vec<Place>,
 }
 
 row! { 45 GivenBlocks: [node -> process, node => process]; no values; }
@@ -358,7 +358,7 @@ pub struct UnknownBlocks {
     #[n(0)]
     pub giver: WorkerId,
     #[n(1)]
-    pub offsets: Vec<u64>,
+    pub places: Vec<Place>,
 }
 
 row! { 46 UnknownBlocks: [process -> node, process => node]; no values; }

@@ -121,6 +121,13 @@ impl Place {
     }
 }
 
+impl<'b, C> Decode<'b, C> for BlockId {
+    fn decode(d: &mut Decoder<'b>, _: &mut C) -> Result<Self, decode::Error> {
+        let block = Place::of(d.u64()?).block();
+        block.ok_or_else(|| decode::Error::message("the offset of a block is that of a spilled value"))
+    }
+}
+
 impl<C> Encode<C> for Place {
     fn encode<W: Write>(&self, e: &mut Encoder<W>, _: &mut C) -> Result<(), encode::Error<W::Error>> {
         e.u64(self.offset())?.ok()
@@ -179,9 +186,8 @@ impl Location {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(array)]
 pub struct Relinquishing {
-    /// The block.
     #[n(0)]
-    pub offset: u64,
+    pub block: BlockId,
     /// Where the value is to be from now on; `None`: the block is a copy, and the value stays where it is.
     #[n(1)]
     pub spilled: Option<SpillId>,
@@ -233,7 +239,7 @@ pub struct Relinquished {
     /// The other blocks: they stay, because they may be read; or they have been freed, as copies, or because
     /// tasks can make their values again.
     #[n(1)]
-    pub others: Vec<u64>,
+    pub others: Vec<BlockId>,
     /// As in the question.
     #[n(2)]
     pub node: Option<NodeId>,

@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::frame::{HEAD_BYTES, whole_frame};
 use crate::{
-    Blob, DialAttempt, FetchAttempt, FunctionId, Name, NodeId, ResourceSet, ShapeId, Takeover, TaskId,
-    TransferAttempt, WorkerId,
+    Blob, BlockId, DialAttempt, FetchAttempt, FunctionId, Name, NodeId, ResourceSet, ShapeId, Takeover,
+    TaskId, TransferAttempt, WorkerId,
 };
 
 fn round_trip(message: Message) {
@@ -150,9 +150,9 @@ fn mixed(add: &mut impl FnMut(Message)) {
     add(DropCopy { object, node }.into());
     let reason = FetchEnd::Unwanted;
     add(FetchEnded { object: task.object(1), attempt: FetchAttempt(2), reason }.into());
-    add(FreeAt { node: remote.node, offsets: vec![64, 128] }.into());
-    add(LostAt { node: remote.node, offsets: vec![64] }.into());
-    add(GiveBlock { offset: 64, owner: WorkerId(7), object: Some(task.object(1)) }.into());
+    add(FreeAt { node: remote.node, places: vec![BlockId(64).into(), BlockId(128).into()] }.into());
+    add(LostAt { node: remote.node, blocks: vec![BlockId(64)] }.into());
+    add(GiveBlock { block: BlockId(64), owner: WorkerId(7), object: Some(task.object(1)) }.into());
     let job =
         JobConfig { template: vec!["python".into(), "-c".into()], inline_bytes: 7, ..Default::default() };
     let hello = Hello {

@@ -2,9 +2,9 @@
 
 use minicbor::{Decode, Encode};
 
-use super::{Failure, Location, Remote};
+use super::{Failure, Location, Place, Remote};
 use crate::limits::CHUNK_BYTES_MAX;
-use crate::{FetchAttempt, NodeId, ObjectId, TransferAttempt};
+use crate::{BlockId, FetchAttempt, NodeId, ObjectId, TransferAttempt};
 
 /// How soon a value is pulled, among those that wait for room or bandwidth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
@@ -63,7 +63,7 @@ pub struct FreeAt {
     #[n(0)]
     pub node: NodeId,
     #[n(1)]
-    pub offsets: Vec<u64>,
+    pub places: Vec<Place>,
 }
 
 row! { 127 FreeAt: [process -> node]; no values; }
@@ -226,7 +226,7 @@ pub struct LostAt {
     #[n(0)]
     pub node: NodeId,
     #[n(1)]
-    pub offsets: Vec<u64>,
+    pub blocks: Vec<BlockId>,
 }
 
 row! {
@@ -243,7 +243,7 @@ pub struct HandOver {
     #[n(0)]
     pub node: NodeId,
     #[n(1)]
-    pub offsets: Vec<u64>,
+    pub places: Vec<Place>,
 }
 
 row! {
@@ -260,7 +260,7 @@ pub struct HandedOver {
     #[n(0)]
     pub node: NodeId,
     #[n(1)]
-    pub offsets: Vec<u64>,
+    pub places: Vec<Place>,
 }
 
 row! {

@@ -36,7 +36,7 @@ impl Directory {
         let round = Round::of_control(self.lookups.made);
         self.lookups.made += 1;
         self.lookups.open.insert(round, (actor, from));
-        self.send(owner, ForgetLost { round, offsets: Vec::new() }, out);
+        self.send(owner, ForgetLost { round, blocks: Vec::new() }, out);
     }
 
     /// The owner has answered: everything that it sent before has arrived.

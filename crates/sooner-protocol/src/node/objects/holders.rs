@@ -303,7 +303,7 @@ impl Holders {
         if !self.orphans.expects(answer.round, from) {
             return Vec::new();
         }
-        for place in answer.offsets.iter().map(|offset| Place::of(*offset)) {
+        for &place in &answer.places {
             self.orphans.insert(place);
             // The process knows the block by reading it, whoever gave it before.
             self.given.swap_remove(&place);
@@ -427,7 +427,7 @@ mod tests {
     }
 
     fn answer(round: Round, offsets: &[u64]) -> StillRead {
-        StillRead { round, offsets: offsets.to_vec(), lent: Some(0) }
+        StillRead { round, places: Place::all(offsets), lent: Some(0) }
     }
 
     /// Asks these processes, none of which reads anything, until there is nothing to ask. Gives the blocks

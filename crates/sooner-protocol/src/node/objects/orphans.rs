@@ -70,10 +70,9 @@ impl Orphans {
         }
         self.asked += 1;
         let places: Vec<Place> = self.unheld.keys().copied().collect();
-        let offsets = places.iter().map(|place| place.offset()).collect();
         let number = Round::of_readers(self.asked);
-        self.round = Some(OpenRound { number, open, places, is_quiet: true });
-        Some(ReadersOf { round: number, offsets })
+        self.round = Some(OpenRound { number, open, places: places.clone(), is_quiet: true });
+        Some(ReadersOf { round: number, places })
     }
 
     /// There is no process that could read anything. Gives the blocks that are free.

@@ -127,7 +127,7 @@ impl Residency {
     /// What processes of another node have been asked and have not answered, in that order.
     pub fn open_questions(&self, node: NodeId) -> impl Iterator<Item = (WorkerId, Relinquishing)> {
         let of_it = move |(block, asked): (&BlockId, &Asked)| {
-            let question = Relinquishing { offset: block.offset(), spilled: asked.spilled };
+            let question = Relinquishing { block: *block, spilled: asked.spilled };
             let of = asked.of.iter().copied().find(|of| of.node() == node);
             of.map(|of| (of, question))
         };

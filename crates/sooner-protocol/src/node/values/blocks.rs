@@ -30,7 +30,7 @@ impl NodeCore {
             return out.push(NodeAction::FreeBlock(block));
         };
         for client in clients {
-            let question = ForgetLost { round, offsets: vec![block.offset()] };
+            let question = ForgetLost { round, blocks: vec![block] };
             out.push(NodeAction::Send(client, Box::new(question.into())));
         }
     }
@@ -62,10 +62,10 @@ impl NodeCore {
 
     /// The contents of these blocks are lost; blocks that no process holds, or only the node, are passed
     /// over.
-    pub fn lose_blocks(&mut self, offsets: &[u64], out: &mut NodeActions) {
+    pub fn lose_blocks(&mut self, blocks: &[BlockId], out: &mut NodeActions) {
         let mut lost: Vec<BlockId> = Vec::new();
         let itself = [address(self.id())];
-        for block in offsets.iter().filter_map(|offset| Place::of(*offset).block()) {
+        for &block in blocks {
             let is_held = self.holders.is_held(block.into()) && self.holders.of(block.into()) != itself;
             if is_held && self.lost.insert(block) {
                 lost.push(block);
@@ -83,16 +83,15 @@ impl NodeCore {
         }
         self.retry_home_pulls(out);
         self.notify_remote_holders(&lost, out);
-        let offsets = lost.into_iter().map(BlockId::offset).collect();
-        self.tell_all(&BlocksLost { offsets }.into(), out);
+        self.tell_all(&BlocksLost { blocks: lost }.into(), out);
     }
 
     /// Processes that connected after a loss learn of it before they learn of anything else that matters.
     pub(in crate::node) fn notify_newcomers(&mut self, out: &mut NodeActions) {
         for client in self.lost.take_newcomers() {
-            let offsets: Vec<u64> = self.lost.believed().into_iter().map(BlockId::offset).collect();
-            if !offsets.is_empty() && self.clients.contains_key(&client) {
-                out.push(NodeAction::Send(client, Box::new(BlocksLost { offsets }.into())));
+            let blocks = self.lost.believed();
+            if !blocks.is_empty() && self.clients.contains_key(&client) {
+                out.push(NodeAction::Send(client, Box::new(BlocksLost { blocks }.into())));
             }
         }
     }

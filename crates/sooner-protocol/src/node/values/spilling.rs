@@ -11,9 +11,7 @@
 //!
 //! This file never asks for blocks that the node keeps for others, or that dead processes left.
 
-use sooner_wire::message::{
-    Location, Place, Pull, Recompute, Relinquish, Relinquished, Relinquishing, SpillId,
-};
+use sooner_wire::message::{Location, Pull, Recompute, Relinquish, Relinquished, Relinquishing, SpillId};
 use sooner_wire::{BlockId, NodeId, ObjectId, WorkerId};
 
 use super::transfers::address;
@@ -178,7 +176,7 @@ impl NodeCore {
             let holders = self.holders.of(block.into()).to_vec();
             let spilled = self.residency.ask(block, &holders, length_of(block), is_copy);
             for holder in holders {
-                wanted.entry(holder).or_default().push(Relinquishing { offset: block.offset(), spilled });
+                wanted.entry(holder).or_default().push(Relinquishing { block, spilled });
             }
         }
         for (holder, blocks) in wanted {
@@ -255,15 +253,15 @@ impl NodeCore {
         answer: &Relinquished,
         out: &mut NodeActions,
     ) {
-        for Relinquishing { offset, spilled } in &answer.moved {
-            let (Some(value), Some(block)) = (spilled, Place::of(*offset).block()) else { continue };
+        for &Relinquishing { block, spilled } in &answer.moved {
+            let Some(value) = spilled else { continue };
             // Processes that asked this node for the value meanwhile may hold the block, too: it is free when
             // they are done.
             let is_its = self.holders.of(block.into()).contains(&from);
             // The process gave the block up before it learned of the loss, and takes the value to be on disk:
             // a reader that looks there learns that it is not.
             let is_lost = is_its && self.lost.contains(block.into());
-            if !is_its || is_lost || !self.residency.on_moved(from, block, *spilled) {
+            if !is_its || is_lost || !self.residency.on_moved(from, block, spilled) {
                 let after = self.residency.on_answered(from, block);
                 self.after_answer(after, out);
                 if is_lost && self.holders.release(block.into(), from) {
@@ -272,20 +270,20 @@ impl NodeCore {
                 continue;
             }
             if let Some(object) = self.holders.object_in(block.into()) {
-                self.residency.record_moved(object, block, *value);
+                self.residency.record_moved(object, block, value);
             }
             // The node holds the block until it is written.
             self.holders.keep(block.into());
             let is_free = self.holders.release(block.into(), from);
             debug_assert!(!is_free, "the node keeps it");
-            self.holders.insert((*value).into(), from);
-            out.push(NodeAction::Spill { spilled: *value, block });
-            for (from, pull) in self.residency.take_waiting(*value) {
+            self.holders.insert(value.into(), from);
+            out.push(NodeAction::Spill { spilled: value, block });
+            for (from, pull) in self.residency.take_waiting(value) {
                 self.on_pull(from, &pull, self.now, out);
             }
         }
-        for block in answer.others.iter().filter_map(|offset| Place::of(*offset).block()) {
-            let after = self.residency.on_answered(from, block);
+        for block in &answer.others {
+            let after = self.residency.on_answered(from, *block);
             self.after_answer(after, out);
         }
         self.end_yielding(from);
@@ -315,8 +313,7 @@ impl NodeCore {
         for block in &copies {
             self.residency.ask(*block, &[worker], length_of(*block), true);
         }
-        let blocks =
-            copies.into_iter().map(|block| Relinquishing { offset: block.offset(), spilled: None }).collect();
+        let blocks = copies.into_iter().map(|block| Relinquishing { block, spilled: None }).collect();
         let ask = Relinquish { blocks, gives_way: Some(true), node: None, recomputes: None };
         out.push(NodeAction::Send(worker, Box::new(ask.into())));
         true

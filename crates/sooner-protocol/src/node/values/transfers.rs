@@ -268,8 +268,8 @@ impl NodeCore {
 
     /// A block goes to the process that owns the object in it, here or at another node.
     pub(in crate::node) fn on_give_block(&mut self, from: WorkerId, give: &GiveBlock, out: &mut NodeActions) {
-        let GiveBlock { offset, owner, object } = *give;
-        let (here, place) = (self.id(), Place::of(offset));
+        let GiveBlock { block, owner, object } = *give;
+        let (here, place) = (self.id(), Place::from(block));
         if self.is_elsewhere(owner) {
             self.on_watch(owner, out);
         }
@@ -286,10 +286,7 @@ impl NodeCore {
         if let Some(object) = object {
             self.holders.set_object(place, object);
         }
-        if let Place::Memory(block) = place
-            && owner.node() != here
-            && self.lost.contains(place)
-        {
+        if owner.node() != here && self.lost.contains(place) {
             // The block was lost before this node knew that the owner has to be told.
             self.notify_remote_holders(&[block], out);
         }
@@ -324,8 +321,7 @@ impl NodeCore {
     }
 
     fn ask_receiver(&self, receiver: WorkerId, giver: WorkerId, places: &[Place], out: &mut NodeActions) {
-        let offsets = places.iter().map(|place| place.offset()).collect();
-        let question = GivenBlocks { giver, offsets };
+        let question = GivenBlocks { giver, places: places.to_vec() };
         if self.is_elsewhere(receiver) {
             let message = Box::new(question.into());
             out.push(NodeAction::Route { from: address(self.id()), to: receiver, message });
@@ -345,7 +341,7 @@ impl NodeCore {
             let to = address(answer.giver.node());
             return out.push(NodeAction::Route { from, to, message: Box::new(answer.into()) });
         }
-        for place in answer.offsets.into_iter().map(Place::of) {
+        for place in answer.places {
             if self.holders.disown(place, answer.giver, from) {
                 self.free_place(place, out);
             }
@@ -359,7 +355,7 @@ impl NodeCore {
         free: &FreeBlocks,
         out: &mut NodeActions,
     ) {
-        for place in free.offsets.iter().map(|offset| Place::of(*offset)) {
+        for &place in &free.places {
             self.draining.on_given_back(from, place);
             if self.holders.release(place, from) {
                 self.free_place(place, out);
@@ -372,12 +368,12 @@ impl NodeCore {
     pub(in crate::node) fn on_free_at(&mut self, from: WorkerId, free: FreeAt, out: &mut NodeActions) {
         if free.node == self.id() {
             // Places of spilled values.
-            return self.on_free_blocks(from, &FreeBlocks { offsets: free.offsets }, out);
+            return self.on_free_blocks(from, &FreeBlocks { places: free.places }, out);
         }
         let mut wanted = Vec::new();
-        self.pulls.on_given_up(from, free.node, &Place::all(&free.offsets), &mut wanted);
+        self.pulls.on_given_up(from, free.node, &free.places, &mut wanted);
         self.perform(wanted, out);
-        let message = Box::new(FreeBlocks { offsets: free.offsets }.into());
+        let message = Box::new(FreeBlocks { places: free.places }.into());
         out.push(NodeAction::Route { from, to: address(free.node), message });
     }
 
@@ -386,7 +382,7 @@ impl NodeCore {
         let node = self.id();
         for block in lost {
             for holder in self.holders.of((*block).into()).iter().filter(|holder| holder.node() != node) {
-                let message = Box::new(LostAt { node, offsets: vec![block.offset()] }.into());
+                let message = Box::new(LostAt { node, blocks: vec![*block] }.into());
                 out.push(NodeAction::Route { from: address(node), to: *holder, message });
             }
         }

@@ -9,7 +9,9 @@ use sooner_wire::message::{
     Settled, SpillId, StillRead, SubscribeActor, TaskKind, TaskSpec, WorkerDead,
 };
 use sooner_wire::message::{BundleStep, Outcome, QueryKind};
-use sooner_wire::{ActorId, Blob, FunctionId, Name, PlacementAttempt, ResourceSet, Takeover, TaskId};
+use sooner_wire::{
+    ActorId, Blob, BlockId, FunctionId, Name, PlacementAttempt, ResourceSet, Takeover, TaskId,
+};
 
 use super::*;
 
@@ -122,7 +124,7 @@ fn to_control() -> Vec<ToControl> {
         said(PROCESS, create(ACTOR, Vec::new())),
         said(PROCESS, SubscribeActor { actor: ACTOR }),
         said(PROCESS, KillActor { actor: ACTOR, may_restart: None }),
-        said(PROCESS, StillRead { round: Round::of_control(0), offsets: Vec::new(), lent: None }),
+        said(PROCESS, StillRead { round: Round::of_control(0), places: Vec::new(), lent: None }),
         said(PROCESS, Query { request: 3, what: QueryKind::TotalResources }),
         ToControl::ActorPlaced { actor: ACTOR, takeover: Takeover(1), worker: PROCESS },
         refused(false),
@@ -171,7 +173,7 @@ fn to_node() -> Vec<ToNode> {
     vec![
         told(PROCESS, Answer { request: 3, ..Answer::default() }),
         told(PROCESS, AddBorrow { object: ACTOR.object(0), borrower: FAR }),
-        told(PROCESS, ForgetLost { round: Round::of_control(0), offsets: Vec::new() }),
+        told(PROCESS, ForgetLost { round: Round::of_control(0), blocks: Vec::new() }),
         told(PROCESS, dead.clone()),
         ToNode::PlaceActor(Box::new(place)),
         ToNode::Restore { takeover: Takeover(1), restore: Box::new(restore) },
@@ -243,7 +245,7 @@ fn what_is_no_message_is_refused() {
     let routed = |from, to, message: Message| Message::from(Routed { from, to, message: Box::new(message) });
     let released = Message::from(Release { group: ACTOR, attempt: None });
     let to_other = routed(PROCESS, FAR, find.clone().into());
-    let low = StillRead { round: Round::of_readers(0), offsets: Vec::new(), lent: None };
+    let low = StillRead { round: Round::of_readers(0), places: Vec::new(), lent: None };
     let ended = Job { job: PROCESS, state: JobState::Ended, config: None };
     let unstarted = Job { job: PROCESS, state: JobState::Started, config: None };
     for message in [to_other, routed(PROCESS, CONTROL, low.into()), released, ended.into(), unstarted.into()]
@@ -254,7 +256,8 @@ fn what_is_no_message_is_refused() {
         Message::from(Prepared { group: ACTOR, attempt: PlacementAttempt(3), step: BundleStep::Prepared });
     let foreign = routed(FAR, PROCESS, Answer::default().into());
     let elsewhere = routed(CONTROL, FAR, Answer::default().into());
-    let blocks = routed(CONTROL, PROCESS, ForgetLost { round: Round::of_lost(3), offsets: vec![64] }.into());
+    let blocks =
+        routed(CONTROL, PROCESS, ForgetLost { round: Round::of_lost(3), blocks: vec![BlockId(64)] }.into());
     let asked = routed(CONTROL, PROCESS, find.into());
     let timeless = Restore { actor: ACTOR, state: None, callers: Vec::new(), takeover: None }.into();
     for message in [prepared, foreign, elsewhere, blocks, asked, timeless] {

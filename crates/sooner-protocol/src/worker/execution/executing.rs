@@ -202,10 +202,12 @@ impl WorkerCore {
                 self.ownership.hand_over(*object, to, out);
             }
         }
-        if let Outcome::Stored(location) = value.outcome {
+        if let Outcome::Stored(location) = value.outcome
+            && let Some(block) = location.place().block()
+        {
             for _ in 0..self.pins {
                 let object = (to.node() != self.me.node()).then_some(object);
-                send(out, Peer::Node, GiveBlock { offset: location.offset, owner: to, object });
+                send(out, Peer::Node, GiveBlock { block, owner: to, object });
             }
         }
     }

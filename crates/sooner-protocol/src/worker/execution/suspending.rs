@@ -66,7 +66,7 @@ mod tests {
     use sooner_wire::message::{
         Dependency, Location, Message, NodeDead, Outcome, Pulled, Push, Remote, TaskKind, TaskSpec, Value,
     };
-    use sooner_wire::{Blob, Name, ObjectId, TaskId};
+    use sooner_wire::{Blob, BlockId, Name, ObjectId, TaskId};
 
     use super::*;
     use crate::time::Instant;
@@ -132,7 +132,8 @@ mod tests {
         assert!(says(&receive(&mut core, Peer::Node, gone()), false));
         let again = Value { outcome: Outcome::Stored(Location { offset: 8192, length: 4096 }), ..value() };
         assert!(says(&receive(&mut core, Peer::Worker(HERE), again), true));
-        let out = receive(&mut core, Peer::Node, sooner_wire::message::BlocksLost { offsets: vec![8192] });
+        let out =
+            receive(&mut core, Peer::Node, sooner_wire::message::BlocksLost { blocks: vec![BlockId(8192)] });
         assert!(!says(&out, false), "the node was asked for resources already");
         assert!(says(&receive(&mut core, Peer::Node, Resumed { actor: ACTOR, gpus: vec![] }), false));
         assert!(core.next_execution().is_none());

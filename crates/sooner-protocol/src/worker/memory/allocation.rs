@@ -82,7 +82,7 @@ impl Allocation {
 
     /// The node has no block.
     pub fn on_refused(&mut self, answer: &Allocated, now: Instant) -> AfterRefusal {
-        debug_assert!(answer.offset.is_none(), "it has one");
+        debug_assert!(answer.block.is_none(), "it has one");
         self.rounds += 1;
         if answer.is_reserving == Some(true) && self.rounds <= rounds_max(answer.capacity) {
             return AfterRefusal::GoOnAfter(RESERVING_PAUSE_NANOS);
@@ -131,7 +131,7 @@ mod tests {
     fn refusal() -> Allocated {
         Allocated {
             request: 1,
-            offset: None,
+            block: None,
             used: 6 << 20,
             capacity: CAPACITY,
             moves: None,

@@ -3,8 +3,8 @@
 //!
 //! [`Ownership::movable`]: crate::worker::ownership::Ownership::movable
 
-use sooner_wire::ObjectId;
 use sooner_wire::message::{Recompute, Relinquish, Relinquished, Relinquishing, TaskKind};
+use sooner_wire::{BlockId, ObjectId};
 
 use crate::probes::{bug, mark};
 use crate::table::{Map, Set};
@@ -61,9 +61,9 @@ impl WorkerCore {
                 self.bring_again(object, out);
             }
         }
-        let has_moved: Set<u64> = moved.iter().map(|block| block.offset).collect();
-        let offsets = wanted.blocks.iter().map(|block| block.offset);
-        let others = offsets.filter(|offset| !has_moved.contains(offset)).collect();
+        let has_moved: Set<BlockId> = moved.iter().map(|one| one.block).collect();
+        let blocks = wanted.blocks.iter().map(|one| one.block);
+        let others = blocks.filter(|block| !has_moved.contains(block)).collect();
         send(out, Peer::Node, Relinquished { moved, others, node: wanted.node });
     }
 

@@ -14,9 +14,9 @@
 use std::sync::Arc;
 
 use sooner_wire::message::{
-    Dependency, Failure, FailureCode, Missing, Outcome, Place, Promoted, Target, TaskKind, TaskSpec,
+    Dependency, Failure, FailureCode, Missing, Outcome, Promoted, Target, TaskKind, TaskSpec,
 };
-use sooner_wire::{NodeId, ObjectId, TaskId};
+use sooner_wire::{BlockId, NodeId, ObjectId, TaskId};
 
 use super::{Finished, Made, Promotion};
 use crate::probes::mark;
@@ -156,8 +156,8 @@ impl WorkerCore {
     }
 
     /// Blocks lost their contents.
-    pub(in crate::worker) fn on_blocks_lost(&mut self, places: &[Place], out: &mut Actions) {
-        let lost = self.ownership.on_blocks_lost(places, out);
+    pub(in crate::worker) fn on_blocks_lost(&mut self, blocks: &[BlockId], out: &mut Actions) {
+        let lost = self.ownership.on_blocks_lost(blocks, out);
         self.after_loss(lost, Told::Neighbours, out);
     }
 

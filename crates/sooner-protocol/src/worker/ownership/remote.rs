@@ -143,17 +143,18 @@ impl WorkerCore {
     /// A dead process had given blocks of another node to this one. Its messages to this process have been
     /// read.
     pub(in crate::worker) fn on_given_elsewhere(&mut self, question: GivenBlocks, out: &mut Actions) {
-        let GivenBlocks { giver, mut offsets } = question;
-        offsets.retain(|block| !self.ownership.knows_block_at(giver.node(), Place::of(*block)));
-        if !offsets.is_empty() {
-            self.ownership.forget_lost_at(giver.node(), &Place::all(&offsets));
-            send(out, Peer::Node, UnknownBlocks { giver, offsets });
+        let GivenBlocks { giver, mut places } = question;
+        places.retain(|place| !self.ownership.knows_block_at(giver.node(), *place));
+        if !places.is_empty() {
+            self.ownership.forget_lost_at(giver.node(), &places);
+            send(out, Peer::Node, UnknownBlocks { giver, places });
         }
     }
 
     /// Blocks that this process holds at another node lost their contents.
     pub(in crate::worker) fn on_lost_at(&mut self, lost: &LostAt, out: &mut Actions) {
-        let lost = self.ownership.on_lost_at(lost.node, &Place::all(&lost.offsets), out);
+        let places: Vec<Place> = lost.blocks.iter().copied().map(Place::from).collect();
+        let lost = self.ownership.on_lost_at(lost.node, &places, out);
         self.after_loss_elsewhere(lost, Told::Callers, out);
     }
 

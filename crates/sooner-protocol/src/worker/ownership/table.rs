@@ -568,7 +568,7 @@ impl Ownership {
         self.given_blocks.swap_remove(&place);
         let is_shared = self.promotions.forget_here(place) || is_shared;
         if is_shared || self.lost.contains(&place) {
-            send(out, Peer::Node, FreeBlocks { offsets: vec![location.offset] });
+            send(out, Peer::Node, FreeBlocks { places: vec![location.place()] });
         } else {
             out.push(Action::FreeBlock(location));
         }

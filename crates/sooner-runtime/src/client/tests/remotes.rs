@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use sooner_protocol::time::Instant;
-use sooner_wire::WorkerId;
 use sooner_wire::limits::{LINK_BUFFER_BYTES_MAX, LINK_PATIENCE_NANOS, REMOTE_LINES_MAX, SEVERED_NANOS};
 use sooner_wire::message::{Blocked, Connect, FreeBlocks, HeldFrom, LinkRole, Message, PeerConnected};
+use sooner_wire::{BlockId, WorkerId};
 
 use crate::client::remote::Remotes;
 use crate::poller::Poller;
@@ -111,7 +111,7 @@ fn there_are_no_more_lines_than_a_process_can_have() {
 #[test]
 fn a_line_that_retains_too_much_is_full_and_others_are_not() {
     let mut remotes = remotes();
-    let large = Message::from(FreeBlocks { offsets: vec![u64::MAX; 20_000] });
+    let large = Message::from(FreeBlocks { places: vec![BlockId(u64::MAX >> 1).into(); 20_000] });
     let mut said = 0;
     while !remotes.has_fullness() {
         let (buffer, _) = remotes.buffer(FAR, BEGIN);

@@ -44,20 +44,21 @@ impl Service {
         if offset.is_none() && moves && !is_over {
             return false;
         }
+        let block = offset.map(BlockId);
         let mut ahead = Vec::new();
-        if let Some(offset) = offset {
-            self.core.on_allocated(BlockId(offset), from);
+        if let Some(block) = block {
+            self.core.on_allocated(block, from);
             ahead = self.allocate_ahead(from, ask);
             self.spill_ahead(out);
         }
         let (used, capacity) = (self.arena.used(), self.arena.capacity());
-        let holders = (ask.is_last == Some(true) && offset.is_none()).then(|| self.largest_holders());
+        let holders = (ask.is_last == Some(true) && block.is_none()).then(|| self.largest_holders());
         let moves = moves.then_some(true);
         let is_reserving = is_reserving.then_some(true);
-        let trouble = self.spilling.trouble().filter(|_| offset.is_none()).map(str::to_owned);
+        let trouble = self.spilling.trouble().filter(|_| block.is_none()).map(str::to_owned);
         let answer = Allocated {
             request,
-            offset,
+            block,
             used,
             capacity,
             moves,
@@ -72,7 +73,7 @@ impl Service {
     }
 
     /// Blocks that a process is about to need, as far as there is room. Requests that wait come first.
-    fn allocate_ahead(&mut self, from: WorkerId, ask: &Allocate) -> Vec<u64> {
+    fn allocate_ahead(&mut self, from: WorkerId, ask: &Allocate) -> Vec<BlockId> {
         let mut found = Vec::new();
         if self.creations.is_crowded(from, ask.request) {
             return found;
@@ -81,9 +82,10 @@ impl Service {
         for bytes in ask.ahead.iter().flatten().take(ALLOCATE_AHEAD_MAX) {
             let Some(rest) = left.checked_sub(*bytes) else { break };
             let Ok(offset) = self.arena.allocate(*bytes) else { break };
+            let block = BlockId(offset);
             left = rest;
-            self.core.on_allocated(BlockId(offset), from);
-            found.push(offset);
+            self.core.on_allocated(block, from);
+            found.push(block);
         }
         found
     }

@@ -199,6 +199,7 @@ fn flush_or_cut(outlet: &mut Outlet, socket: impl AsFd, unread_max: usize) -> bo
 
 #[cfg(test)]
 mod tests {
+    use sooner_wire::BlockId;
     use std::io::Read;
     use std::os::unix::net::UnixStream;
 
@@ -211,7 +212,7 @@ mod tests {
         let (node, mut process) = UnixStream::pair().expect("sockets");
         node.set_nonblocking(true).expect("a socket");
         let mut outlet = Outlet::default();
-        let message = LoseBlocks { offsets: vec![u64::MAX; 10_000] }.into();
+        let message = LoseBlocks { blocks: vec![BlockId(u64::MAX >> 1); 10_000] }.into();
         let mut waiting = 0;
         while waiting < 900_000 {
             outlet.push(&message);

@@ -349,8 +349,14 @@ fn about_processes() -> Vec<(Message, &'static str)> {
             "2e0000007400000083070088816170612f61730102038681622f6181616df5f481622d4f8182686f7074696d697a6501824168622f6c",
         ),
         (lines.into(), "06000000aa0000008307f562610a"),
-        (HandOver { node: NODE, offsets: vec![64] }.into(), "0900000084000000821a01000000811840"),
-        (HandedOver { node: NODE, offsets: vec![64] }.into(), "0900000085000000821a01000000811840"),
+        (
+            HandOver { node: NODE, places: vec![BlockId(64).into()] }.into(),
+            "0900000084000000821a01000000811840",
+        ),
+        (
+            HandedOver { node: NODE, places: vec![BlockId(64).into()] }.into(),
+            "0900000085000000821a01000000811840",
+        ),
         (
             Promote { object: actor().object(1), node: NODE, length: 64, generation: 5 }.into(),
             "0e000000b60000008482820709011a01000000184005",

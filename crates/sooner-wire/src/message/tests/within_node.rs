@@ -76,35 +76,36 @@ fn references(add: &mut impl FnMut(Message)) {
 }
 
 fn blocks(add: &mut impl FnMut(Message)) {
-    let offsets = vec![0, 4096];
-    add(FreeBlocks { offsets: offsets.clone() }.into());
-    add(LoseBlocks { offsets: offsets.clone() }.into());
-    add(BlocksLost { offsets: offsets.clone() }.into());
-    add(ForgetLost { round: Round::of_readers(1), offsets: offsets.clone() }.into());
-    add(ReadersOf { round: Round::of_readers(1), offsets: offsets.clone() }.into());
-    add(StillRead { round: Round::of_readers(1), offsets: offsets.clone(), lent: Some(2) }.into());
-    add(GivenBlocks { giver: WORKER, offsets: offsets.clone() }.into());
-    add(UnknownBlocks { giver: WORKER, offsets }.into());
+    let blocks = vec![BlockId(0), BlockId(4096)];
+    let places = vec![Place::of(0), Place::of(4096)];
+    add(FreeBlocks { places: places.clone() }.into());
+    add(LoseBlocks { blocks: blocks.clone() }.into());
+    add(BlocksLost { blocks: blocks.clone() }.into());
+    add(ForgetLost { round: Round::of_readers(1), blocks }.into());
+    add(ReadersOf { round: Round::of_readers(1), places: places.clone() }.into());
+    add(StillRead { round: Round::of_readers(1), places: places.clone(), lent: Some(2) }.into());
+    add(GivenBlocks { giver: WORKER, places: places.clone() }.into());
+    add(UnknownBlocks { giver: WORKER, places }.into());
     add(Allocate { request: 4, bytes: 5, is_last: Some(true), ahead: Some(vec![6, 7]) }.into());
     let refused = allocated();
-    add(Allocated { offset: Some(64), ..refused.clone() }.into());
+    add(Allocated { block: Some(BlockId(64)), ..refused.clone() }.into());
     let holder = BlockHolder { process: WORKER, pid: 2, title: "w".into(), bytes: 1 << 20, objects: 3 };
     let trouble = Some("the disk is full".to_owned());
-    let (holders, ahead) = (Some(vec![holder]), Some(vec![4096, 8192]));
+    let (holders, ahead) = (Some(vec![holder]), Some(vec![BlockId(4096), BlockId(8192)]));
     let told = Allocated { holders, machine_left: Some(5), trouble, ahead, ..refused };
     add(Allocated { is_reserving: Some(true), ..told }.into());
     add(TrimBlocks { moves: Some(true) }.into());
 }
 
 fn values_that_leave_the_memory(add: &mut impl FnMut(Message)) {
-    let block = |spilled| Relinquishing { offset: 4096, spilled };
+    let block = |spilled| Relinquishing { block: BlockId(4096), spilled };
     let blocks = vec![block(None), block(Some(SpillId(1)))];
     for recomputes in [None, Some(Recompute::OrSpill), Some(Recompute::OrKeep)] {
         add(Relinquish { blocks: blocks.clone(), gives_way: None, node: None, recomputes }.into());
     }
     let node = Some(NodeId(1 << 24));
     add(Relinquish { blocks: blocks.clone(), gives_way: Some(true), node, recomputes: None }.into());
-    add(Relinquished { moved: blocks, others: vec![64], node }.into());
+    add(Relinquished { moved: blocks, others: vec![BlockId(64)], node }.into());
 }
 
 fn actors(add: &mut impl FnMut(Message)) {
@@ -149,7 +150,7 @@ fn names_and_questions(add: &mut impl FnMut(Message)) {
 pub(super) fn allocated() -> Allocated {
     Allocated {
         request: 4,
-        offset: None,
+        block: None,
         used: 1,
         capacity: 2,
         moves: None,

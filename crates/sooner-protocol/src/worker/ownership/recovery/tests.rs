@@ -74,7 +74,7 @@ impl Owner {
     }
 
     fn lose(&mut self, offsets: &[u64]) -> Actions {
-        self.send(Peer::Node, BlocksLost { offsets: offsets.to_vec() })
+        self.send(Peer::Node, BlocksLost { blocks: offsets.iter().copied().map(BlockId).collect() })
     }
 
     fn drop_handle(&mut self, number: u64, slot: &Slot) -> Actions {
@@ -125,7 +125,7 @@ fn the_owner_executes_the_creating_task_again() {
     assert_eq!(slot.outcome().as_deref(), Some(&stored(128)));
     // The lost block goes back with the record, not for reuse here; the other one may be kept.
     let out = owner.drop_handle(1, &slot);
-    assert!(sends(&out, Peer::Node, FreeBlocks { offsets: vec![64] }));
+    assert!(sends(&out, Peer::Node, FreeBlocks { places: vec![BlockId(64).into()] }));
     assert!(out.contains(&Action::FreeBlock(Location { offset: 128, length: 4096 })));
     assert!(owner.core.ownership().is_empty());
     assert_eq!(owner.core.lineage(), (0, 0));
@@ -591,8 +591,8 @@ fn references_that_were_given_back_are_borrowed_again() {
 fn lost_blocks_are_forgotten_on_request() {
     let mut owner = Owner::new();
     owner.lose(&[64]);
-    let out = owner.send(Peer::Node, ForgetLost { round: Round::of_lost(9), offsets: vec![64] });
-    assert!(sends(&out, Peer::Node, StillRead { round: Round::of_lost(9), offsets: Vec::new(), lent: None }));
+    let out = owner.send(Peer::Node, ForgetLost { round: Round::of_lost(9), blocks: vec![BlockId(64)] });
+    assert!(sends(&out, Peer::Node, StillRead { round: Round::of_lost(9), places: Vec::new(), lent: None }));
     let slot = owner.submit(1, &[], 3);
     owner.grant(1);
     owner.finish(1, 64);

@@ -119,7 +119,7 @@ impl Ownership {
             (None, _) => {
                 mark!("a copy that was to become the value was not there");
                 if let Some(place) = pulled {
-                    send(out, Peer::Node, FreeBlocks { offsets: vec![place.offset()] });
+                    send(out, Peer::Node, FreeBlocks { places: vec![place] });
                 }
                 self.forget_copy_at(object, node, out);
                 Promotion::Refused
@@ -145,13 +145,13 @@ impl Ownership {
 
     fn give_copy_back(&self, object: ObjectId, place: &Remote, out: &mut Actions) {
         let Remote { node, location } = *place;
-        let offsets = vec![location.offset];
+        let places = vec![location.place()];
         if node != self.me.node() {
-            return send(out, Peer::Node, FreeAt { node, offsets });
+            return send(out, Peer::Node, FreeAt { node, places });
         }
         // The copy of a value that came again is held as that.
         if self.remotes.copies().all(|copy| copy != (object, location)) {
-            send(out, Peer::Node, FreeBlocks { offsets });
+            send(out, Peer::Node, FreeBlocks { places });
         }
     }
 }

@@ -8,15 +8,15 @@
 //! It never decides whether a task is executed again: `worker/ownership/recovery.rs` does.
 
 use sooner_wire::message::{AddBorrow, Failure, FailureCode, Outcome, Place};
-use sooner_wire::{ObjectId, TaskId};
+use sooner_wire::{BlockId, ObjectId, TaskId};
 
 use super::{Made, Origin, Ownership, Record, Stale, ValueState, freed_failure};
 use crate::worker::action::{Actions, Peer, send};
 
 impl Ownership {
     /// Blocks lost their contents. Gives the objects that were there, which have no value now.
-    pub fn on_blocks_lost(&mut self, places: &[Place], out: &mut Actions) -> Vec<ObjectId> {
-        self.lost.extend(places.iter().copied());
+    pub fn on_blocks_lost(&mut self, blocks: &[BlockId], out: &mut Actions) -> Vec<ObjectId> {
+        self.lost.extend(blocks.iter().copied().map(Place::from));
         let is_hit = |object: ObjectId, record: &Record| {
             record.slot.outcome().is_some_and(|outcome| self.is_lost(object, &outcome))
         };
@@ -29,9 +29,9 @@ impl Ownership {
     }
 
     /// The node uses the blocks again.
-    pub fn forget_lost(&mut self, places: &[Place]) {
-        for place in places {
-            self.lost.swap_remove(place);
+    pub fn forget_lost(&mut self, blocks: &[BlockId]) {
+        for block in blocks {
+            self.lost.swap_remove(&Place::from(*block));
         }
     }
 

@@ -30,8 +30,8 @@ impl Ownership {
             copies = self.remotes.copies().map(|(object, at)| (at.place(), object)).collect();
         }
         let object = |block: &Relinquishing| match block.spilled {
-            None => copies.get(&Place::of(block.offset)).copied(),
-            Some(_) => self.given_blocks.get(&Place::of(block.offset)).copied(),
+            None => copies.get(&Place::from(block.block)).copied(),
+            Some(_) => self.given_blocks.get(&Place::from(block.block)).copied(),
         };
         let found = blocks.iter().filter_map(|block| Some((*block, object(block)?)));
         found.filter(|(block, object)| self.is_movable(*object, block)).collect()
@@ -39,7 +39,7 @@ impl Ownership {
 
     fn is_movable(&self, object: ObjectId, block: &Relinquishing) -> bool {
         let Some(record) = self.records.get(&object) else { return false };
-        let is_there = matches!(record.slot.outcome().as_deref(), Some(Outcome::Stored(at)) if at.offset == block.offset);
+        let is_there = matches!(record.slot.outcome().as_deref(), Some(Outcome::Stored(at)) if at.place() == block.block.into());
         let is_primary = !self.remotes.has_copy(object);
         let is_lent =
             matches!(&record.origin, Origin::Owned(_)) && record.is_lent() && !bug!(SpilledWhileBorrowed);
@@ -50,7 +50,7 @@ impl Ownership {
             && !record.is_shared
             && record.waiting.is_none()
             && !record.slot.is_taken()
-            && !self.lost.contains(&Place::of(block.offset))
+            && !self.lost.contains(&Place::from(block.block))
             && !self.is_pulled(object)
     }
 
@@ -63,7 +63,7 @@ impl Ownership {
         blocks: &[Relinquishing],
     ) -> (Vec<Relinquishing>, Vec<(Relinquishing, ObjectId)>) {
         let wanted: Map<Place, Relinquishing> =
-            blocks.iter().map(|block| (Place::of(block.offset), *block)).collect();
+            blocks.iter().map(|block| (block.block.into(), *block)).collect();
         let numbered = blocks.iter().filter_map(|block| Some((Place::Disk(block.spilled?), *block)));
         let numbered: Map<Place, Relinquishing> = numbered.collect();
         let (mut moved, mut movable) = (Vec::new(), Vec::new());
@@ -129,7 +129,7 @@ impl Ownership {
         if let Some(record) = self.records.get_mut(&object) {
             record.is_dropped = true;
         }
-        send(out, Peer::Node, FreeAt { node, offsets: vec![block.offset] });
+        send(out, Peer::Node, FreeAt { node, places: vec![block.block.into()] });
     }
 
     /// Whether a process that may have been told the place of an owned value may still use the object.
@@ -208,7 +208,7 @@ impl Ownership {
         } else {
             mark!("a copy went, and its value stayed");
             self.remotes.forget_copy(object);
-            send(out, Peer::Node, FreeBlocks { offsets: vec![at.offset] });
+            send(out, Peer::Node, FreeBlocks { places: vec![at.place()] });
         }
         true
     }

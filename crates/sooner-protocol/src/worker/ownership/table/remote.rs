@@ -170,7 +170,7 @@ impl Ownership {
             return Brought::Here;
         }
         if !self.holds_asked_copy(object, at.place()) {
-            send(out, Peer::Node, FreeBlocks { offsets: vec![at.offset] });
+            send(out, Peer::Node, FreeBlocks { places: vec![at.place()] });
         }
         Brought::Nothing
     }
@@ -404,8 +404,7 @@ impl Ownership {
             self.bring(object, Priority::Argument, out);
         }
         if !places.is_empty() {
-            let offsets = places.into_iter().map(Place::offset).collect();
-            send(out, Peer::Node, HandedOver { node, offsets });
+            send(out, Peer::Node, HandedOver { node, places });
         }
     }
 
@@ -435,7 +434,7 @@ impl Ownership {
             return false;
         }
         let Some(at) = self.remotes.handed.swap_remove(&object) else { return false };
-        send(out, Peer::Node, HandedOver { node: at.node, offsets: vec![at.location.offset] });
+        send(out, Peer::Node, HandedOver { node: at.node, places: vec![at.location.place()] });
         true
     }
 
@@ -531,7 +530,7 @@ impl Ownership {
     /// Frees the copy of an object, if there is one, and the block that it was pulled from.
     pub(super) fn free_copy(&mut self, object: ObjectId, out: &mut Actions) -> bool {
         let Some(at) = self.take_copy(object) else { return false };
-        send(out, Peer::Node, FreeBlocks { offsets: vec![at.offset] });
+        send(out, Peer::Node, FreeBlocks { places: vec![at.place()] });
         self.free_primary(object, out);
         true
     }
@@ -552,7 +551,7 @@ impl Ownership {
             self.remotes.lost.swap_remove(&(remote.node, remote.location.place()));
         }
         if object.owner() == self.me && !self.remotes.gone.contains(&remote.node) {
-            send(out, Peer::Node, FreeAt { node: remote.node, offsets: vec![remote.location.offset] });
+            send(out, Peer::Node, FreeAt { node: remote.node, places: vec![remote.location.place()] });
         }
     }
 

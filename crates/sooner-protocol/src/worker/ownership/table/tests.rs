@@ -1,7 +1,7 @@
 //! Exact actions of the ownership table, and that nothing is left over.
 
 use sooner_wire::message::{Fetch, Held, Location, Message, Place, RemoveBorrow, Settled};
-use sooner_wire::{Blob, NodeId};
+use sooner_wire::{Blob, BlockId, NodeId};
 
 use super::*;
 
@@ -448,7 +448,7 @@ fn an_inherited_block_goes_back_to_the_node_and_is_not_reused() {
     assert!(table.is_orphan(Place::of(128)) && !table.is_orphan(Place::of(192)));
     drop_handle(&mut table, id, &slot, &mut out);
     let mut expected = Actions::new();
-    send(&mut expected, Peer::Node, FreeBlocks { offsets: vec![64] });
+    send(&mut expected, Peer::Node, FreeBlocks { places: vec![BlockId(64).into()] });
     assert_eq!(out, expected);
     assert!(table.is_empty());
 }

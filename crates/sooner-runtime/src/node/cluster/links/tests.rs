@@ -1,5 +1,6 @@
 //! Links between two nodes of one process, over the loopback interface: cut, ended, and begun by either side.
 
+use sooner_wire::BlockId;
 use std::net::SocketAddr;
 
 use sooner_protocol::time::Instant;
@@ -58,7 +59,7 @@ impl Node {
     }
 
     fn send(&mut self, to: NodeId, number: u64) {
-        let message = Box::new(FreeBlocks { offsets: vec![number] }.into());
+        let message = Box::new(FreeBlocks { places: vec![BlockId(number).into()] }.into());
         let routed = Routed { from: WorkerId(self.id.0), to: WorkerId(to.0), message };
         self.links.send(to, &routed.into());
     }
@@ -105,7 +106,7 @@ impl Node {
                 LinkNews::Said(from, routed) => {
                     assert_eq!((routed.from, routed.to), (WorkerId(from.0), WorkerId(self.id.0)));
                     let Message::FreeBlocks(free) = *routed.message else { panic!("not said") };
-                    self.heard.extend(free.offsets);
+                    self.heard.extend(free.places.iter().map(|place| place.offset()));
                 }
                 LinkNews::Ended(node, _) => {
                     self.links.forget(node, Turn { poller: &self.poller, time: now() });
@@ -199,7 +200,7 @@ fn what_no_node_passes_on_is_not_heard() {
 fn much_that_waits_for_a_connection_is_noticed() {
     let mut pair = Pair::new();
     assert!(!pair.0[0].links.is_backed_up(B), "nothing was said");
-    let message = Box::new(FreeBlocks { offsets: vec![u64::MAX; 20_000] }.into());
+    let message = Box::new(FreeBlocks { places: vec![BlockId(u64::MAX >> 1).into(); 20_000] }.into());
     let large = Routed { from: WorkerId(A.0), to: WorkerId(B.0), message }.into();
     let mut times = 0;
     while !pair.0[0].links.is_backed_up(B) {
