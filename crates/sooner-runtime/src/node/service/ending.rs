@@ -20,8 +20,33 @@ use super::{Connection, LISTENER, NodeActions, Role, Service, now};
 
 /// How long the end of a worker waits for the template to say why (nanoseconds).
 const REASON_NANOS: u64 = 200_000_000;
-/// How long workers get to leave at the end (nanoseconds).
+/// How long workers get to leave at the end (nanoseconds), from the moment at which the last one did.
 const LEAVE_NANOS: u64 = 500_000_000;
+/// How long all of them get (nanoseconds). Hundreds leave one after the other on a busy machine.
+const LEAVE_ALL_NANOS: u64 = 5_000_000_000;
+
+/// Workers that were told to leave, and leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Leave {
+    begun: Instant,
+    /// When the last of them left.
+    last: Instant,
+}
+
+impl Leave {
+    fn begin(now: Instant) -> Self {
+        Self { begun: now, last: now }
+    }
+
+    fn one_left(&mut self, now: Instant) {
+        self.last = now;
+    }
+
+    /// When those that are left are not waited for any more.
+    fn deadline(self) -> Instant {
+        self.last.plus(LEAVE_NANOS).min(self.begun.plus(LEAVE_ALL_NANOS))
+    }
+}
 
 /// What is known of the ends of processes.
 #[derive(Default)]
@@ -50,6 +75,15 @@ impl Ends {
         }
     }
 
+    /// A worker has ended, perhaps one of those that a driver's end waits for.
+    fn worker_left(&mut self, now: Instant) {
+        for ended in self.unannounced.values_mut() {
+            if let Awaits::Workers(leave) = &mut ended.awaits {
+                leave.one_left(now);
+            }
+        }
+    }
+
     /// The latest ends, the oldest of them first.
     pub(super) fn rows(&self) -> Vec<EndedRow> {
         self.rows.iter().cloned().collect()
@@ -72,7 +106,7 @@ enum Awaits {
     /// The template may still say why.
     Reason,
     /// The workers of a driver that left in order are leaving, too.
-    Workers,
+    Workers(Leave),
 }
 
 impl Ended {
@@ -81,7 +115,7 @@ impl Ended {
         match self.awaits {
             Awaits::Nothing => self.at,
             Awaits::Reason => self.at.plus(REASON_NANOS),
-            Awaits::Workers => self.at.plus(LEAVE_NANOS),
+            Awaits::Workers(leave) => leave.deadline(),
         }
     }
 }
@@ -105,6 +139,9 @@ impl Service {
         }
         let last_started = cell.and_then(|cell| self.mapping.last_started(cell));
         let is_worker = connection.role == Role::Worker;
+        if is_worker {
+            self.ends.worker_left(now());
+        }
         if is_worker && connection.pid != 0 && !self.ends.reasons.contains_key(&worker) {
             // What the worker started and left running is killed with it; the template does that where it was
             // faster.
@@ -145,7 +182,7 @@ impl Service {
             let is_awaited = match ended.awaits {
                 Awaits::Nothing => false,
                 Awaits::Reason => reason.is_none(),
-                Awaits::Workers => self.has_leaving(worker),
+                Awaits::Workers(_) => self.has_leaving(worker),
             };
             if is_awaited && time < ended.deadline() {
                 self.ends.unannounced.insert(worker, ended);
@@ -185,7 +222,7 @@ impl Service {
     }
 
     fn awaits_workers(&self, driver: WorkerId) -> Awaits {
-        if self.has_leaving(driver) { Awaits::Workers } else { Awaits::Nothing }
+        if self.has_leaving(driver) { Awaits::Workers(Leave::begin(now())) } else { Awaits::Nothing }
     }
 
     fn has_leaving(&self, driver: WorkerId) -> bool {
@@ -234,14 +271,16 @@ impl Service {
             told.push((*token, connection.role));
         }
         told.iter().for_each(|(token, _)| self.flush(*token));
-        let deadline = now().plus(LEAVE_NANOS);
+        let mut leave = Leave::begin(now());
         let mut out = NodeActions::new();
         let is_worker_left = |this: &Self, (token, role): &(u64, Role)| {
             *role == Role::Worker && this.connections.contains_key(token)
         };
+        let count_left = |this: &Self| told.iter().filter(|one| is_worker_left(this, one)).count();
+        let mut left = count_left(&self);
         let mut events = Events::with_capacity(64);
-        while now() < deadline && told.iter().any(|one| is_worker_left(&self, one)) {
-            let _ = self.poller.wait(&mut events, Some(deadline.since(now())));
+        while now() < leave.deadline() && left > 0 {
+            let _ = self.poller.wait(&mut events, Some(leave.deadline().since(now())));
             for event in &events {
                 if event.token != LISTENER {
                     self.on_event(event, &mut out);
@@ -250,6 +289,9 @@ impl Service {
             self.pass_lines();
             self.flush_dirty();
             out.clear();
+            if count_left(&self) < std::mem::replace(&mut left, count_left(&self)) {
+                leave.one_left(now());
+            }
         }
         for connection in self.connections.values() {
             if connection.pid != 0 && connection.role == Role::Worker {
@@ -276,5 +318,24 @@ fn signal_group(pid: u32) {
     if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
         let _ = rustix::process::kill_process_group(pid, Signal::KILL);
         let _ = rustix::process::kill_process(pid, Signal::KILL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_are_waited_for_as_long_as_they_leave_and_not_for_ever() {
+        let begin = Instant(1_000);
+        let mut leave = Leave::begin(begin);
+        assert_eq!(leave.deadline(), begin.plus(LEAVE_NANOS), "none leaves");
+        let mut time = begin;
+        while time < leave.deadline() {
+            assert!(time < begin.plus(LEAVE_ALL_NANOS));
+            time = time.plus(LEAVE_NANOS / 2);
+            leave.one_left(time);
+        }
+        assert_eq!(leave.deadline(), begin.plus(LEAVE_ALL_NANOS), "they leave one after the other");
     }
 }
