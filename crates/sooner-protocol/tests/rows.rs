@@ -1,7 +1,8 @@
 //! Every message over every route between nodes, and between nodes and the directory: what its row does not
 //! have is refused by name, and what it has is read. The messages are the samples in the list of sooner-wire.
 
-use sooner_protocol::node::NodeCore;
+use sooner_protocol::node::{NodeActions, NodeCore};
+use sooner_protocol::time::Instant;
 use sooner_protocol::uplink::wire::{CONTROL, is_for_directory};
 use sooner_protocol::uplink::{ToControl, ToNode};
 use sooner_wire::message::{Message, Route, RouteError, Routed, RowOf};
@@ -80,4 +81,28 @@ fn what_a_node_passes_on_between_a_process_and_the_directory() {
             assert_refused(&sample, down, answered);
         }
     }
+}
+
+/// The core gives back what is for the shell. A message that it has no arm for would go there, too, and be
+/// dropped.
+#[test]
+fn what_the_core_of_a_node_does_not_handle_is_for_the_shell() {
+    let for_shell = ["LogLines", "LinesTaken", "Inspect", "Inspected", "InspectEnd"];
+    let (here, there) = (WorkerId(HERE.0), WorkerId(THERE.0));
+    let (local, far) = (WorkerId(HERE.0 + 1), WorkerId(THERE.0 + 1));
+    let mut handled = std::collections::BTreeSet::new();
+    for sample in samples() {
+        let name = sample.row().name;
+        for (from, to) in [(far, here), (there, local), (there, here)] {
+            let mut node = NodeCore::new(ResourceSet::default(), HERE.0, 0);
+            let (message, out) = (sample.clone(), &mut NodeActions::new());
+            match node.on_routed(from, to, message, Instant(1), out) {
+                Ok(Some(_)) => assert!(for_shell.contains(&name), "{name}: no arm of on_routed"),
+                Ok(None) => _ = handled.insert(name),
+                // The sample is about other processes, or takes another route.
+                Err(_) => {}
+            }
+        }
+    }
+    assert!(handled.len() >= 10, "{handled:?}");
 }
