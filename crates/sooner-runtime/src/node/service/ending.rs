@@ -289,7 +289,8 @@ impl Service {
             self.pass_lines();
             self.flush_dirty();
             out.clear();
-            if count_left(&self) < std::mem::replace(&mut left, count_left(&self)) {
+            let before = std::mem::replace(&mut left, count_left(&self));
+            if left < before {
                 leave.one_left(now());
             }
         }
