@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
-from support import WAIT, children_of, is_alive, poll, stopped
+from support import WAIT, children_of, is_alive, poll, run_driver, stopped
 
 import sooner
 
@@ -117,6 +118,58 @@ def test_after_shutdown_nothing_is_left(node):
             assert not os.path.exists(f"/proc/{pid}"), "a worker is left"
         sooner.init()
         assert sooner.get(sooner.remote(os.getpid).remote()) not in pids
+        """
+    )
+
+
+def test_shutdown_waits_until_workers_are_reaped(node, tmp_path):
+    """The process that forks them is stopped for a while: they have ended, and are not gone."""
+    done = tmp_path / "done"
+    with node.running_driver(
+        """
+        import os, sys, sooner
+        sooner.init()
+        @sooner.remote
+        def pids():
+            return os.getpid(), os.getppid()
+        pid, template = sooner.get(pids.remote())
+        print(pid, template, flush=True)
+        sys.stdin.readline()
+        sooner.shutdown()
+        open(sys.argv[1], "w").close()
+        assert not os.path.exists(f"/proc/{pid}"), "a worker is left"
+        """,
+        done,
+    ) as driver:
+        pid, template = map(int, driver.stdout.readline().split())
+        with stopped(template):
+            driver.stdin.write("\n")
+            driver.stdin.flush()
+            poll("the worker has ended", lambda: not is_alive(pid))
+            time.sleep(0.2)
+            assert not done.exists()
+        assert driver.wait(WAIT) == 0
+
+
+def test_what_a_session_started_is_reaped_by_it():
+    """In a container, whose first process may reap nothing, it would be left for ever."""
+    run_driver(
+        """
+        import ctypes, os, sooner, time
+        PR_SET_CHILD_SUBREAPER = 36
+        assert ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+        def sleep():
+            time.sleep(60)
+        for _ in range(10):
+            sooner.init(num_cpus=2)
+            sooner.get([sooner.remote(os.getpid).remote() for _ in range(4)])
+            sleeping = [sooner.remote(sleep).remote() for _ in range(2)]
+            sooner.shutdown()
+            try:
+                left = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                left = None
+            assert left is None, left
         """
     )
 

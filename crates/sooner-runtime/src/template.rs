@@ -116,6 +116,7 @@ impl Template {
                     }
                     Message::Shutdown(_) => {
                         self.is_dismissed = true;
+                        self.reap_all();
                         return Ok(None);
                     }
                     _ => return Ok(None),
@@ -199,7 +200,21 @@ impl Template {
         for child in self.children.values() {
             let _ = rustix::process::kill_process_group(child.pid, Signal::CONT);
         }
-        let deadline = Instant::now() + SEEN_OFF;
+        self.reap_until(Instant::now() + SEEN_OFF);
+        self.end_children();
+    }
+
+    /// The node has killed the workers that it had, and waits for this process: they are reaped before it
+    /// ends. In a container nobody else may do that.
+    fn reap_all(&mut self) {
+        let _ = self.poller.remove(&self.socket);
+        if let Some(node) = &self.node {
+            let _ = self.poller.remove(node);
+        }
+        self.reap_until(Instant::now() + SEEN_OFF);
+    }
+
+    fn reap_until(&mut self, deadline: Instant) {
         let mut events = Events::with_capacity(16);
         while !self.children.is_empty() {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -211,7 +226,6 @@ impl Template {
                 self.reap(event.token);
             }
         }
-        self.end_children();
     }
 
     /// Kills the workers: the node's process, which would do it, is dead. Each leads a process group.

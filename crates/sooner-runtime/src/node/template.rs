@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use sooner_protocol::table::Set;
 use sooner_wire::WorkerId;
 use sooner_wire::message::{Fork, Message, NodeLives, Shutdown};
 
@@ -51,6 +52,8 @@ pub struct TemplateProcess {
     outlet: Outlet,
     starts: u32,
     asked: HashSet<WorkerId>,
+    /// Workers that were forked and have not been reaped.
+    children: HashSet<WorkerId>,
 }
 
 impl TemplateProcess {
@@ -69,6 +72,7 @@ impl TemplateProcess {
             outlet: Outlet::default(),
             starts: 1,
             asked: HashSet::new(),
+            children: HashSet::new(),
         };
         Ok((template, output))
     }
@@ -96,8 +100,15 @@ impl TemplateProcess {
         let end = self.inlet.read(&self.socket) == ReadResult::End;
         let mut messages = Vec::new();
         while let Ok(Some(received)) = self.inlet.next_message() {
-            if let Message::Forked(forked) = &received.message {
-                self.asked.remove(&forked.worker);
+            match &received.message {
+                Message::Forked(forked) => {
+                    self.asked.remove(&forked.worker);
+                    if forked.error.is_none() {
+                        self.children.insert(forked.worker);
+                    }
+                }
+                Message::Exited(exited) => _ = self.children.remove(&exited.worker),
+                _ => {}
             }
             messages.push(received.message);
         }
@@ -118,7 +129,15 @@ impl TemplateProcess {
         (self.process, self.socket, output) = spawn(&self.program)?;
         self.inlet = Inlet::default();
         self.outlet = Outlet::default();
+        // They are nobody's now: no template reports their ends.
+        self.children.clear();
         Ok((self.take_asked(), output))
+    }
+
+    /// Whether none of its workers is left but these: the others are not even processes that have ended and
+    /// wait to be reaped.
+    pub fn has_reaped_all_but(&self, living: &Set<WorkerId>) -> bool {
+        self.children.iter().all(|worker| living.contains(worker))
     }
 
     /// Takes the workers that were asked for and not forked.

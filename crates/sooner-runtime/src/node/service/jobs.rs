@@ -145,6 +145,11 @@ impl Job {
         Ok(Program { command, working_directory: place, has_output, is_remote_job, hashes })
     }
 
+    /// Whether none of its workers on this node is left but these.
+    pub(super) fn has_reaped_all_but(&self, living: &Set<WorkerId>) -> bool {
+        self.template.as_ref().is_none_or(|(template, _)| template.has_reaped_all_but(living))
+    }
+
     /// What shows its lines.
     pub(super) fn sink(&self) -> Option<&Arc<dyn Sink>> {
         self.sink.as_ref()
@@ -418,7 +423,10 @@ impl Service {
                 job.1.left = Some(LastLines::new(now()));
             }
         }
-        let may_end = |job: &Job| job.is_remote_job() || job.left.is_some();
+        let none = Set::default();
+        let has_ended = |job: &Job| job.is_remote_job() || job.left.is_some();
+        // A template that went before its workers would leave them to be reaped by whoever does that here.
+        let may_end = |job: &Job| has_ended(job) && job.has_reaped_all_but(&none);
         let is_over = |id: &WorkerId, job: &Job| may_end(job) && self.core.is_over(*id);
         let over: Vec<WorkerId> =
             self.jobs.iter().filter(|(id, job)| is_over(id, job)).map(|(id, _)| *id).collect();
