@@ -294,6 +294,7 @@ impl WorkerCore {
             self.go_on_replaying(out);
         }
         self.drop_unneeded_lineage(out);
+        self.lend_if_starved(out);
     }
 
     /// Why a task must fail, such as the failure of an argument; and whether any argument is in the memory of

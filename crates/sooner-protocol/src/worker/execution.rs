@@ -429,6 +429,25 @@ impl Execution {
         }
     }
 
+    /// Whether something that is queued waits for a value.
+    #[inline]
+    #[must_use]
+    pub fn waits_for_values(&self) -> bool {
+        !self.missing.is_empty()
+    }
+
+    /// Whether nothing can run here before a lost argument is made again: no task runs, all that are queued
+    /// wait, and one for a value that is not on its way.
+    #[must_use]
+    pub fn is_starved(&self) -> bool {
+        let waits = |incoming: &Incoming| {
+            matches!(incoming.push.spec.kind(), TaskKind::Task(_)) && !incoming.missing().is_empty()
+        };
+        self.running.is_empty()
+            && self.queue.iter().all(waits)
+            && self.queue.iter().any(|incoming| !incoming.lost().is_empty())
+    }
+
     /// A queued call waits for a value, or a queued task for a value of another node.
     pub fn miss(&mut self, object: ObjectId) {
         self.missing.insert(object);

@@ -126,9 +126,11 @@ impl WorkerCore {
             self.instance.on_executed(task);
         }
         if running.cancelled && !running.kept && self.execution.constructed().is_some() {
-            return self.answer_cancelled(task, running, returns, ran, out);
+            self.answer_cancelled(task, running, returns, ran, out);
+        } else {
+            self.answer(task, running, returns, ran, retry, out);
         }
-        self.answer(task, running, returns, ran, retry, out);
+        self.lend_if_starved(out);
     }
 
     /// A call was cancelled while it ran. Nothing stops a plain method, so it may have returned: the caller

@@ -7,7 +7,7 @@
 //!
 //! It never decides whether a task is executed again: `worker/ownership/recovery.rs` does.
 
-use sooner_wire::message::{AddBorrow, Failure, FailureCode, Outcome, Place};
+use sooner_wire::message::{AddBorrow, Failure, FailureCode, Outcome, Place, Remote};
 use sooner_wire::{BlockId, ObjectId, TaskId};
 
 use super::{Made, Origin, Ownership, Record, Stale, ValueState, freed_failure};
@@ -92,9 +92,17 @@ impl Ownership {
         stale.contained.into_iter().for_each(|inner| self.end_use(inner, out));
     }
 
-    /// Asks the owner again: a borrowed value was lost on arrival.
+    /// Asks the owner again: a borrowed value was lost on arrival. An owner on another node may learn later
+    /// than this process that a block of this node is lost, and would name it until then.
     pub fn ask_again(&mut self, object: ObjectId, lost: &Outcome, out: &mut Actions) {
-        if let Some(place) = lost.place_elsewhere() {
+        let here = self.me.node();
+        let place = match lost {
+            Outcome::Stored(location) if object.owner().node() != here => {
+                Some(Remote { node: here, location: *location })
+            }
+            _ => lost.place_elsewhere(),
+        };
+        if let Some(place) = place {
             self.record_missing(object, place);
         }
         if let Some(Record { origin: Origin::Borrowed { fetching, .. }, .. }) = self.records.get_mut(&object)
