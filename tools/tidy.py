@@ -24,7 +24,7 @@ import tidy_width
 LINES_MAX = 1000
 
 SOURCE_SUFFIXES = frozenset({".rs", ".py", ".pyi", ".md", ".toml", ".yml", ".sh", ".css"})
-SKIPPED_DIRECTORIES = frozenset({"target", "site", "dist", "node_modules", "__pycache__"})
+SKIPPED_DIRECTORIES = frozenset({"target", "site", "dist", "node_modules", "scratch", "__pycache__"})
 # The brackets keep this line from being what it looks for.
 UNFINISHED = re.compile(r"\b(?:t[o]do!|unimpl[e]mented!|F[I]XME\b|X[X]X\b|raise NotImpl[e]mentedError\b)")
 MARKDOWN_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")

@@ -11,6 +11,7 @@ from pathlib import Path
 # The modules of sooner that are public by themselves. Everything else public is a name of `sooner`.
 PUBLIC_MODULES = (
     "sooner",
+    "sooner.actor",
     "sooner.exceptions",
     "sooner.metrics",
     "sooner.placement",
@@ -34,7 +35,9 @@ LONG: dict[str, int] = {
 def _modules(root: Path) -> Iterator[Path]:
     for top in ("python", "tests", "bench", "examples", "tools"):
         for path in sorted((root / top).rglob("*.py")):
-            if not any(part.startswith(".") or part == "__pycache__" for part in path.relative_to(root).parts):
+            # Former revisions, beside which this one is measured, are below bench/scratch.
+            skipped = {part for part in path.relative_to(root).parts if part.startswith(".")}
+            if not skipped and not {"__pycache__", "scratch"} & set(path.parts):
                 yield path
 
 
