@@ -1,4 +1,4 @@
-"""Actors: `@sooner.remote` on a class, handles, methods, names, and `kill`."""
+"""Actors: `@sooner.remote` on a class, handles, methods, names, `kill`, and news of their ends."""
 
 from __future__ import annotations
 
@@ -666,6 +666,71 @@ def kill(actor: AnyHandle, *, no_restart: bool = True) -> None:
             f"sooner.kill() takes an actor handle, not {type(actor).__name__}: use sooner.cancel() for tasks"
         )
     _sooner.kill_actor(actor._ref, f"actor {actor._info.class_name}", not no_restart)
+
+
+def ended(actor: AnyHandle) -> _sooner.ObjectRef[NoReturn]:
+    """A reference that fails when an actor is dead for good.
+
+    It is for `wait` and `await`, among references of calls: whoever waits for an answer of the actor learns
+    of its end in the same place. No call is parked in the actor for it.
+
+    The reference does not keep the actor alive. An actor that is dead already gives one that has failed. A
+    restart is no end: see `incarnation`.
+
+    Args:
+        actor: Its handle.
+
+    Returns:
+        A reference that never has a value. The same one each time as long as the actor lives, in each
+        process. `get` and `await` raise `ActorDiedError` with the reason when the actor is dead.
+
+    Raises:
+        TypeError: `actor` is no handle.
+        ValueError: The handle belongs to a session that has ended.
+
+    Example:
+        >>> worker = Worker.remote()  # doctest: +SKIP
+        >>> answer, end = worker.work.remote(), sooner.util.ended(worker)  # doctest: +SKIP
+        >>> sooner.wait([answer, end])[0] == [answer]  # doctest: +SKIP
+        True
+    """
+    return _sooner.end_of_actor(_check_handle(actor, "ended")._ref)
+
+
+def incarnation(actor: AnyHandle) -> int:
+    """How often an actor has begun anew in another process, because the one before had ended.
+
+    What an actor without checkpoints had in memory is gone when this number has changed.
+
+    Args:
+        actor: Its handle.
+
+    Returns:
+        0 for the first process of the actor, 1 for the one after, and so on. While an actor waits for its
+        next process, the number that it has had. An answer that this process has does not take a message;
+        otherwise the node is asked.
+
+    Raises:
+        TypeError: `actor` is no handle.
+        ValueError: The handle belongs to a session that has ended, or nothing is known of the actor any more,
+            because it has been dead for long.
+    """
+    handle = _check_handle(actor, "incarnation")
+    known = _sooner.actor_restarts(handle._ref)
+    if known is not None:
+        return known
+    from sooner import state  # start-up: 6.2 ms, and most programs ask for no state
+
+    row = state.get_actor(handle._actor_id.hex())
+    if row is None:
+        raise ValueError(f"nothing is known of {handle!r} any more: it has been dead for long")
+    return row.restarts
+
+
+def _check_handle(actor: object, name: str) -> ActorHandle[Any]:
+    if not isinstance(actor, ActorHandle):
+        raise TypeError(f"sooner.util.{name}() takes an actor handle, not {type(actor).__name__}")
+    return actor
 
 
 def put_owned(value: Any, owner: Any) -> _sooner.ObjectRef[Any]:

@@ -1,5 +1,6 @@
 //! A process forgets where an actor is when it has no handle of it and no call to it any more.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use sooner_protocol::time::Instant;
@@ -47,7 +48,7 @@ fn the_creator_forgets_an_actor_that_was_killed_before_its_handle_was_dropped() 
     let demand = ActorDemand { placement: none.clone(), lifetime: none, restarts: 0, detached: false };
     let slot = held();
     core.create_actor(Arc::new(spec), slot.clone(), demand, &mut Actions::new());
-    from_node(&mut core, ActorStarted { actor, worker: HOME, concurrency: 1, replays: None });
+    from_node(&mut core, ActorStarted { actor, worker: HOME, concurrency: 1, replays: None, restarts: None });
     core.kill_actor(actor, "it", false, &mut Actions::new());
     from_node(&mut core, dead(actor));
     assert!(core.actor_place(actor).is_some(), "later calls are refused");
@@ -99,7 +100,7 @@ fn a_borrower_forgets_an_actor_with_its_last_handle_and_call() {
     let spec = TaskSpec::new(call, TaskKind::Method(actor), FunctionId(0), name, Blob::default());
     let mut out = Actions::new();
     core.submit(Arc::new(spec), [held()], None, &mut out);
-    from_node(&mut core, ActorStarted { actor, worker: HOME, concurrency: 1, replays: None });
+    from_node(&mut core, ActorStarted { actor, worker: HOME, concurrency: 1, replays: None, restarts: None });
     assert!(handle.release());
     core.on_handles_dropped(&[actor.object(0)], &mut out);
     assert!(core.actor_place(actor).is_some(), "the call is on its way");
@@ -109,7 +110,55 @@ fn a_borrower_forgets_an_actor_with_its_last_handle_and_call() {
     assert_eq!(core.actor_place(actor), None);
     assert!(!out.iter().any(|action| matches!(action, Action::Warn(_))));
     // News that was on its way enters nothing.
-    from_node(&mut core, ActorStarted { actor, worker: HOME, concurrency: 1, replays: None });
+    from_node(&mut core, ActorStarted { actor, worker: HOME, concurrency: 1, replays: None, restarts: None });
     from_node(&mut core, dead(actor));
     assert_eq!(core.actor_place(actor), None);
+}
+
+/// The object that stands for an actor's end, dropped or not.
+#[test]
+fn an_actor_whose_end_is_news_is_known_until_then_and_not_longer() {
+    for drops_it in [false, true] {
+        let mut core = WorkerCore::new(ME);
+        let actor = TaskId { owner: OTHER, number: 1 };
+        let handle = core.ownership_mut().received(actor.object(0));
+        handle.acquire();
+        let mut out = Actions::new();
+        let fresh = TaskId { owner: ME, number: 2 };
+        let (end, slot) = core.end_of_actor(actor, fresh, &mut out);
+        assert!(out.iter().any(|action| matches!(action,
+            Action::Send { message, .. } if matches!(&**message, Message::SubscribeActor(_)))));
+        let (same, other) = core.end_of_actor(actor, TaskId { owner: ME, number: 3 }, &mut Actions::new());
+        assert_eq!((same, end), (fresh.object(0), fresh.object(0)), "there is one");
+        assert!(!other.release(), "the first one is left");
+        let restarts = NonZeroU32::new(2);
+        from_node(&mut core, ActorStarted { actor, worker: HOME, concurrency: 1, replays: None, restarts });
+        assert_eq!(core.actor_restarts(actor), Some(2));
+        assert!(handle.release());
+        core.on_handles_dropped(&[actor.object(0)], &mut out);
+        if drops_it {
+            assert!(slot.release());
+            core.on_handles_dropped(&[end], &mut out);
+        }
+        from_node(&mut core, dead(actor));
+        assert_eq!((core.actor_place(actor), slot.has_failed()), (None, true));
+        if !drops_it {
+            assert!(slot.release());
+            core.on_handles_dropped(&[end], &mut out);
+        }
+        assert!(core.ownership().is_empty());
+    }
+}
+
+#[test]
+fn the_end_of_an_actor_that_this_process_knows_to_be_dead_has_come() {
+    let mut core = WorkerCore::new(ME);
+    // It is of this process, which knows it no more.
+    let actor = TaskId { owner: ME, number: 1 };
+    let (end, slot) = core.end_of_actor(actor, TaskId { owner: ME, number: 2 }, &mut Actions::new());
+    assert!(slot.has_failed());
+    assert!(core.ownership().record(end).is_some(), "whoever gets the reference from here asks for it");
+    assert!(slot.release());
+    core.on_handles_dropped(&[end], &mut Actions::new());
+    assert!(core.ownership().is_empty());
 }

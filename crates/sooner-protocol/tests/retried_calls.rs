@@ -47,7 +47,8 @@ fn a_call_that_is_made_again_does_not_wait_behind_one_that_waits_for_it() {
     core.submit(Arc::new(first), [kept], None, &mut out);
     let second = TaskSpec { dependencies: [result].into(), ..call(2) };
     core.submit(Arc::new(second), [Arc::new(Slot::default())], None, &mut out);
-    let started = ActorStarted { actor: ACTOR, worker: PROCESS, concurrency: 1, replays: None };
+    let started =
+        ActorStarted { actor: ACTOR, worker: PROCESS, concurrency: 1, replays: None, restarts: None };
     core.on_message(Peer::Node, started.into(), Instant(1), &mut out);
     assert_eq!(pushed(&mut out), [1]);
     let raised = Outcome::Failed(Box::new(Failure::new(FailureCode::Task, "raised")));

@@ -108,7 +108,7 @@ impl Process {
 
     fn place_actor(&mut self) {
         let (actor, worker, concurrency) = (ACTOR, WORKER, 1);
-        self.receive(Peer::Node, ActorStarted { actor, worker, concurrency, replays: None });
+        self.receive(Peer::Node, ActorStarted { actor, worker, concurrency, replays: None, restarts: None });
     }
 
     fn restart_actor(&mut self) {
@@ -471,7 +471,10 @@ fn calls_in_flight_are_made_again_within_their_retries_and_in_order() {
     assert_eq!((process.retries(), process.core.pending_calls(ACTOR)), (vec![0, -1, 0], 3));
     process.pushed();
     let (actor, concurrency) = (ACTOR, 1);
-    process.receive(Peer::Node, ActorStarted { actor, worker: WorkerId(6), concurrency, replays: None });
+    process.receive(
+        Peer::Node,
+        ActorStarted { actor, worker: WorkerId(6), concurrency, replays: None, restarts: None },
+    );
     assert_eq!(process.pushed(), [2, 3, 5]);
     process.restart_actor();
     assert_eq!(process.code(2), Some(FailureCode::ActorUnavailable));
@@ -488,7 +491,10 @@ fn calls_of_an_actor_that_had_not_begun_are_made_of_the_next_process_in_their_or
     process.restart_actor_that(Some(true));
     assert_eq!([1, 2, 3].map(|number| process.code(number)), [None, Some(FailureCode::Cancelled), None]);
     let (actor, concurrency) = (ACTOR, 1);
-    process.receive(Peer::Node, ActorStarted { actor, worker: WorkerId(6), concurrency, replays: None });
+    process.receive(
+        Peer::Node,
+        ActorStarted { actor, worker: WorkerId(6), concurrency, replays: None, restarts: None },
+    );
     assert_eq!(process.pushed(), [1, 3], "none of them was executed");
 }
 
@@ -535,7 +541,10 @@ fn an_actor_with_many_threads_takes_twice_as_many_calls_ahead() {
     let mut process = Process::new();
     process.submit(call(1));
     let concurrency = u32::try_from(window()).expect("small");
-    process.receive(Peer::Node, ActorStarted { actor: ACTOR, worker: WORKER, concurrency, replays: None });
+    process.receive(
+        Peer::Node,
+        ActorStarted { actor: ACTOR, worker: WORKER, concurrency, replays: None, restarts: None },
+    );
     let place = ActorPlace::At { worker: WORKER, window: 2 * window(), concurrency: window() };
     assert_eq!(process.core.actor_place(ACTOR), Some(&place));
 }

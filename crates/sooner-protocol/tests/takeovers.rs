@@ -35,7 +35,7 @@ fn receive(core: &mut WorkerCore, from: Peer, message: impl Into<Message>) -> Ac
 }
 
 fn started(worker: WorkerId, replays: Option<bool>) -> ActorStarted {
-    ActorStarted { actor: actor(), worker, concurrency: 1, replays }
+    ActorStarted { actor: actor(), worker, concurrency: 1, replays, restarts: None }
 }
 
 fn restarting() -> ActorRestarting {

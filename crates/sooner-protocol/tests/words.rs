@@ -192,7 +192,7 @@ fn to_node() -> impl Strategy<Value = ToNode> {
     ];
     let started = || {
         (actor(), process()).prop_map(|(actor, worker)| {
-            Box::new(ActorStarted { actor, worker, concurrency: 1, replays: None })
+            Box::new(ActorStarted { actor, worker, concurrency: 1, replays: None, restarts: None })
         })
     };
     prop_oneof![

@@ -316,6 +316,27 @@ pub fn kill_actor(actor: &Bound<'_, ObjectRef>, title: &str, may_restart: bool) 
     Ok(())
 }
 
+/// The reference that fails when an actor is dead for good: there is one in each process.
+#[pyfunction]
+pub fn end_of_actor(py: Python<'_>, actor: &Bound<'_, ObjectRef>) -> PyResult<ObjectRef> {
+    let this = actor.get();
+    this.check_session()?;
+    let fresh = this.client.next_task();
+    let (id, slot) = this.client.step(|core, out| core.end_of_actor(this.id.task, fresh, out));
+    this.client.flush_now();
+    let reference = ObjectRef { id, slot, client: this.client.clone() };
+    reference.record_site(py);
+    Ok(reference)
+}
+
+/// How often another process has taken an actor over, if this process knows.
+#[pyfunction]
+pub fn actor_restarts(actor: &Bound<'_, ObjectRef>) -> PyResult<Option<u32>> {
+    let this = actor.get();
+    this.check_session()?;
+    Ok(this.client.step(|core, _| core.actor_restarts(this.id.task)))
+}
+
 /// Takes a name for an actor.
 pub fn reserve(
     py: Python<'_>,

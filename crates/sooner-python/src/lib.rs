@@ -57,9 +57,9 @@ mod _sooner {
     use crate::backlog::limit_pending;
     #[pymodule_export]
     use crate::control::{
-        Template, actor_ref, connect, find_name, forget_after_fork, identity, is_counted, is_running,
-        kill_actor, list_names, node_labels, own, remove_session, repeat_pins, resources, start, stop,
-        worker_pids,
+        Template, actor_ref, actor_restarts, connect, end_of_actor, find_name, forget_after_fork, identity,
+        is_counted, is_running, kill_actor, list_names, node_labels, own, remove_session, repeat_pins,
+        resources, start, stop, worker_pids,
     };
     #[pymodule_export]
     use crate::daemon::{change_token, node_main, read_token};

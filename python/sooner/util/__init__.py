@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from sooner import inspect_serializability as inspect_serializability
     from sooner import list_named_actors as list_named_actors
     from sooner import register_serializer as register_serializer
+    from sooner.actor import ended as ended
+    from sooner.actor import incarnation as incarnation
     from sooner.util.actor_pool import ActorPool as ActorPool
     from sooner.util.debug import disable_log_once_globally as disable_log_once_globally
     from sooner.util.debug import enable_periodic_logging as enable_periodic_logging
@@ -37,10 +39,12 @@ _HOMES = {
     "deregister_serializer": "sooner",
     "disable_log_once_globally": "sooner.util.debug",
     "enable_periodic_logging": "sooner.util.debug",
+    "ended": "sooner.actor",
     "get_current_placement_group": "sooner.util.placement_group",
     "get_node_instance_id": "sooner.util.node",
     "get_node_ip_address": "sooner.util.node",
     "get_placement_group": "sooner.util.placement_group",
+    "incarnation": "sooner.actor",
     "inspect_serializability": "sooner",
     "list_named_actors": "sooner",
     "log_once": "sooner.util.debug",
@@ -88,10 +92,12 @@ __all__ = [
     "deregister_serializer",
     "disable_log_once_globally",
     "enable_periodic_logging",
+    "ended",
     "get_current_placement_group",
     "get_node_instance_id",
     "get_node_ip_address",
     "get_placement_group",
+    "incarnation",
     "inspect_serializability",
     "list_named_actors",
     "log_once",

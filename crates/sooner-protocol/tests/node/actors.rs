@@ -311,7 +311,8 @@ fn processes_are_connected_before_they_hear_of_an_actor_also_when_they_lease_eac
     node.on_message(home, request(0, 1).into(), NOW, &mut NodeActions::new());
     let out = after_events(&mut node, NOW);
     let at = |wanted: &NodeAction| out.iter().position(|action| action == wanted);
-    let started = told(owner, ActorStarted { actor, worker: home, concurrency: 1, replays: None });
+    let started =
+        told(owner, ActorStarted { actor, worker: home, concurrency: 1, replays: None, restarts: None });
     let connected = at(&NodeAction::Introduce(owner, home));
     assert!(connected.is_some() && connected < at(&started), "{out:?}");
     assert!(node.report().leases == 1, "{out:?}");

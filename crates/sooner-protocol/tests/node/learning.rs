@@ -212,7 +212,13 @@ fn callers_that_missed_a_restart_hear_of_it_first() {
     let actor = subscribe.actor;
     assert_eq!(node.on_message(DRIVER, subscribe.into(), NOW, &mut out), None);
     out.clear();
-    let at = |number| ActorStarted { actor, worker: process(THERE, number), concurrency: 1, replays: None };
+    let at = |number| ActorStarted {
+        actor,
+        worker: process(THERE, number),
+        concurrency: 1,
+        replays: None,
+        restarts: None,
+    };
     let subscribed = |started| ToNode::Subscribed { actor, process: DRIVER, started };
     node.on_control(subscribed(Some(Box::new(at(5)))), &mut out);
     assert_eq!(std::mem::take(&mut out), [told(DRIVER, at(5))]);

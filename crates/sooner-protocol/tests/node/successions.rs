@@ -201,7 +201,8 @@ fn a_node_tells_of_a_checkpoint_until_a_later_process_has_it() {
     };
     assert_eq!(ends(&mut node), [(0, Some(worker))]);
     // A later process is there, and does not have the state yet.
-    let started = ActorStarted { actor: ACTOR, worker: SECOND, concurrency: 1, replays: Some(true) };
+    let started =
+        ActorStarted { actor: ACTOR, worker: SECOND, concurrency: 1, replays: Some(true), restarts: None };
     order(&mut node, ToNode::Started(Box::new(started)));
     assert_eq!(ends(&mut node), [(0, Some(worker))]);
     // It was told to end, and had ended.

@@ -66,7 +66,13 @@ impl World {
     }
 
     fn begin(&mut self, process: WorkerId) {
-        let started = ActorStarted { actor: self.actor(), worker: process, concurrency: 1, replays: None };
+        let started = ActorStarted {
+            actor: self.actor(),
+            worker: process,
+            concurrency: 1,
+            replays: None,
+            restarts: None,
+        };
         self.control(ToNode::Started(Box::new(started)));
         let driver = self.driver;
         self.at(BEGIN, |member, _| member.on_dialled_for(driver, process));

@@ -133,7 +133,7 @@ fn an_actor_lives_where_it_can_and_is_known_on_both_nodes() {
     let did = cluster.send(driver, large(actor));
     let worker = cluster.home(actor).expect("it has a process");
     assert_eq!(worker.node(), THERE);
-    let started = ActorStarted { actor, worker, concurrency: 1, replays: None };
+    let started = ActorStarted { actor, worker, concurrency: 1, replays: None, restarts: None };
     assert_eq!(did.last(), Some(&(HERE, told(driver, started.clone()))));
     assert!(!did.iter().any(|(_, action)| matches!(action, NodeAction::Introduce(..))), "{did:?}");
     let did = cluster.send(neighbour, SubscribeActor { actor });

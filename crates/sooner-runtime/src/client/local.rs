@@ -70,15 +70,13 @@ impl LocalNode {
                 }
                 let (actor, concurrency) = (create.actor, create.constructor.spec.concurrency());
                 self.actors.insert(actor, concurrency);
-                let started = ActorStarted { actor, worker: self.me, concurrency, replays: None };
-                vec![(*create.class).into(), (*create.constructor).into(), started.into()]
+                let started = self.started(actor, concurrency);
+                vec![(*create.class).into(), (*create.constructor).into(), started]
             }
             Message::SubscribeActor(subscribe) => {
                 let actor = subscribe.actor;
                 vec![match self.actors.get(&actor) {
-                    Some(&concurrency) => {
-                        ActorStarted { actor, worker: self.me, concurrency, replays: None }.into()
-                    }
+                    Some(&concurrency) => self.started(actor, concurrency),
                     None => dead(actor, "the actor is gone: its last handle was dropped before"),
                 }]
             }
@@ -111,6 +109,10 @@ impl LocalNode {
             _ => return None,
         };
         Some(ActorOutOfScope { actor }.into())
+    }
+
+    fn started(&self, actor: ActorId, concurrency: u32) -> Message {
+        ActorStarted { actor, worker: self.me, concurrency, replays: None, restarts: None }.into()
     }
 
     fn is_feasible(&self, asked: &ResourceSet) -> bool {

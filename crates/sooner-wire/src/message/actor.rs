@@ -1,5 +1,7 @@
 //! Actors: creation, where they live, and their end.
 
+use std::num::NonZeroU32;
+
 use minicbor::{Decode, Encode};
 
 use super::{Define, Failure, Push};
@@ -49,6 +51,9 @@ pub struct ActorStarted {
     /// restored checkpoint does not cover, as [`super::Replayed`] says.
     #[n(3)]
     pub replays: Option<bool>,
+    /// How often another process has taken the actor over; `None`: never.
+    #[n(4)]
+    pub restarts: Option<NonZeroU32>,
 }
 
 row! { 51 ActorStarted: [node -> process, directory -> node]; no values; }

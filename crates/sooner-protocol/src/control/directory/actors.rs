@@ -5,6 +5,8 @@
 //! a process, *placing* while one has, *placed* when it has a process, and dead for good after that. If its
 //! process ends while restarts are left, the actor is pending again, with the number of the next takeover.
 
+use std::num::NonZeroU32;
+
 use crate::failures::title;
 use crate::probes::{bug, mark};
 use sooner_wire::limits::ENDED_MAX;
@@ -703,7 +705,8 @@ impl Actor {
 
     fn started(&self, actor: ActorId, worker: WorkerId) -> ActorStarted {
         let replays = self.restores().then_some(true);
-        ActorStarted { actor, worker, concurrency: self.concurrency, replays }
+        let restarts = NonZeroU32::new(self.restarted());
+        ActorStarted { actor, worker, concurrency: self.concurrency, replays, restarts }
     }
 
     pub(in crate::control) fn title(&self) -> String {

@@ -12,7 +12,7 @@ const NOW: Instant = Instant(0);
 fn what_is_known_of_a_process_goes_with_it() {
     let mut node = NodeCore::new(ResourceSet::default(), 100, 2);
     let (actor, worker) = (TaskId { owner: DRIVER, number: 7 }, WorkerId(101));
-    let started = ActorStarted { actor, worker, concurrency: 1, replays: None };
+    let started = ActorStarted { actor, worker, concurrency: 1, replays: None, restarts: None };
     let mut out = NodeActions::new();
     for process in [DRIVER, worker] {
         node.on_connected(process, 1, NOW);

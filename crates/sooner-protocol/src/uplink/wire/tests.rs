@@ -148,7 +148,8 @@ fn told(to: WorkerId, message: impl Into<Message>) -> ToNode {
 
 /// One of each.
 fn to_node() -> Vec<ToNode> {
-    let started = ActorStarted { actor: ACTOR, worker: FAR, concurrency: 1, replays: Some(true) };
+    let started =
+        ActorStarted { actor: ACTOR, worker: FAR, concurrency: 1, replays: Some(true), restarts: None };
     let restarting = ActorRestarting {
         actor: ACTOR,
         reason: "why".to_owned(),

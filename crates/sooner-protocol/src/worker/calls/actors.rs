@@ -6,7 +6,7 @@ use sooner_wire::message::{
     ActorRestarting, ActorStarted, CreateActor, Failure, FailureCode, KillActor, Outcome, Push, Replayed,
     SubscribeActor, TaskSpec,
 };
-use sooner_wire::{ActorId, FunctionId, ResourceSet};
+use sooner_wire::{ActorId, FunctionId, ObjectId, ResourceSet, TaskId};
 
 use super::{ActorPlace, replaying};
 use crate::failures::death_failure;
@@ -131,7 +131,7 @@ impl WorkerCore {
     /// An actor has a process.
     pub(in crate::worker) fn on_actor_started(&mut self, started: &ActorStarted, out: &mut Actions) {
         let replays = started.replays == Some(true);
-        self.callers.on_started(started.actor, started.worker, started.concurrency, replays);
+        self.callers.on_started(started);
         if replays && self.callers.place(started.actor).is_none() {
             // Out of scope here, so no call is made again; the process waits to learn that.
             send(out, Peer::Worker(started.worker), Replayed { actor: started.actor });
@@ -217,6 +217,9 @@ impl WorkerCore {
             self.fail(number, &cause, out);
         }
         self.release_kept(kept, out);
+        if let Some(object) = self.callers.take_end(actor) {
+            self.resolve(object, Outcome::Failed(Box::new(failure.clone())), &[], out);
+        }
         if let Some(demand) = self.creations.swap_remove(&actor) {
             if demand.detached {
                 // The use that kept the handle alive; see `create_actor`.
@@ -242,6 +245,37 @@ impl WorkerCore {
             self.callers.refuse(actor, Failure::new(FailureCode::ActorDied, message));
         }
         send(out, Peer::Node, KillActor { actor, may_restart: Some(may_restart) });
+    }
+
+    /// An object of this process that fails with the reason when an actor is dead for good, and never has a
+    /// value. It does not keep the actor alive. There is one per actor: `fresh` is its id if it is new. The
+    /// slot counts the handle that the caller makes of it.
+    pub fn end_of_actor(
+        &mut self,
+        actor: ActorId,
+        fresh: TaskId,
+        out: &mut Actions,
+    ) -> (ObjectId, Arc<Slot>) {
+        self.find_actor(actor, out);
+        let object = self.callers.watch_end(actor, fresh.object(0));
+        if object.task == fresh {
+            self.ownership.own(object, Arc::new(Slot::default()));
+        }
+        let slot = self.ownership.meet(object);
+        slot.acquire();
+        if let Some(ActorPlace::Dead(failure)) = self.callers.place(actor) {
+            let failure = failure.clone();
+            self.callers.take_end(actor);
+            self.resolve(object, Outcome::Failed(Box::new(failure)), &[], out);
+        }
+        (object, slot)
+    }
+
+    /// How often another process has taken an actor over. `None`: this process does not know, because it has
+    /// nothing to do with the actor, or the actor waits for a process.
+    #[must_use]
+    pub fn actor_restarts(&self, actor: ActorId) -> Option<u32> {
+        self.callers.restarts(actor)
     }
 
     /// Calls of this process to an actor that have not ended.

@@ -13,11 +13,12 @@
 //! It never sends: [`Callers::next_call`] names call and process.
 
 use std::collections::VecDeque;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use sooner_wire::limits::ACTOR_CALLS_IN_FLIGHT;
-use sooner_wire::message::{Failure, TaskSpec};
-use sooner_wire::{ActorId, WorkerId};
+use sooner_wire::message::{ActorStarted, Failure, TaskSpec};
+use sooner_wire::{ActorId, ObjectId, WorkerId};
 
 use super::Kept;
 use crate::table::{Map, Set};
@@ -52,6 +53,10 @@ struct Caller {
     argument_bytes: u64,
     /// A call to one of its concurrency groups was made: it may run while all of another group wait for it.
     has_groups: bool,
+    /// How often another process has taken the actor over, as last reported; `None`: nothing was.
+    restarts: Option<u32>,
+    /// The object that fails when the actor is dead, if this process has asked for it.
+    end: Option<ObjectId>,
     /// Only for an actor with checkpoints.
     kept: Option<Box<Kept>>,
 }
@@ -118,6 +123,8 @@ impl Callers {
                 arguments: Map::default(),
                 argument_bytes: 0,
                 has_groups: false,
+                restarts: None,
+                end: None,
                 kept: None,
             }
         });
@@ -287,7 +294,8 @@ impl Callers {
     }
 
     /// The node names the actor's process, and whether that took the actor over and waits for kept calls.
-    pub fn on_started(&mut self, actor: ActorId, worker: WorkerId, concurrency: u32, replays: bool) {
+    pub fn on_started(&mut self, started: &ActorStarted) {
+        let ActorStarted { actor, worker, concurrency, .. } = *started;
         let window = ACTOR_CALLS_IN_FLIGHT.max(2 * concurrency as usize);
         // It may have gone out of scope here. Or this process ended it while it started: then its calls do
         // not go there any more.
@@ -298,8 +306,9 @@ impl Callers {
         if is_known || matches!(caller.place, ActorPlace::Dead(_)) {
             return;
         }
+        caller.restarts = Some(started.restarts.map_or(0, NonZeroU32::get));
         caller.place = ActorPlace::At { worker, window, concurrency: concurrency as usize };
-        if replays {
+        if started.replays == Some(true) {
             caller.kept.get_or_insert_default().begin();
             self.replaying.insert(actor);
         }
@@ -375,11 +384,30 @@ impl Callers {
         calls
     }
 
-    /// Forgets an actor that went out of scope here, if it has no calls left.
+    /// The object that is to fail when the actor is dead: `object`, if there was none.
+    pub fn watch_end(&mut self, actor: ActorId, object: ObjectId) -> ObjectId {
+        *self.actors.get_mut(&actor).expect("met before").end.get_or_insert(object)
+    }
+
+    /// Takes the object that is to fail, as the actor is dead.
+    pub fn take_end(&mut self, actor: ActorId) -> Option<ObjectId> {
+        self.actors.get_mut(&actor)?.end.take()
+    }
+
+    /// How often another process has taken an actor over, unless that may change before it is reported: the
+    /// actor waits for its next process.
+    #[must_use]
+    pub fn restarts(&self, actor: ActorId) -> Option<u32> {
+        let caller = self.actors.get(&actor)?;
+        let is_settled = matches!(caller.place, ActorPlace::At { .. } | ActorPlace::Dead(_));
+        caller.restarts.filter(|_| is_settled)
+    }
+
+    /// Forgets an actor that went out of scope here, if it has no calls left and nobody waits for its end.
     pub fn forget(&mut self, actor: ActorId) {
         let is_idle = self.actors.get(&actor).is_some_and(|caller| {
             let keeps = caller.kept.as_ref().is_some_and(|kept| kept.is_replaying() || !kept.is_empty());
-            caller.queue.is_empty() && caller.in_flight.is_empty() && !keeps
+            caller.queue.is_empty() && caller.in_flight.is_empty() && !keeps && caller.end.is_none()
         });
         if is_idle {
             self.actors.swap_remove(&actor);
@@ -445,6 +473,11 @@ mod tests {
         TaskId { owner: WorkerId(1), number: 1 }
     }
 
+    fn started(worker: u64, concurrency: u32) -> ActorStarted {
+        let (actor, worker) = (actor(), WorkerId(worker));
+        ActorStarted { actor, worker, concurrency, replays: None, restarts: None }
+    }
+
     #[test]
     fn calls_wait_for_the_place_and_leave_in_order() {
         let mut callers = Callers::default();
@@ -452,7 +485,7 @@ mod tests {
         assert!(callers.meet(actor()));
         (1..=3).for_each(|task| callers.enqueue(actor(), task).expect("alive"));
         assert_eq!(callers.next_call(actor()), None);
-        callers.on_started(actor(), WorkerId(4), 1, false);
+        callers.on_started(&started(4, 1));
         let mut order = Vec::new();
         while let Some((task, worker)) = callers.next_call(actor()) {
             assert_eq!(worker, WorkerId(4));
@@ -478,7 +511,7 @@ mod tests {
         let mut callers = Callers::default();
         callers.set_argument_bytes(100);
         callers.meet(actor());
-        callers.on_started(actor(), WorkerId(4), concurrency, false);
+        callers.on_started(&started(4, concurrency));
         (1..=calls).for_each(|task| callers.enqueue(actor(), task).expect("alive"));
         callers
     }
@@ -500,7 +533,7 @@ mod tests {
         assert_eq!(send(&mut callers, 10).len(), 10, "what has ended counts no more");
         let interrupted = callers.on_restarting(actor());
         interrupted.others.iter().rev().for_each(|task| callers.enqueue_front(actor(), *task));
-        callers.on_started(actor(), WorkerId(5), 1, false);
+        callers.on_started(&started(5, 1));
         assert_eq!(send(&mut callers, 10).len(), 10, "nor does what was with a process that is gone");
     }
 
@@ -521,7 +554,7 @@ mod tests {
         let failure = Failure::new(FailureCode::ActorDied, "killed");
         callers.refuse(actor(), failure.clone());
         assert_eq!(callers.enqueue(actor(), 2), Err(failure.clone()));
-        callers.on_started(actor(), WorkerId(4), 1, false);
+        callers.on_started(&started(4, 1));
         assert_eq!(callers.next_call(actor()), None);
         assert_eq!(callers.on_dead(actor(), failure), [1]);
     }
@@ -530,9 +563,9 @@ mod tests {
     fn news_of_an_actor_that_was_forgotten_enters_nothing() {
         let mut callers = Callers::default();
         callers.meet(actor());
-        callers.on_started(actor(), WorkerId(4), 1, false);
+        callers.on_started(&started(4, 1));
         callers.forget(actor());
-        callers.on_started(actor(), WorkerId(5), 1, false);
+        callers.on_started(&started(5, 1));
         assert_eq!(callers.on_restarting(actor()), Interrupted::default());
         assert!(callers.on_dead(actor(), Failure::new(FailureCode::ActorDied, "gone")).is_empty());
         assert_eq!(callers.known().count(), 0);
@@ -542,7 +575,7 @@ mod tests {
     fn death_ends_every_call_and_refuses_later_ones() {
         let mut callers = Callers::default();
         callers.meet(actor());
-        callers.on_started(actor(), WorkerId(4), 1, false);
+        callers.on_started(&started(4, 1));
         (1..=3).for_each(|task| callers.enqueue(actor(), task).expect("alive"));
         callers.on_pushed(actor(), 0);
         let failure = Failure::new(FailureCode::ActorDied, "gone");

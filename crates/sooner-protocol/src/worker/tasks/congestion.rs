@@ -87,7 +87,7 @@ mod tests {
         let actor = TaskId { owner: HERE, number: 9 };
         core.on_line_full(THERE);
         submit(&mut core, TaskKind::Method(actor), 1, &mut out);
-        let started = ActorStarted { actor, worker: THERE, concurrency: 1, replays: None };
+        let started = ActorStarted { actor, worker: THERE, concurrency: 1, replays: None, restarts: None };
         core.on_message(Peer::Node, started.into(), Instant(1), &mut out);
         submit(&mut core, TaskKind::Method(actor), 2, &mut out);
         assert_eq!(pushed(&out), []);

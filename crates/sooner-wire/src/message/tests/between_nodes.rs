@@ -1,5 +1,7 @@
 //! Samples of the messages between nodes about actors, leases, jobs and ends, whose bytes stay what they are.
 
+use std::num::NonZeroU32;
+
 use super::*;
 use crate::message::MemoryEnd;
 use crate::{FetchAttempt, LeaseId, NodeId, Takeover};
@@ -70,7 +72,14 @@ pub(super) fn samples(add: &mut impl FnMut(Message)) {
         description: None,
     }
     .into());
-    add(ActorStarted { actor: actor(), worker: WORKER, concurrency: 3, replays: Some(true) }.into());
+    add(ActorStarted {
+        actor: actor(),
+        worker: WORKER,
+        concurrency: 3,
+        replays: Some(true),
+        restarts: NonZeroU32::new(2),
+    }
+    .into());
     add(PlaceRefused {
         actor: actor(),
         takeover: Takeover(1),
@@ -154,7 +163,8 @@ fn about_actors() -> Vec<(Message, &'static str)> {
         restarts: Some(-1),
         description: Some(Blob::from(&b"d"[..])),
     };
-    let started = ActorStarted { actor: actor(), worker: WORKER, concurrency: 3, replays: None };
+    let started =
+        ActorStarted { actor: actor(), worker: WORKER, concurrency: 3, replays: None, restarts: None };
     let here = ActorsHere {
         actors: vec![actor_here()],
         jobs: vec![job()],

@@ -372,8 +372,13 @@ fn a_call_of_an_actor_of_ours_that_is_gone_is_not_repeated() {
     slot.acquire();
     owner.core.callers.meet(task(1));
     owner.core.submit(Arc::new(call), [slot.clone()], None, &mut owner.out);
-    let started =
-        sooner_wire::message::ActorStarted { actor: task(1), worker: WORKER, concurrency: 1, replays: None };
+    let started = sooner_wire::message::ActorStarted {
+        actor: task(1),
+        worker: WORKER,
+        concurrency: 1,
+        replays: None,
+        restarts: None,
+    };
     owner.send(Peer::Node, started);
     owner.finish(2, 64);
     let failure = Failure::new(FailureCode::ActorDied, "its last handle was dropped");
