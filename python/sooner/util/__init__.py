@@ -58,6 +58,7 @@ _MODULES = (
     "annotations",
     "dask",
     "debug",
+    "flat",
     "joblib",
     "metrics",
     "multiprocessing",
