@@ -642,6 +642,25 @@ def test_helpers_work():
     assert len(list(pool.map_unordered(lambda actor, n: actor.add.remote(n), [10, 20, 30]))) == 3
 
 
+def test_an_actor_pool_replaces_an_actor_that_left():
+    made = []
+
+    def factory():
+        made.append(Counter.remote(10))
+        return made[-1]
+
+    pool = sooner.util.ActorPool([Counter.remote()], in_flight=2, factory=factory)
+    pool.submit(lambda actor, _: actor.leave.remote(), None)
+    for n in range(1, 4):
+        pool.submit(lambda actor, n: actor.add.remote(n), n)
+    # The second call was with the actor already.
+    for _ in range(2):
+        with pytest.raises(ActorDiedError, match="exit_actor"):
+            pool.get_next()
+    assert [pool.get_next(), pool.get_next()] == [12, 15]
+    assert len(made) == 1
+
+
 def test_nothing_of_a_session_stays_in_memory():
     """Functions that were executed here have references in their closures, and objects their classes."""
 

@@ -196,6 +196,9 @@ map_unordered(length, [1, 2])  # mypy: misc; pyright: reportArgumentType
 map_unordered(len, ["a"])  # mypy: call-overload; pyright: reportArgumentType
 pool = ActorPool([counter])
 pool.submit(lambda actor, n: actor.add.remote(str(n)), 1)  # mypy: call-overload; pyright: reportArgumentType
+ActorPool([counter], in_flight="2")  # mypy: arg-type; pyright: reportArgumentType
+ActorPool([counter], factory="Counter")  # mypy: arg-type; pyright: reportArgumentType
+ActorPool([counter], factory=lambda value: counter)  # mypy: arg-type; pyright: reportArgumentType
 numbers: Queue[int] = Queue()
 numbers.put("1")  # mypy: arg-type; pyright: reportArgumentType
 numbers.get().upper()  # mypy: attr-defined; pyright: reportAttributeAccessIssue

@@ -1,4 +1,4 @@
-"""A fixed set of actors that share work: each call goes to a free actor."""
+"""A set of actors that share work: each call goes to the actor that has the fewest."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import sooner
 from sooner.exceptions import ActorDiedError, TaskError
 from sooner.util import clock
+from sooner.util.checks import check_at_least
+from sooner.util.pool_members import Member, Members
 from sooner.util.remote_errors import outcome
 
 H = TypeVar("H")
@@ -24,14 +26,30 @@ class _Outcome(NamedTuple):
 
 
 class ActorPool(Generic[H]):
-    """Actors that share work.
+    """Actors that share work. A pool is used by one thread at a time.
+
+    A call goes to the actor that has the fewest, and among equals to the one that has waited longest. While
+    every actor has `in_flight` calls, it waits in the pool.
+
+    An actor that is dead for good leaves the pool when one of its calls has failed with `ActorDiedError`. The
+    pool does not know of the death before, even if the actor had nothing to do when it died. Each call that
+    the actor had raises `ActorDiedError` at its place, and none is repeated: it may have run in part. An
+    actor that restarts (`max_restarts`) is not dead.
+
+    With a `factory`, a new actor takes the place of each that died, and calls that wait go to it, too. What
+    the factory raises comes out of the method of the pool that noticed the death, once. No result is lost by
+    it, and the pool goes on with the actors that are left. When none is left, calls that wait raise the death
+    of the last one.
 
     Args:
-        actors: Handles. The pool is their user; it does not end them.
+        actors: Handles, at least one. The pool is their user; it does not end them.
+        in_flight: How many calls each actor may have at once. With 2, the next call is at the actor
+            already when one ends. A call can then wait behind a long one, although another actor is free.
+        factory: Makes a handle of a new actor, without arguments, for instance `Worker.remote`.
 
     Raises:
-        TypeError: Something in `actors` is no handle.
-        ValueError: There is no actor, or one is there twice.
+        TypeError: Something in `actors` is no handle, or `factory` cannot be called.
+        ValueError: There is no actor, or one is there twice, or `in_flight` is no whole number of at least 1.
 
     Example:
         >>> pool = sooner.util.ActorPool([Worker.remote() for _ in range(2)])  # doctest: +SKIP
@@ -39,11 +57,16 @@ class ActorPool(Generic[H]):
         [2, 4, 6]
     """
 
-    def __init__(self, actors: Iterable[H]) -> None:
-        self._idle: deque[H] = deque()
+    def __init__(self, actors: Iterable[H], in_flight: int = 1, factory: Callable[[], H] | None = None) -> None:
+        check_at_least("in_flight", in_flight, 1)
+        if isinstance(factory, sooner.ActorClass):
+            raise TypeError(f"factory is a function that makes an actor: factory={factory.__name__}.remote")
+        if factory is not None and not callable(factory):
+            raise TypeError(f"factory is a function that makes an actor, not {type(factory).__name__}")
+        self._members: Members[H] = Members(in_flight, factory)
         # Calls by submission number: `_waiting` for an actor, `_running`, or `_ended`.
         self._waiting: deque[tuple[int, _Call, Any]] = deque()
-        self._running: dict[sooner.ObjectRef[Any], tuple[int, H]] = {}
+        self._running: dict[sooner.ObjectRef[Any], tuple[int, Member[H]]] = {}
         # For calls with several returns: all references, by the first one.
         self._lists: dict[sooner.ObjectRef[Any], list[sooner.ObjectRef[Any]]] = {}
         self._ended: dict[int, _Outcome] = {}
@@ -53,12 +76,12 @@ class ActorPool(Generic[H]):
         self._next = 0
         self._death: BaseException | None = None
         for actor in actors:
-            self.push(actor)
-        if not self._idle:
+            self._members.add(actor)
+        if not self._members:
             raise ValueError("an ActorPool needs at least one actor")
 
     def submit(self, fn: Callable[[H, V], sooner.ObjectRef[Any]], value: V) -> None:
-        """Call `fn(actor, value)` with the next free actor; waits in a queue while none is free.
+        """Call `fn(actor, value)` with the least busy actor; wait in a queue while none may have more calls.
 
         Args:
             fn: Makes the call and returns its reference, or the list of them of a call with several returns.
@@ -80,26 +103,23 @@ class ActorPool(Generic[H]):
     def map(self, fn: Callable[[H, V], sooner.ObjectRef[T]], values: Iterable[V]) -> Iterator[T]:
         """Call `fn(actor, value)` for every value; results in the order of the values.
 
-        What is left from earlier `submit`s is dropped. An error of a call is raised at its place.
+        What is left from earlier `submit`s is dropped. An error of a call is raised at its place; the results
+        after it can still be taken.
         """
         self._forget_earlier()
         for value in values:
             self.submit(fn, value)
-        return self._rest(self.get_next)
+        return _Results(self.has_next, self.get_next)
 
     def map_unordered(self, fn: Callable[[H, V], sooner.ObjectRef[T]], values: Iterable[V]) -> Iterator[T]:
         """Call `fn(actor, value)` for every value; results as they come.
 
-        What is left from earlier `submit`s is dropped.
+        What is left from earlier `submit`s is dropped. After an error of a call, more results can be taken.
         """
         self._forget_earlier()
         for value in values:
             self.submit(fn, value)
-        return self._rest(self.get_next_unordered)
-
-    def _rest(self, get: Callable[[], Any]) -> Iterator[Any]:
-        while self.has_next():
-            yield get()
+        return _Results(self.has_next, self.get_next_unordered)
 
     def _forget_earlier(self) -> None:
         while self.has_next():
@@ -116,13 +136,17 @@ class ActorPool(Generic[H]):
         return bool(self._ended or self._waiting) or len(self._running) > len(self._given_up)
 
     def has_free(self) -> bool:
-        """Whether an actor is free and no call waits for one."""
+        """Whether a call would go to an actor at once: one of them has fewer than `in_flight` calls."""
         self._collect(0)
-        return bool(self._idle) and not self._waiting
+        return self._members.has_room() and not self._waiting
 
     def pop_idle(self) -> H | None:
-        """Take a free actor out of the pool; `None` when all are busy."""
-        return self._idle.popleft() if self.has_free() else None
+        """Take an actor that has no calls out of the pool; `None` when each of them has one.
+
+        The pool does not replace it. With `in_flight` above 1 there may be none although `has_free()` holds.
+        """
+        self._collect(0)
+        return self._members.pop_idle()
 
     def push(self, actor: H) -> None:
         """Add an actor.
@@ -131,11 +155,7 @@ class ActorPool(Generic[H]):
             TypeError: It is no handle.
             ValueError: It is in the pool already.
         """
-        if not isinstance(actor, sooner.ActorHandle):
-            raise TypeError(f"an ActorPool takes actor handles, not {type(actor).__name__}")
-        if actor in self._idle or any(actor == busy for _, busy in self._running.values()):
-            raise ValueError("this actor is in the pool already")
-        self._idle.append(actor)
+        self._members.add(actor)
         self._start()
 
     def get_next(self, timeout: float | None = None, ignore_if_timedout: bool = False) -> Any:
@@ -209,26 +229,43 @@ class ActorPool(Generic[H]):
     def _first_waiting(self) -> int:
         return self._waiting[0][0] if self._waiting else self._submitted
 
+    def _fill(self) -> None:
+        """Replace actors that have died, and start calls that wait."""
+        try:
+            self._members.replace_dead()
+        finally:
+            self._start()
+
     def _start(self) -> None:
-        while self._idle and self._waiting:
-            number, fn, value = self._waiting.popleft()
-            actor = self._idle.popleft()
+        while self._waiting and (member := self._members.take()) is not None:
             try:
-                made: Any = fn(actor, value)
+                number, fn, value = self._waiting.popleft()
+            except IndexError:
+                # Another thread submitted it and has just taken it.
+                self._members.give_back(member)
+                return
+            try:
+                made: Any = fn(member.actor, value)
                 # The returns of one call become ready together: the first reference stands for all.
                 ref = _first(made)
             except BaseException as error:
-                self._idle.appendleft(actor)
+                self._members.give_back(member)
                 if not isinstance(error, Exception):
                     raise
                 self._ended[number] = _Outcome(None, error)
                 continue
             if ref is not made:
                 self._lists[ref] = made
-            self._running[ref] = (number, actor)
+            self._running[ref] = (number, member)
 
     def _collect(self, timeout: float | None) -> bool:
-        """Take the outcomes of calls that have ended and free their actors; False if none ended in time."""
+        """Take the outcomes of calls that have ended and start others; False if none ended in time."""
+        known = len(self._ended)
+        # What an exception kept from being done when the last outcomes were taken.
+        self._fill()
+        if len(self._ended) > known:
+            # A call could not be made, which is an outcome: nobody has to wait for that of another one.
+            timeout = 0
         if not self._running:
             if self._waiting and self._death is not None:
                 # No live actor is left to take these calls.
@@ -242,9 +279,10 @@ class ActorPool(Generic[H]):
         for ref in ready:
             found = self._take_ended(ref)
             interrupt = interrupt if found is None else found
-        self._start()
         if interrupt is not None:
+            self._start()
             raise interrupt
+        self._fill()
         return bool(ready)
 
     def _take_ended(self, ref: sooner.ObjectRef[Any]) -> BaseException | None:
@@ -252,19 +290,37 @@ class ActorPool(Generic[H]):
         error, value, interrupt = outcome(functools.partial(sooner.get, self._lists.get(ref, ref)))
         try:
             self._lists.pop(ref, None)
-            number, actor = self._running.pop(ref)
+            number, member = self._running.pop(ref)
             if number in self._given_up:
                 self._given_up.discard(number)
             else:
                 self._ended[number] = _Outcome(value, error)
             if _is_death(error):
                 self._death = error
+                self._members.on_died(member)
             else:
-                self._idle.append(actor)
+                self._members.on_ended(member)
             return interrupt
         finally:
             # A reference cycle through the traceback would keep the actor alive.
             del error, interrupt
+
+
+class _Results(Iterator[Any]):
+    """The results that are left in a pool. Unlike a generator, it goes on after an error of a call."""
+
+    def __init__(self, has_next: Callable[[], bool], get_next: Callable[[], Any]) -> None:
+        self._has_next = has_next
+        self._get_next = get_next
+
+    def __next__(self) -> Any:
+        if not self._has_next():
+            raise StopIteration
+        try:
+            return self._get_next()
+        except StopIteration as error:
+            # It would end a loop without a word.
+            raise RuntimeError("a call of an ActorPool raised StopIteration") from error
 
 
 def _is_death(error: BaseException | None) -> bool:
