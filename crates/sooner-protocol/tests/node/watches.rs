@@ -3,7 +3,8 @@
 
 use sooner_protocol::node::{NodeAction, NodeActions, NodeCore};
 use sooner_protocol::uplink::{ToControl, ToNode};
-use sooner_wire::message::{Held, HeldFrom, Message, Settled, Sever, Watch, WorkerDead};
+use sooner_wire::limits::ENDED_MAX;
+use sooner_wire::message::{Connect, Held, HeldFrom, Message, Settled, Sever, Watch, WorkerDead};
 use sooner_wire::{NodeId, ObjectId, TaskId, WorkerId};
 
 use super::{NOW, cpus, told, worker_dead};
@@ -249,4 +250,36 @@ fn started(node: &mut NodeCore, driver: WorkerId) -> WorkerId {
     let worker = out.iter().find_map(starting).expect("one is started");
     node.on_connected(worker, 9, NOW);
     worker
+}
+
+/// Found by the simulator (seed 494623227746, two nodes): a task waited for ever for a value of that process.
+#[test]
+fn who_comes_late_and_asks_for_a_process_that_was_dead_for_long_is_told() {
+    for with_its_node in [false, true] {
+        let (mut node, first, second) = node();
+        assert!(node.on_arrived_for(first, FAR));
+        let news = ToNode::WorkerDead(Box::new(gone(FAR)));
+        receive(&mut node, news.clone());
+        [first, second].iter().for_each(|client| _ = send(&mut node, *client, nothing_of(FAR)));
+        receive(&mut node, ToNode::Settled(Box::new(settled(&[FAR]))));
+        for number in 1..=ENDED_MAX as u64 {
+            let other = WorkerId(FAR.0 + number);
+            receive(&mut node, ToNode::WorkerDead(Box::new(gone(other))));
+            [first, second].iter().for_each(|client| _ = send(&mut node, *client, nothing_of(other)));
+            receive(&mut node, ToNode::Settled(Box::new(settled(&[other]))));
+        }
+        let late = node.new_worker_id();
+        node.on_connected(late, 1, NOW);
+        let dialled = send(&mut node, late, Connect { worker: FAR });
+        assert_eq!(dialled, [NodeAction::Dial { client: late, to: FAR }], "its end is not remembered");
+        node.on_dialled_for(late, FAR);
+        let heard = if with_its_node {
+            receive(&mut node, ToNode::WorkerDead(Box::new(gone(WorkerId(THERE.0)))))
+        } else {
+            receive(&mut node, news)
+        };
+        assert!(heard.contains(&told(late, gone(FAR))), "{heard:?}");
+        let is_answered = heard.contains(&collected(FAR, &[]));
+        assert!(is_answered != with_its_node, "{heard:?}");
+    }
 }

@@ -450,6 +450,11 @@ impl NodeCore {
         if worker == address(worker.node()) {
             return self.on_processes_dead(&gone, out);
         }
+        let is_asked_for = self.watches.forget(worker);
+        if is_asked_for && self.is_old_news(worker) {
+            mark!("a process asked for one that had been dead for so long that nobody here knew");
+            self.end_elsewhere(&gone, out);
+        }
         if self.settling.has_answered(worker) || (is_ours && !self.settling.is_open(worker)) {
             // All local processes have answered for it before. The control service that asks may be another
             // than the one that was told.
@@ -461,7 +466,6 @@ impl NodeCore {
             }
             return self.go_on_settling(out);
         }
-        self.watches.forget(worker);
         self.end_elsewhere(&gone, out);
         let shared = self.settling.on_dead_elsewhere(worker, self.clients.keys().copied());
         self.send_ends(shared, out);
@@ -485,14 +489,20 @@ impl NodeCore {
     fn on_processes_dead(&mut self, gone: &WorkerDead, out: &mut NodeActions) {
         let node = gone.worker.node();
         let mut processes = self.watches.end_node(node);
-        processes.retain(|process| !self.settling.is_open(*process) && !self.settling.has_answered(*process));
         for process in &processes {
             self.end_elsewhere(&WorkerDead { worker: *process, ..gone.clone() }, out);
         }
+        processes.retain(|process| !self.is_old_news(*process));
         let clients: Vec<WorkerId> = self.clients.keys().copied().collect();
         let shared = self.settling.on_node_dead(node, &processes, &clients);
         self.send_ends(shared, out);
         self.go_on_settling(out);
+    }
+
+    /// Whether local processes were told of a death before. Those that came after that, and have to do with
+    /// the dead one, were not.
+    fn is_old_news(&self, gone: WorkerId) -> bool {
+        self.settling.is_open(gone) || self.settling.has_answered(gone)
     }
 
     /// What the death of a process of another node means here, except for what is held of it.

@@ -62,9 +62,9 @@ impl Watches {
         self.watched_by.swap_remove(&local).into_iter().flatten().collect()
     }
 
-    /// A process of another node is dead.
-    pub fn forget(&mut self, remote: WorkerId) {
-        self.watching.swap_remove(&remote);
+    /// A process of another node is dead. True if a local one has to do with it.
+    pub fn forget(&mut self, remote: WorkerId) -> bool {
+        self.watching.swap_remove(&remote).is_some()
     }
 
     /// Another node is dead. Gives its processes that a local one had to do with.
