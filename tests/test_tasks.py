@@ -82,6 +82,18 @@ def test_options_returns_a_copy():
     assert sooner.get([other.remote(1, 2), add.remote(3, 4)], timeout=WAIT) == [3, 7]
 
 
+@pytest.mark.api("own.given_options")
+def test_the_options_of_a_function_can_be_given_to_another():
+    given = {"num_cpus": 1, "resources": {"tape": 0.5}, "retry_exceptions": [ValueError], "name": None}
+    function = sooner.remote(**given)(len).options(num_cpus=2)
+    options = function.given_options()
+    assert options == {"num_cpus": 2.0, "resources": {"tape": 0.5}, "retry_exceptions": (ValueError,), "name": None}
+    assert sooner.remote(max).options(**options).given_options() == options
+    assert sooner.remote(len).given_options() == {}
+    options["num_cpus"] = 3
+    assert function.given_options()["num_cpus"] == 2
+
+
 @pytest.mark.api("task.options")
 def test_name_and_docstring_stay():
     @sooner.remote

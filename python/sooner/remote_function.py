@@ -137,6 +137,13 @@ class RemoteFunction(Generic[P, T_co]):
         exported = self._exported if is_same else None
         return RemoteFunction(self._function, merged, exported, self._takes_copies)
 
+    def given_options(self) -> dict[str, Any]:
+        """Returns the options that this function was given, normalised.
+
+        `other.options(**function.given_options())` gives them to another remote function.
+        """
+        return dict(self._options)
+
     def _remote(self, args: tuple[Any, ...] | None = None, kwargs: dict[str, Any] | None = None, **options: Any) -> Any:
         target = self.options(**options) if options else self
         return target.remote(*(args or ()), **(kwargs or {}))
