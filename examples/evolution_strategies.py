@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sooner
+from sooner.util import tree_reduce
 
 Vector = NDArray[np.float32]
 
@@ -104,19 +105,19 @@ def gradient_of(noise: Vector, episodes: list[Episode], size: int, scale: float)
 
 
 @sooner.remote(num_cpus=0.5)
-def add(*parts: Vector) -> Vector:
-    """A node of the aggregation tree."""
-    return np.sum(parts, axis=0, dtype=np.float32)
+def add(a: Vector, b: Vector) -> Vector:
+    """Adds two parts of the gradient."""
+    return a + b
 
 
-def tree_sum(parts: list[sooner.ObjectRef[Vector]]) -> tuple[sooner.ObjectRef[Vector], int]:
-    """Adds up with a tree of tasks; gives the root and the number of tasks."""
+def adding_tasks(parts: int) -> int:
+    """The number of tasks of a tree that adds up so many parts: one for each group of two or more."""
     tasks = 0
-    while len(parts) > 1:
-        groups = [parts[at : at + FAN_IN] for at in range(0, len(parts), FAN_IN)]
-        parts = [group[0] if len(group) == 1 else add.remote(*group) for group in groups]
-        tasks += sum(len(group) > 1 for group in groups)
-    return parts[0], tasks
+    while parts > 1:
+        groups, rest = divmod(parts, FAN_IN)
+        tasks += groups + (rest > 1)
+        parts = groups + (rest > 0)
+    return tasks
 
 
 class History(NamedTuple):
@@ -147,14 +148,14 @@ def train(options: argparse.Namespace, show: Any) -> History:
         episodes = [episode for batch in sooner.get(batches) for episode in batch]
         scale = float(np.std([(e.plus, e.minus) for e in episodes])) + 1e-6
         parts = [gradient_of.remote(noise, batch, size, scale) for batch in batches]
-        root, adds = tree_sum(parts)
-        step = sooner.get(root) / (2 * len(episodes) * SIGMA)
+        gradient = tree_reduce(add, parts, fan_in=FAN_IN)
+        step = sooner.get(gradient) / (2 * len(episodes) * SIGMA)
         velocity = MOMENTUM * velocity + (1 - MOMENTUM) * step
         parameters = (parameters * (1 - WEIGHT_DECAY) + LEARNING_RATE * velocity).astype(np.float32)
         elapsed = time.monotonic() - start
         history.rewards.append(sooner.get(score))
         history.seconds.append(elapsed)
-        tasks = history.tasks + 1 + len(batches) + len(parts) + adds
+        tasks = history.tasks + 1 + len(batches) + len(parts) + adding_tasks(len(parts))
         history = history._replace(tasks=tasks, episodes=history.episodes + 2 * len(episodes))
         done = max((iteration + 1) / options.iterations, elapsed / options.seconds)
         show(done, history)

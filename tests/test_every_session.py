@@ -201,6 +201,13 @@ def test_a_hundred_thousand_tasks() -> None:
     assert sum(sooner.get(refs, timeout=120)) == sum(range(100_000))
 
 
+@pytest.mark.parametrize("size", [1, 200_000], ids=["small", "large"])
+def test_a_tree_of_tasks(size: int) -> None:
+    parts = [echo.remote(bytes([number]) * size) for number in range(20)]
+    whole = sooner.util.tree_reduce(lambda a, b: a + b, parts, fan_in=3)
+    assert sooner.get(whole, timeout=WAIT) == b"".join(bytes([number]) * size for number in range(20))
+
+
 # --- objects -----------------------------------------------------------------------------------------
 
 VALUES: list[Any] = [

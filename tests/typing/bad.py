@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any, TypeVar, assert_type
 
 import sooner
-from sooner.util import ActorPool, as_completed, map_unordered
+from sooner.util import ActorPool, as_completed, map_unordered, tree_reduce
 from sooner.util.queue import Queue
 
 T = TypeVar("T")
@@ -194,6 +194,11 @@ for value in as_completed([length.remote("abc")]):
     value.upper()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
 map_unordered(length, [1, 2])  # mypy: misc; pyright: reportArgumentType
 map_unordered(len, ["a"])  # mypy: call-overload; pyright: reportArgumentType
+tree_reduce(length, [length.remote("abc")])  # mypy: arg-type; pyright: reportArgumentType
+tree_reduce(lambda a, b: f"{a}{b}", [length.remote("abc")])  # mypy: arg-type; pyright: reportArgumentType
+tree_reduce(max, length.remote("abc"))  # mypy: arg-type; pyright: reportArgumentType
+tree_reduce(max, [1, 2])  # mypy: arg-type; pyright: reportArgumentType
+sooner.get(tree_reduce(max, [length.remote("abc")])).upper()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
 pool = ActorPool([counter])
 pool.submit(lambda actor, n: actor.add.remote(str(n)), 1)  # mypy: call-overload; pyright: reportArgumentType
 ActorPool([counter], in_flight="2")  # mypy: arg-type; pyright: reportArgumentType

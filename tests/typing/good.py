@@ -5,13 +5,14 @@ run.
 import asyncio
 import concurrent.futures
 import functools
+import operator
 from abc import ABC
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar, assert_type, cast
 
 import sooner
-from sooner.util import ActorPool, as_completed, map_unordered
+from sooner.util import ActorPool, as_completed, map_unordered, tree_reduce
 from sooner.util.queue import Queue
 
 # --- functions: keywords, defaults and references as arguments -----------------------------------------
@@ -443,6 +444,12 @@ def helpers(refs: list[sooner.ObjectRef[int]], flag: bool) -> None:
     counter = RemoteCounter.remote()
     assert_type(list(map_unordered(counter.add, [1, 2])), list[int])
     map_unordered(RemotePlain.remote(1).add, [1, 2])
+
+    assert_type(tree_reduce(max, refs), sooner.ObjectRef[int])
+    assert_type(tree_reduce(lambda a, b: a + b, refs, fan_in=4), sooner.ObjectRef[int])
+    assert_type(tree_reduce(operator.add, (ref for ref in refs)), sooner.ObjectRef[int])
+    assert_type(tree_reduce(add, refs), sooner.ObjectRef[int])
+    assert_type(tree_reduce(add.options(num_cpus=0.5), refs), sooner.ObjectRef[int])
 
     pool = ActorPool([counter])
     assert_type(list(pool.map(lambda actor, n: actor.add.remote(n), [1, 2])), list[int])

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from sooner.util.placement_group import placement_group as placement_group
     from sooner.util.placement_group import placement_group_table as placement_group_table
     from sooner.util.placement_group import remove_placement_group as remove_placement_group
+    from sooner.util.reducing import tree_reduce as tree_reduce
 
 _HOMES = {
     "ActorPool": "sooner.util.actor_pool",
@@ -52,6 +53,7 @@ _HOMES = {
     "placement_group_table": "sooner.util.placement_group",
     "register_serializer": "sooner",
     "remove_placement_group": "sooner.util.placement_group",
+    "tree_reduce": "sooner.util.reducing",
 }
 _MODULES = (
     "accelerators",
@@ -107,6 +109,7 @@ __all__ = [
     "placement_group_table",
     "register_serializer",
     "remove_placement_group",
+    "tree_reduce",
 ]
 
 
