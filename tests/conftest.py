@@ -66,6 +66,9 @@ def _nothing_left(request: pytest.FixtureRequest) -> Iterator[list[str]]:
     def is_clean() -> bool:
         nonlocal left
         left = before.left_over(Footprint.now())
+        if left:
+            # What another thread has ended meanwhile may be a cycle, with the traceback of its error.
+            gc.collect()
         return not left
 
     try:
