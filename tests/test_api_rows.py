@@ -475,12 +475,12 @@ def test_hooks_of_ray_train(name):
         Counter.options(**{name: print})
 
 
-@pytest.mark.api("util.actor_group", "util.integrations", "util.collective", "util.debugger")
+@pytest.mark.api("util.actor_group", "util.integrations", "util.debugger")
 @pytest.mark.parametrize(
     "name",
     [
         *("ActorGroup", "iter"),
-        *("spark", "tpu", "xgboost", "lightgbm", "collective", "pdb", "rpdb", "tracing"),
+        *("spark", "tpu", "xgboost", "lightgbm", "pdb", "rpdb", "tracing"),
     ],
 )
 def test_helpers_that_sooner_does_not_have(name):

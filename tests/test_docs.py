@@ -107,7 +107,7 @@ def test_names_on_a_page_are_there(page: str) -> None:
     names = {name.rstrip(".") for name in re.findall(r"\bsooner\.([a-zA-Z_][\w.]*)", TEXTS[page])}
     assert sorted(name for name in names if not is_there(name)) == []
     errors = set(re.findall(r"`(\w+Error)`", TEXTS[page])) - set(dir(builtins))
-    known = {*sooner.exceptions.__all__, "CancelledError", "MaybeEncodingError"}
+    known = {*sooner.exceptions.__all__, *sooner.util.collective.__all__, "CancelledError", "MaybeEncodingError"}
     assert sorted(errors - known) == []
 
 

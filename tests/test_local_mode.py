@@ -21,6 +21,7 @@ from support import WAIT, children_of, memfds_of, poll, run_driver
 
 import sooner
 from sooner.exceptions import ActorDiedError, GetTimeoutError, TaskCancelledError, TaskError
+from sooner.util.collective import CollectiveError, allreduce, init_collective_group, is_group_initialized
 
 
 @pytest.fixture(autouse=True)
@@ -696,3 +697,17 @@ def test_several_sessions_after_each_other():
             assert sooner.get(f.remote(1)) == 2
             sooner.shutdown()
     """)
+
+
+def test_a_collective_group_has_one_member():
+    with pytest.raises(CollectiveError, match="local_mode=True"):
+        init_collective_group(2, 0)
+    assert sooner.util.list_named_actors() == []
+    init_collective_group(1, 0)
+    array = np.ones(3)
+    allreduce(array)
+    assert list(array) == [1.0] * 3
+    sooner.shutdown()
+    assert not is_group_initialized()
+    assert not sooner.is_initialized()
+    init_collective_group(1, 0)

@@ -58,6 +58,7 @@ _HOMES = {
 _MODULES = (
     "accelerators",
     "annotations",
+    "collective",
     "dask",
     "debug",
     "flat",
@@ -76,7 +77,6 @@ _MODULES = (
 # Names of Ray that sooner does not have, and what they belong to.
 _LATER = {
     "ActorGroup": "groups of actors, which Ray has deprecated: keep handles in a list",
-    "collective": "collective operations",
     "iter": "parallel iterators, which Ray has deprecated: use generators",
     "lightgbm": "LightGBM on sooner",
     "pdb": "a remote debugger",
