@@ -126,7 +126,11 @@ PLANTED: list[tuple[Callable[[Path], list[str]], dict[str, str], str]] = [
         "sooner._sooner: only public",
     ),
     (tidy_python.check_imports, {"python/sooner/util/a.py": "import sooner.options\n"}, "sooner.options: only public"),
-    (tidy_python.check_imports, {"python/sooner/util/a.py": "from ..actor import x\n"}, "sooner.actor.x: only public"),
+    (
+        tidy_python.check_imports,
+        {"python/sooner/util/a.py": "from ..options import x\n"},
+        "sooner.options.x: only public",
+    ),
     (
         tidy_python.check_imports,
         {"python/sooner/util/ray.py": "import sooner\nsooner._x()\n"},
