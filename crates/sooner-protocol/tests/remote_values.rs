@@ -584,9 +584,12 @@ fn a_task_whose_argument_may_be_where_its_caller_said_waits_for_the_owner() {
     on(&mut core, Peer::Worker(NEIGHBOUR), push(2, kind, object, remote()));
     let unsure = Pulled { object, location: None, failure: None, tried: None };
     let asked = sooner_wire::message::Fetch { object, missing_at: None };
-    assert_eq!(on(&mut core, Peer::Node, unsure), [to(FAR, asked)]);
+    let lends = to_node(sooner_wire::message::Blocked {});
+    assert_eq!(on(&mut core, Peer::Node, unsure), [to(FAR, asked), lends]);
     let small = Outcome::Inline(Blob::from(&b"small this time"[..]));
-    on(&mut core, Peer::Worker(FAR), Value { object, outcome: small.clone(), contained: Vec::new() });
+    let value = Value { object, outcome: small.clone(), contained: Vec::new() };
+    let goes_on = to_node(sooner_wire::message::Unblocked {});
+    assert_eq!(on(&mut core, Peer::Worker(FAR), value), [goes_on]);
     assert_eq!(core.next_execution().map(|next| next.push.dependencies[0].outcome.clone()), Some(small));
 }
 
@@ -602,7 +605,8 @@ fn a_task_of_another_node_waits_here_for_what_is_lost_here() {
         dependencies: vec![Dependency { object, outcome: Outcome::Stored(THE_COPY), contained: Vec::new() }],
         gpus: Vec::new(),
     };
-    let asked = [to(FAR, sooner_wire::message::Fetch { object, missing_at: None })];
+    let lends = to_node(sooner_wire::message::Blocked {});
+    let asked = [to(FAR, sooner_wire::message::Fetch { object, missing_at: None }), lends];
     assert_eq!(on(&mut core, Peer::Worker(FAR), far.clone()), asked);
     assert!(core.next_execution().is_none());
     let failure = Failure::new(FailureCode::ObjectLost, "for good");

@@ -177,7 +177,7 @@ def restored_blank(cls: type[BaseException], args: tuple[object, ...], fields: d
 
 
 def _blank(cls: type[BaseException], cause: BaseException) -> BaseException:
-    base: Any = _static_base(type(cause))
+    base: Any = _static_base(cls)
     if isinstance(cause, BaseExceptionGroup):
         group: BaseException = base.__new__(cls, cause.message, cause.exceptions)
         return group
@@ -185,9 +185,14 @@ def _blank(cls: type[BaseException], cause: BaseException) -> BaseException:
     return blank
 
 
-def _static_base(cls: type) -> type:
-    """Return the C class whose constructor makes instances of `cls`."""
-    return next(base for base in cls.__mro__ if not base.__flags__ & _HEAP_TYPE)
+def _static_base(cls: type[BaseException]) -> type:
+    """Return the C class whose constructor makes instances of `cls`: the one that determines the memory of an
+    instance. With several bases this need not be the first one, and Python refuses any other.
+    """
+    base: Any = cls
+    while base.__flags__ & _HEAP_TYPE:
+        base = base.__base__
+    return base  # type: ignore[no-any-return]
 
 
 def _copy_member(member: Any, source: object, target: object) -> None:

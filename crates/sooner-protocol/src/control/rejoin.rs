@@ -268,7 +268,7 @@ impl Directory {
         let is_kept = !has_ended && takes_checkpoints(&row);
         match row.gone {
             None => end(node, id, takeover, End::Killed, out),
-            Some(_) if !is_kept => end(node, id, takeover, End::Succeeded, out),
+            Some(_) if !is_kept && self.has_later_process(id) => end(node, id, takeover, End::Succeeded, out),
             Some(_) => {}
         }
         let actor = self.actors.get_mut(&id).filter(|_| is_kept);

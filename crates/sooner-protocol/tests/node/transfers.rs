@@ -242,6 +242,25 @@ fn the_receiver_of_a_block_at_another_node_is_asked_when_it_has_heard_all_that_t
     assert_eq!(freed, [NodeAction::FreeBlock(BlockId(64))]);
 }
 
+/// Found by the simulator (seed 494623223201, three nodes): the block was free, and its value read there.
+#[test]
+fn a_giver_may_be_dead_when_it_is_known_that_the_block_was_its_own() {
+    let (mut node, maker, giver) = node();
+    node.join_cluster();
+    node.on_allocated(BlockId(64), maker);
+    node.on_dialled_for(giver, FAR);
+    // It had the block from the maker, whose word is late, and used it for a value of its own caller.
+    send(&mut node, giver, GiveBlock { block: BlockId(64), owner: FAR, object: Some(object()) });
+    on(&mut node, |node, out| node.on_dead(giver, "was killed", None, out));
+    let late = send(&mut node, maker, GiveBlock { block: BlockId(64), owner: giver, object: None });
+    let message = Message::from(GivenBlocks { giver, places: vec![BlockId(64).into()] });
+    let question = NodeAction::Route { from: WorkerId(HERE.0), to: FAR, message: Box::new(message) };
+    assert!(!late.contains(&question), "it may not have read the reply: {late:?}");
+    let settled = Settled { gone: vec![giver], held: Vec::new() };
+    let heard = on(&mut node, |node, out| node.on_control(ToNode::Settled(Box::new(settled)), out));
+    assert!(heard.contains(&question), "{heard:?}");
+}
+
 #[test]
 fn an_owner_elsewhere_hears_of_a_block_that_was_lost_before_it_was_given_to_it() {
     let (mut node, maker, _) = node();

@@ -19,8 +19,8 @@ impl World {
             lost.extend(used.iter().take(3));
         }
         // Nodes do not lose the states of actors that they keep, nor a state that is still on its way to its
-        // node.
-        lost.retain(|block| !self.nodes[at].blocks.has_state(*block));
+        // node, nor a block that an actor's process keeps for the next state before it learns of the loss.
+        lost.retain(|block| !self.nodes[at].blocks.has_state(*block) && !self.is_for_state(at, *block));
         if lost.is_empty() {
             return;
         }
@@ -32,5 +32,12 @@ impl World {
         self.trace.send(|| format!("*** blocks {lost:?} of node {at} are lost"));
         self.oracle.losses += 1;
         self.lose(at, &lost);
+    }
+
+    /// Whether the process of an actor on a node has a block for its next value, which may be a state.
+    fn is_for_state(&self, at: usize, block: u64) -> bool {
+        let here = self.processes.running().filter(|process| node_at(number_of(process.id)) == at);
+        let mut actors = here.filter(|process| process.instance.is_some());
+        actors.any(|process| process.cache.iter().any(|kept| kept.offset() == block))
     }
 }

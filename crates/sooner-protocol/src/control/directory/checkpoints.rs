@@ -288,6 +288,7 @@ impl Directory {
         takeover: Takeover,
         out: &mut DirectoryActions,
     ) {
+        let has_later = self.has_later_process(id);
         let actor = self.actors.get_mut(&id).filter(|actor| !actor.has_ended());
         match actor.and_then(|actor| actor.checkpoints.as_mut()) {
             Some(checkpoints) => {
@@ -295,11 +296,19 @@ impl Directory {
                 checkpoints.record_earlier(process, takeover, had_begun);
                 self.let_earlier_go(id, out);
             }
-            None => {
+            None if has_later => {
                 let over = ToNode::EndActor { actor: id, takeover, end: End::Succeeded };
                 out.push(DirectoryAction::Send(process.node(), Box::new(over)));
             }
+            None => {}
         }
+    }
+
+    /// Whether the actor without checkpoints that a node reports an ended process of has a later one, or
+    /// needs none. Until then only that node may know that the process has been: the node that was asked for
+    /// a later one forgets the actor when it gives it back.
+    pub(in crate::control) fn has_later_process(&self, id: ActorId) -> bool {
+        self.actors.get(&id).is_none_or(|actor| matches!(actor.phase, Phase::Placed { .. } | Phase::Dead(_)))
     }
 
     /// The latest process has its state: nodes need not report the earlier ones any more.

@@ -292,6 +292,7 @@ impl NodeCore {
         }
         if is_dead(owner)
             && let Some(receiver) = self.holders.given_on_by(place, owner)
+            && !self.is_asked_later(receiver, owner)
         {
             self.ask_receiver(receiver, owner, &[place], out);
         }
@@ -318,6 +319,12 @@ impl NodeCore {
                 self.ask_receiver(receiver, giver, &places, out);
             }
         }
+    }
+
+    /// Whether a receiver at another node may not have read yet what a dead local giver had sent to it: it is
+    /// asked with all that it was given when that death is settled.
+    fn is_asked_later(&self, receiver: WorkerId, giver: WorkerId) -> bool {
+        self.is_elsewhere(receiver) && self.settling.is_open(giver)
     }
 
     fn ask_receiver(&self, receiver: WorkerId, giver: WorkerId, places: &[Place], out: &mut NodeActions) {
