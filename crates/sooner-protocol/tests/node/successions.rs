@@ -232,6 +232,32 @@ fn the_node_of_an_earlier_process_is_told_when_a_later_one_has_its_state() {
     assert!(heard.contains(&(THERE, is_over(0))), "{heard:?}");
 }
 
+/// Found by the simulator (seed 494623212306, three nodes): the node that was asked for the next process gave
+/// the order back, and the next control service knew of no process, and began to count anew.
+#[test]
+fn the_node_of_an_earlier_process_tells_of_it_until_there_is_a_later_one() {
+    for has_process in [false, true] {
+        let creation = CreateActor { restarts: Some(1), ..create(ACTOR) };
+        let plain = |row: ActorHere, restarts: i32| ActorHere {
+            detached: false,
+            create: Some(Box::new(creation.clone())),
+            restarts,
+            ..row
+        };
+        let ended = plain(first_ended(None), 1);
+        let next = ActorHere {
+            worker: has_process.then_some(SECOND),
+            is_ready: has_process,
+            ..plain(second_waits(), 0)
+        };
+        let mut control = control(None);
+        let mut heard = send(&mut control, HERE, ToControl::Here(Box::new(here(vec![next]))));
+        heard.extend(send(&mut control, THERE, ToControl::Here(Box::new(here(vec![ended])))));
+        heard.extend(all_here(&mut control));
+        assert_eq!(heard.contains(&(THERE, is_over(0))), has_process, "{heard:?}");
+    }
+}
+
 #[test]
 fn a_checkpoint_of_which_only_callers_were_told_stands() {
     let outcome = Outcome::Stored(Location { offset: 64, length: 8 });
