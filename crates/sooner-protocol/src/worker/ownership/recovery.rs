@@ -308,6 +308,10 @@ impl WorkerCore {
         // The turn of a call has passed: calls that wait for it must not hold it up, here or at the actor.
         changed.set_unordered();
         let was_dropped = self.ownership.take_dropped(spec.task, spec.returns);
+        if was_dropped {
+            // What it is made of is made again because of it, and nothing has failed there, either.
+            uses(&spec).for_each(|object| self.ownership.record_dropped(object));
+        }
         if let Some(options) = spec.stream {
             // Items that are there stay, and can return while the task is pending.
             self.streams.reopen(spec.task.number, options, finished.items);

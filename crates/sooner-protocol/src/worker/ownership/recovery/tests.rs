@@ -2,7 +2,8 @@
 
 use sooner_wire::message::{
     AddBorrow, BlocksLost, CancelTask, Define, Dependency, Fetch, ForgetLost, FreeBlocks, Location, Message,
-    Push, Reply, Return, Round, StillRead, TasksReturned, Value,
+    Pulled, Push, Recompute, Relinquish, Relinquishing, Reply, Return, Round, SpillId, StillRead,
+    TasksReturned, Value,
 };
 use sooner_wire::{Blob, FunctionId, LeaseId, Name, ResourceSet, WorkerId};
 
@@ -139,6 +140,30 @@ fn a_loss_that_does_not_concern_us_changes_nothing() {
     owner.finish(1, 64);
     assert_eq!(owner.lose(&[128]), []);
     assert_eq!(slot.outcome().as_deref(), Some(&stored(64)));
+}
+
+/// Found by the simulator (seed 800000001118, three nodes): a value had been dropped because it could be made
+/// again, and making another one again had used up the retry of what both are made of.
+#[test]
+fn what_a_dropped_value_is_made_of_uses_up_no_retry() {
+    let mut owner = Owner::new();
+    let first = owner.submit(1, &[], 1);
+    let second = owner.submit(2, &[task(1).object(0)], 1);
+    owner.grant(1);
+    owner.finish(1, 64);
+    owner.finish(2, 128);
+    // Only the lineage of the second one keeps the first one, without its value.
+    owner.drop_handle(1, &first);
+    let block = Relinquishing { block: BlockId(128), spilled: Some(SpillId(1)) };
+    let recomputes = Some(Recompute::OrKeep);
+    owner.send(Peer::Node, Relinquish { blocks: vec![block], gives_way: None, node: None, recomputes });
+    let Some(Outcome::Remote(place)) = second.outcome().as_deref().cloned() else { panic!("it was dropped") };
+    owner.core.watch(task(2).object(0), &mut owner.out);
+    let tried = Some(*place);
+    let not_there = Pulled { object: task(2).object(0), location: None, failure: None, tried };
+    assert_eq!(pushes(&owner.send(Peer::Node, not_there)), [1]);
+    let retries = |number| owner.core.pendings.get(number).expect("it is made again").retries;
+    assert_eq!([retries(1), retries(2)], [1, 1], "nothing has failed");
 }
 
 #[test]

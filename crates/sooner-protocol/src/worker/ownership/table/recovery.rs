@@ -148,6 +148,16 @@ impl Ownership {
         self.repeated.swap_remove(&task.number);
     }
 
+    /// If a task makes the value of an object again, that is no failure: a value that was dropped is made of
+    /// it.
+    pub fn record_dropped(&mut self, object: ObjectId) {
+        let is_elsewhere = self.remotes.has_primary(object);
+        let goes = |record: &&mut Record| record.is_absent() && record.made == Made::Kept && !is_elsewhere;
+        if let Some(record) = self.records.get_mut(&object).filter(goes) {
+            record.is_dropped = true;
+        }
+    }
+
     /// Whether a result of a task was dropped for want of room since the last call.
     pub fn take_dropped(&mut self, task: TaskId, returns: u32) -> bool {
         let mut was_dropped = false;

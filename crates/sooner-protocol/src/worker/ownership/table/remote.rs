@@ -90,6 +90,11 @@ impl Remotes {
         !self.pulling.is_empty() && self.pulling.contains_key(&object)
     }
 
+    /// Whether an owned value is at another node, although its copy here was lost.
+    pub(super) fn has_primary(&self, object: ObjectId) -> bool {
+        self.primaries.contains_key(&object)
+    }
+
     /// The copy here is no copy any more.
     pub(super) fn forget_copy(&mut self, object: ObjectId) {
         self.copies.swap_remove(&object);
