@@ -711,3 +711,13 @@ def test_a_collective_group_has_one_member():
     assert not is_group_initialized()
     assert not sooner.is_initialized()
     init_collective_group(1, 0)
+
+
+def test_a_collective_group_that_was_refused_begins_no_session_later(monkeypatch):
+    """The timer of its coordinator, which lives in this process, would: it looks once more after a while."""
+    monkeypatch.setattr("sooner.util.collective.coordinator._FIRST_SECONDS", 0.1)
+    with pytest.raises(CollectiveError, match="local_mode=True"):
+        init_collective_group(2, 0)
+    sooner.shutdown()
+    threading.Event().wait(0.5)
+    assert not sooner.is_initialized()

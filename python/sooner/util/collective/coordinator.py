@@ -52,12 +52,14 @@ class Coordinator:
         self._watches: set[asyncio.Task[None]] = set()
         self._has_timer = False
 
-    async def home(self) -> str:
-        """The process that this actor runs in."""
+    async def is_apart_from(self, member: str) -> bool:
+        """Whether this actor has a process of its own, and not, in local mode, that of a member."""
+        if sooner.get_runtime_context().get_worker_id() == member:
+            return False
         if not self._has_timer:
             self._has_timer = True
             asyncio.get_running_loop().call_later(_FIRST_SECONDS, self._end_if_idle)
-        return sooner.get_runtime_context().get_worker_id()
+        return True
 
     async def stay(self, ticket: bytes) -> None:
         """Return when the member leaves. Its reference tells of the member's death."""

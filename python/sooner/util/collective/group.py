@@ -115,7 +115,8 @@ class Group:
             "max_concurrency": CALLS_MAX,
         }
         coordinator = sooner.remote(Coordinator).options(**options).remote(self.name)
-        if sooner.get(coordinator.home.remote(), timeout=patience.left + _SLACK_SECONDS) == self.worker:
+        apart = coordinator.is_apart_from.remote(self.worker)
+        if not sooner.get(apart, timeout=patience.left + _SLACK_SECONDS):
             sooner.kill(coordinator)
             raise CollectiveError("with init(local_mode=True) a group has one member: world_size must be 1", self.rank)
         self._coordinator = coordinator
