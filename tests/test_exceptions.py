@@ -261,7 +261,13 @@ class HexError(OSError):
         self.extra = extra
 
 
+class _Late(RuntimeError, TimeoutError):
+    """Its memory is that of its second base."""
+
+
 DUALS = [
+    (MemoryError("no"), {}),
+    (_Late("late"), {}),
     (ValueError("boom"), {"args": ("boom",)}),
     (KeyError("k"), {"args": ("k",)}),
     (FileNotFoundError(2, "missing", "a.txt"), {"errno": 2, "strerror": "missing", "filename": "a.txt"}),
