@@ -444,8 +444,8 @@ impl Execution {
             matches!(incoming.push.spec.kind(), TaskKind::Task(_)) && !incoming.missing().is_empty()
         };
         self.running.is_empty()
+            && self.queue.iter().any(|incoming| incoming.lost_places().next().is_some())
             && self.queue.iter().all(waits)
-            && self.queue.iter().any(|incoming| !incoming.lost().is_empty())
     }
 
     /// A queued call waits for a value, or a queued task for a value of another node.

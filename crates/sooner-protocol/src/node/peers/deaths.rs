@@ -221,6 +221,12 @@ impl Settling {
         self.open.contains_key(&gone)
     }
 
+    /// Whether a process of another node is known to be dead, settled or not.
+    #[must_use]
+    pub fn knows(&self, gone: WorkerId) -> bool {
+        self.is_open(gone) || self.has_answered(gone)
+    }
+
     /// Whether local processes need not be asked about a process of another node: they were.
     #[must_use]
     pub fn has_answered(&self, gone: WorkerId) -> bool {
@@ -451,7 +457,8 @@ impl NodeCore {
             return self.on_processes_dead(&gone, out);
         }
         let is_asked_for = self.watches.forget(worker);
-        if is_asked_for && self.is_old_news(worker) {
+        if is_asked_for && self.settling.knows(worker) {
+            // Those that came after the death was reported here, and have to do with the dead process.
             mark!("a process asked for one that had been dead for so long that nobody here knew");
             self.end_elsewhere(&gone, out);
         }
@@ -492,17 +499,11 @@ impl NodeCore {
         for process in &processes {
             self.end_elsewhere(&WorkerDead { worker: *process, ..gone.clone() }, out);
         }
-        processes.retain(|process| !self.is_old_news(*process));
+        processes.retain(|process| !self.settling.knows(*process));
         let clients: Vec<WorkerId> = self.clients.keys().copied().collect();
         let shared = self.settling.on_node_dead(node, &processes, &clients);
         self.send_ends(shared, out);
         self.go_on_settling(out);
-    }
-
-    /// Whether local processes were told of a death before. Those that came after that, and have to do with
-    /// the dead one, were not.
-    fn is_old_news(&self, gone: WorkerId) -> bool {
-        self.settling.is_open(gone) || self.settling.has_answered(gone)
     }
 
     /// What the death of a process of another node means here, except for what is held of it.

@@ -51,8 +51,7 @@ impl NodeCore {
         if !self.is_elsewhere(owner) {
             return !self.clients.contains_key(&owner);
         }
-        let is_settled = self.settling.is_open(owner) || self.settling.has_answered(owner);
-        let is_dead = is_settled || self.watches.is_with_node(owner);
+        let is_dead = self.settling.knows(owner) || self.watches.is_with_node(owner);
         if !is_dead {
             self.on_watch(owner, out);
         }

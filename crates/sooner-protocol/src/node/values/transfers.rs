@@ -276,8 +276,7 @@ impl NodeCore {
         // Of processes of other nodes nothing is known until the control service says so.
         let is_dead = |process: WorkerId| {
             let is_here = process.node() == here;
-            let is_settled = || self.settling.is_open(process) || self.settling.has_answered(process);
-            let is_dead_elsewhere = || self.watches.is_with_node(process) || is_settled();
+            let is_dead_elsewhere = || self.watches.is_with_node(process) || self.settling.knows(process);
             (is_here && !self.clients.contains_key(&process)) || (!is_here && is_dead_elsewhere())
         };
         if self.holders.give(place, from, owner, &is_dead) {
