@@ -116,6 +116,7 @@ impl Template {
                     }
                     Message::Shutdown(_) => {
                         self.is_dismissed = true;
+                        // The node has killed those that it had, and waits for this process.
                         self.reap_all();
                         return Ok(None);
                     }
@@ -193,28 +194,21 @@ impl Template {
     /// processes they started are killed with each, and after [`SEEN_OFF`] also workers that have not ended.
     /// If the node's process was killed, the end of its sockets can be seen before its own.
     fn see_children_off(&mut self) {
-        let _ = self.poller.remove(&self.socket);
-        if let Some(node) = &self.node {
-            let _ = self.poller.remove(node);
-        }
         for child in self.children.values() {
             let _ = rustix::process::kill_process_group(child.pid, Signal::CONT);
         }
-        self.reap_until(Instant::now() + SEEN_OFF);
+        self.reap_all();
         self.end_children();
     }
 
-    /// The node has killed the workers that it had, and waits for this process: they are reaped before it
-    /// ends. In a container nobody else may do that.
+    /// Reaps the workers as they end, for [`SEEN_OFF`] at most. In a container nobody else may do that after
+    /// this process.
     fn reap_all(&mut self) {
         let _ = self.poller.remove(&self.socket);
         if let Some(node) = &self.node {
             let _ = self.poller.remove(node);
         }
-        self.reap_until(Instant::now() + SEEN_OFF);
-    }
-
-    fn reap_until(&mut self, deadline: Instant) {
+        let deadline = Instant::now() + SEEN_OFF;
         let mut events = Events::with_capacity(16);
         while !self.children.is_empty() {
             let left = deadline.saturating_duration_since(Instant::now());

@@ -150,6 +150,12 @@ impl Job {
         self.template.as_ref().is_none_or(|(template, _)| template.has_reaped_all_but(living))
     }
 
+    /// Whether, besides these workers, none is left on this node, nor a line of one. To be asked before the
+    /// waiting lines are taken.
+    pub(super) fn has_all_but(&self, living: &Set<WorkerId>) -> bool {
+        self.lines.as_ref().is_none_or(|lines| lines.has_all_but(living)) && self.has_reaped_all_but(living)
+    }
+
     /// What shows its lines.
     pub(super) fn sink(&self) -> Option<&Arc<dyn Sink>> {
         self.sink.as_ref()

@@ -166,10 +166,8 @@ impl Service {
         for (id, job) in &mut self.jobs {
             let (Some(lines), Some(token)) = (&job.lines, job.reader) else { continue };
             let Some(connection) = self.connections.get_mut(&token) else { continue };
-            let has_all = job.left.is_some() && job.printing.is_empty() && {
-                let living = self.core.outliving(*id);
-                lines.has_all_but(&living) && job.has_reaped_all_but(&living)
-            };
+            let has_all =
+                job.left.is_some() && job.printing.is_empty() && job.has_all_but(&self.core.outliving(*id));
             let has_room = connection.outlet.waiting() <= limits::LINK_BUFFER_BYTES_MAX;
             if has_room {
                 let (waiting, was_full) = lines.take();

@@ -22,8 +22,7 @@ impl Service {
         let mut finished = Vec::new();
         for (id, job) in &mut self.jobs {
             let Some(lines) = job.lines.clone().filter(|_| job.is_remote_job()) else { continue };
-            let living = Set::default();
-            let has_all = job.left.is_some() && lines.has_all_but(&living) && job.has_reaped_all_but(&living);
+            let has_all = job.left.is_some() && job.has_all_but(&Set::default());
             let has_room = job.untaken <= LINES_UNTAKEN_BYTES_MAX;
             if has_room {
                 let (waiting, was_full) = lines.take();
