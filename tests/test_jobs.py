@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support import WAIT, children_of, is_alive, poll, run_driver, stopped
+from support import WAIT, children_of, is_alive, poll, run_driver, running_driver, stopped
 
 import sooner
 
@@ -388,6 +388,32 @@ def test_a_driver_that_shows_nothing_holds_up_its_own_workers_only(node, tmp_pat
         lines = full.communicate(timeout=WAIT)[0].splitlines()
         assert "all" in lines
         assert len(lines) == 400_001, "nothing is dropped"
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_what_a_driver_prints_stays_whole_among_the_lines_of_its_workers(node, unbuffered):
+    code = """
+    import sys, sooner
+    sooner.init()
+    @sooner.remote(num_cpus=1)
+    def prints():
+        for number in range(40_000):
+            print("x" * 40)
+    sooner.get(prints.remote())
+    for number in range(10_000):
+        sys.stdout.write(f"own {number}\\n")
+        sys.stdout.flush()
+    """
+    environment = node.environment | {"PYTHONUNBUFFERED": unbuffered}
+    with running_driver(code, env=environment) as driver:
+        output = bytearray()
+        # Slower than it prints, so its pipe is full.
+        while part := os.read(driver.stdout.fileno(), 4096):
+            output += part
+            time.sleep(0.0005)
+    lines = output.decode().splitlines()
+    assert [line for line in lines if "own" in line] == [f"own {number}" for number in range(10_000)]
+    assert len(lines) == 50_000
 
 
 def test_log_to_driver_can_be_switched_off(node):

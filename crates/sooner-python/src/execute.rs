@@ -333,21 +333,21 @@ fn is_of_class(
     // In local mode there are actors of several classes on one thread.
     let known = METHODS.with_borrow(|known| {
         let (of, codes) = known.as_ref()?;
-        of.bind(py).is(&class).then(|| codes.get(name).map(is_it)).flatten()
+        of.bind(py).is(&class).then(|| codes.get(name).map(|code| code.clone_ref(py))).flatten()
     });
-    if let Some(answer) = known {
-        return Ok(answer);
+    if let Some(code) = known {
+        return Ok(is_it(&code));
     }
     let code = python_side::METHOD_CODE.call(py, (actor, name))?.unbind();
     let answer = is_it(&code);
-    METHODS.with_borrow_mut(|known| {
-        if !known.as_ref().is_some_and(|(of, _)| of.bind(py).is(&class)) {
-            *known = Some((class.unbind(), FxHashMap::default()));
-        }
-        if let Some((_, codes)) = known {
-            codes.insert(name.to_owned(), code);
-        }
+    let before = METHODS.with_borrow_mut(|known| {
+        let is_other = !known.as_ref().is_some_and(|(of, _)| of.bind(py).is(&class));
+        let of_other = if is_other { known.replace((class.unbind(), FxHashMap::default())) } else { None };
+        let of_name = known.as_mut().and_then(|(_, codes)| codes.insert(name.to_owned(), code));
+        (of_other, of_name)
     });
+    // Their end may run code that looks here.
+    drop(before);
     Ok(answer)
 }
 

@@ -121,6 +121,10 @@ impl Seen {
     }
 }
 
+/// The names of the lists in `sys`. They exist before [`LISTS`] is locked: interning them lets other threads
+/// run.
+type Names<'py> = [&'py Bound<'py, PyString>; 2];
+
 /// The lists of `sys` that workers follow. Every call looks whether they are the same.
 struct Lists {
     sys: Py<PyDict>,
@@ -130,28 +134,28 @@ struct Lists {
 }
 
 impl Lists {
-    fn names(py: Python<'_>) -> [&Bound<'_, PyString>; 2] {
+    fn names(py: Python<'_>) -> Names<'_> {
         [intern!(py, "path"), intern!(py, "argv")]
     }
 
-    fn now(py: Python<'_>) -> PyResult<Self> {
+    fn now(py: Python<'_>, names: Names<'_>) -> PyResult<Self> {
         let sys = py.import("sys")?.dict();
-        let seen = Self::names(py).map(|name| Seen::now(&sys, name));
+        let seen = names.map(|name| Seen::now(&sys, name));
         let tag = tag(&sys);
         Ok(Self { sys: sys.unbind(), tag, seen })
     }
 
-    fn are_same(&self, py: Python<'_>) -> bool {
-        self.are_in_place(py) && self.seen.iter().flatten().all(|seen| seen.is_same(py))
+    fn are_same(&self, py: Python<'_>, names: Names<'_>) -> bool {
+        self.are_in_place(py, names) && self.seen.iter().flatten().all(|seen| seen.is_same(py))
     }
 
     /// Whether `sys` still has the same list objects.
-    fn are_in_place(&self, py: Python<'_>) -> bool {
+    fn are_in_place(&self, py: Python<'_>, names: Names<'_>) -> bool {
         let sys = self.sys.bind(py);
         if self.tag.is_some() {
             return tag(sys) == self.tag;
         }
-        Self::names(py).into_iter().zip(&self.seen).all(|(name, seen)| {
+        names.into_iter().zip(&self.seen).all(|(name, seen)| {
             let list = sys.get_item(name).ok().flatten();
             list.is_some_and(|list| seen.as_ref().is_none_or(|seen| list.is(&seen.list)))
         })
@@ -174,12 +178,15 @@ fn tag(_: &Bound<'_, PyDict>) -> Option<u64> {
 /// The version of the state, to be compared with an earlier one.
 pub fn version(py: Python<'_>) -> u64 {
     static MODULES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
-    let mut lists = LISTS.lock();
-    if !lists.as_ref().is_some_and(|lists| lists.are_same(py)) {
-        *lists = Lists::now(py).ok();
+    let names = Lists::names(py);
+    let are_same = LISTS.lock().as_ref().is_some_and(|lists| lists.are_same(py, names));
+    if !are_same {
+        let lists = Lists::now(py, names).ok();
+        let before = std::mem::replace(&mut *LISTS.lock(), lists);
+        // Not under the lock: the end of an item may run code of the user.
+        drop(before);
         program_changed();
     }
-    drop(lists);
     let sys = |name| py.import("sys").and_then(|sys| sys.getattr(name));
     if !HAS_KEY.load(Ordering::Relaxed)
         && let Ok(modules) = MODULES.get_or_try_init(py, || sys("modules")?.extract().map_err(PyErr::from))

@@ -79,7 +79,8 @@ pub fn remove_watcher(object: ObjectId, token: &Py<PyAny>) {
 
 /// The session is over: notifies all watchers that are left.
 pub fn end_watchers(py: Python<'_>) {
-    let tokens = over(WATCHERS.lock().drain().flat_map(|(_, tokens)| tokens));
+    let watchers = std::mem::take(&mut *WATCHERS.lock());
+    let tokens = over(watchers.into_values().flatten());
     if !tokens.is_empty() {
         deliver(py, tokens);
     }
@@ -120,7 +121,9 @@ fn raise_later(py: Python<'_>, error: PyErr) {
     if !is_from_handler {
         return error.write_unraisable(py, None);
     }
-    *RAISED.lock() = Some((std::thread::current().id(), error));
+    let before = RAISED.lock().replace((std::thread::current().id(), error));
+    // Not under the lock: the end of an exception may run code of the user.
+    drop(before);
     // SAFETY: the GIL is held, and the function takes no argument. If too much is waiting, the next wait has
     // it.
     unsafe { ffi::Py_AddPendingCall(Some(raise_now), std::ptr::null_mut()) };

@@ -5,7 +5,9 @@
 //! ([`worker`]).
 //!
 //! It takes the GIL only where Python code must run: executing tasks, delivering awaited results, signals,
-//! warnings, and showing log lines ([`hooks`]). It never holds a lock of the engine meanwhile.
+//! warnings, and showing log lines ([`hooks`]). It never holds a lock meanwhile, of the engine or of its own:
+//! Python lets other threads run wherever it likes, also while an object ends or a name is interned, and who
+//! waits for a lock with the GIL stops them all. So values are taken out under the lock and dropped after it.
 
 // `println!` and `eprintln!` panic if their output has no reader, and a panicking thread ends a node or a
 // program.

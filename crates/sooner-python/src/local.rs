@@ -311,7 +311,9 @@ fn construct(
     let interrupt = interrupt.map_or(Ok(()), |error| Err(error.clone_ref(py)));
     let failure = match made {
         Ok(actor) => {
-            ACTORS.lock().get_or_insert_default().insert(spec.task, actor);
+            let before = ACTORS.lock().get_or_insert_default().insert(spec.task, actor);
+            // Not under the lock: its end may run code of the user.
+            drop(before);
             None
         }
         Err(error) => Some(constructor_failure(py, &error, incoming)),
@@ -577,7 +579,7 @@ pub fn finish_endings(py: Python<'_>) {
 pub fn end_all(py: Python<'_>) {
     let streams = std::mem::take(&mut *STREAMS.lock());
     drop(streams);
-    LOOP_QUEUE.lock().clear();
+    drop(take_loop_calls());
     let actors: Vec<TaskId> =
         ACTORS.lock().as_ref().map(|actors| actors.keys().copied().collect()).unwrap_or_default();
     for actor in actors {

@@ -341,11 +341,12 @@ pub fn serialising<R>(found: &mut Vec<Py<ObjectRef>>, work: impl FnOnce() -> PyR
 
 /// Forgets the references found beyond the first `length`: the value is written again in another way.
 pub fn forget_found(length: usize) {
-    WRITING.with_borrow_mut(|stack| {
-        if let Some(list) = stack.last_mut() {
-            list.truncate(length);
-        }
+    let forgotten = WRITING.with_borrow_mut(|stack| {
+        let list = stack.last_mut()?;
+        (length < list.len()).then(|| list.split_off(length))
     });
+    // Their end may run code that writes a value.
+    drop(forgotten);
 }
 
 /// Runs `work`, which looks references up in `met`.

@@ -148,17 +148,18 @@ pub fn replace(session: Option<Arc<Session>>) -> Option<Arc<Session>> {
 
 /// The client; starts a session first when there is none and the user has not forbidden that.
 pub fn client(py: Python<'_>) -> PyResult<Arc<Client>> {
-    if let Some(session) = &*SESSION.read() {
-        if session.client.is_closed() {
-            check_open(py, session)?;
-        }
+    if let Some(session) = &*SESSION.read()
+        && !session.client.is_closed()
+    {
+        return Ok(session.client.clone());
+    }
+    // Not under the lock: an error is made by code of Python.
+    if let Some(session) = current() {
+        check_open(py, &session)?;
         return Ok(session.client.clone());
     }
     python_side::AUTO_INIT.call(py, ())?;
-    match &*SESSION.read() {
-        Some(session) => Ok(session.client.clone()),
-        None => Err(not_started()),
-    }
+    current().map(|session| session.client.clone()).ok_or_else(not_started)
 }
 
 /// The error of a call outside a session.

@@ -347,7 +347,8 @@ fn construct(
     let task = spec.task;
     match made {
         Ok((actor, is_async)) => {
-            *ACTOR.lock() = Some(actor.unbind());
+            let before = ACTOR.lock().replace(actor.unbind());
+            drop(before);
             client.step(|core, out| core.on_constructed(task, None, out));
             let mode = match (is_async, creation.concurrency) {
                 (true, 0) => Some(("loop".to_owned(), 1000)),
@@ -636,7 +637,9 @@ pub fn request_interrupt(py: Python<'_>, task: TaskId) -> PyResult<()> {
     INTERRUPT[0].store(task.owner.0, Ordering::Release);
     INTERRUPT[1].store(task.number, Ordering::Release);
     let token = task.number ^ task.owner.0.rotate_left(32);
-    python_side::INTERRUPT.call(py, (token, ACTOR.lock().is_some()))?;
+    // Not in the call, which would run under the lock.
+    let is_actor = ACTOR.lock().is_some();
+    python_side::INTERRUPT.call(py, (token, is_actor))?;
     Ok(())
 }
 
