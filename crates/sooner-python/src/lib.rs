@@ -18,6 +18,7 @@ mod args;
 mod backlog;
 mod checkpoint;
 mod collect;
+mod combining;
 mod control;
 mod daemon;
 mod execute;
@@ -57,6 +58,8 @@ mod _sooner {
 
     #[pymodule_export]
     use crate::backlog::limit_pending;
+    #[pymodule_export]
+    use crate::combining::{divide, fold};
     #[pymodule_export]
     use crate::control::{
         Template, actor_ref, actor_restarts, connect, end_of_actor, find_name, forget_after_fork, identity,

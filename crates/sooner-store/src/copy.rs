@@ -4,12 +4,18 @@
 
 use std::sync::LazyLock;
 
-/// Values below this size (bytes) are copied by one thread: starting another costs about 30 us.
+/// Fewer bytes are moved by one thread: starting another costs about 30 us.
 const PARALLEL_BYTES: usize = 8 << 20;
 
 /// How many threads copy. Determined once, because that reads several files.
 static THREADS: LazyLock<usize> =
     LazyLock::new(|| std::thread::available_parallelism().map_or(1, usize::from).min(4));
+
+/// How many threads help to move so many bytes.
+#[must_use]
+pub fn threads_for(bytes: usize) -> usize {
+    if bytes < PARALLEL_BYTES { 1 } else { *THREADS }
+}
 
 /// Copies `from` to the start of `to` with as many threads as help.
 ///
@@ -17,10 +23,10 @@ static THREADS: LazyLock<usize> =
 /// When `to` is shorter than `from`.
 pub fn copy(to: &mut [u8], from: &[u8]) {
     let to = &mut to[..from.len()];
-    if from.len() < PARALLEL_BYTES {
+    let threads = threads_for(from.len());
+    if threads == 1 {
         return to.copy_from_slice(from);
     }
-    let threads = *THREADS;
     let part = from.len().div_ceil(threads).next_multiple_of(4096);
     std::thread::scope(|scope| {
         let mut parts = to.chunks_mut(part).zip(from.chunks(part));

@@ -2,13 +2,14 @@
 //!
 //! [`Mapping`] is the memory of a node as one process sees it. In the node only, [`Arena`] decides which part
 //! belongs to which block, and [`Room`] makes sure that the pages of blocks are there. [`copy`] moves large
-//! values with several threads, [`Progress`] records how much of a value is written, [`ForeignMemory`] reads
-//! the memory of another node on this machine, [`BlockCache`] keeps blocks for reuse while their pages are
-//! warm, [`spill`] has the files for objects without room in memory, and [`FallbackFile`] is memory in a
-//! file. This room never sends a message and does not know what an object is.
+//! values with several threads, [`combine`] adds them up, [`Progress`] records how much of a value is
+//! written, [`ForeignMemory`] reads the memory of another node on this machine, [`BlockCache`] keeps blocks
+//! for reuse while their pages are warm, [`spill`] has the files for objects without room in memory, and
+//! [`FallbackFile`] is memory in a file. This room never sends a message and does not know what an object is.
 
 mod arena;
 mod cache;
+pub mod combine;
 pub mod copy;
 mod fallback;
 mod foreign;
