@@ -18,6 +18,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from sooner._values.code import Code
+from sooner.exceptions import ObjectFreedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +52,7 @@ def explain_pickle_failure(value: object, error: BaseException, what: str) -> Ba
     """Return a TypeError that names the part of `value` that cannot be pickled.
 
     An error that a signal handler raised meanwhile, for instance for a time limit, is no fault of the value
-    and is returned as it is.
+    and is returned as it is, and so is that of a reference whose value was freed.
 
     Args:
         value: What was to be pickled.
@@ -66,7 +67,7 @@ def explain_pickle_failure(value: object, error: BaseException, what: str) -> Ba
         ...     print(str(explain_pickle_failure([threading.Lock()], failure, "argument 0")).splitlines()[1])
           where: argument 0 -> [0] -> <unlocked _thread.lock object>
     """
-    if was_raised_by_handler(error):
+    if was_raised_by_handler(error) or isinstance(error, ObjectFreedError):
         return error
     search = Search()
     try:
