@@ -66,6 +66,8 @@ if TYPE_CHECKING:
     from sooner.ids import TaskID as TaskID
     from sooner.ids import UniqueID as UniqueID
     from sooner.ids import WorkerID as WorkerID
+    from sooner.reduction import reduce as reduce
+    from sooner.reduction import reduce_first as reduce_first
     from sooner.remote_function import RemoteFunction as RemoteFunction
     from sooner.remote_function import cancel as cancel
     from sooner.remote_function import remote as remote
@@ -119,6 +121,8 @@ _HOMES = {
     "nodes": "sooner.context",
     "progress": "sooner._progress.progress",
     "put": "sooner._sooner",
+    "reduce": "sooner.reduction",
+    "reduce_first": "sooner.reduction",
     "register_serializer": "sooner._values.serializers",
     "remote": "sooner.remote_function",
     "shutdown": "sooner.context",

@@ -451,6 +451,9 @@ def helpers(refs: list[sooner.ObjectRef[int]], flag: bool) -> None:
     assert_type(tree_reduce(add, refs), sooner.ObjectRef[int])
     assert_type(tree_reduce(add.options(num_cpus=0.5), refs), sooner.ObjectRef[int])
 
+    assert_type(sooner.reduce(refs, "max", order="given"), sooner.ObjectRef[int])
+    assert_type(sooner.reduce_first(refs, 2), tuple[sooner.ObjectRef[int], sooner.ObjectRef[list[int]]])
+
     pool = ActorPool([counter])
     assert_type(list(pool.map(lambda actor, n: actor.add.remote(n), [1, 2])), list[int])
     assert_type(pool.pop_idle(), sooner.ActorProxy[Counter] | None)

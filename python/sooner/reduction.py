@@ -1,0 +1,295 @@
+"""Arrays behind references that become one, element by element: `sooner.reduce` and `sooner.reduce_first`.
+
+A reduction is a task: its caller owns the result, and a result that is lost is made again. The task waits for
+the sources and combines those that are on its own node as they come, in shared memory and without the GIL.
+Of sources on other nodes two at a time are combined where one of them is, so no link carries more than a few
+of them. The bytes never pass the program that asks.
+
+The idea is Hoplite's (SIGCOMM'21, sections 3.3 and 3.4): what has arrived is combined while the rest is late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+
+import sooner
+from sooner import _sooner
+from sooner._values import elements
+from sooner.scheduling import NodeAffinitySchedulingStrategy
+
+A = TypeVar("A")
+
+Op = Literal["sum", "prod", "min", "max", "mean"]
+Order = Literal["arrival", "given"]
+
+_OPS = ("sum", "prod", "min", "max", "mean")
+_ORDERS = ("arrival", "given")
+# Values that are combined in one pass over memory. All of them are in memory at the same time.
+_PASS = 8
+
+
+def reduce(refs: Iterable[sooner.ObjectRef[A]], op: Op = "sum", *, order: Order = "arrival") -> sooner.ObjectRef[A]:
+    """Combine the arrays behind references, element by element, into one.
+
+    The call does not wait: sources may be made later, in any order. A total that many read needs no group of
+    processes: pass its reference to all of them.
+
+    Args:
+        refs: At least one reference, to arrays of NumPy (or its scalars), CPU tensors of PyTorch, or Arrow
+            arrays without nulls; all of one kind, shape and dtype. The dtype is one of float16, bfloat16,
+            float32, float64, int32 and int64. A reference that occurs twice counts twice.
+        op: "sum", "prod", "min", "max", or "mean" (of floats). Whole numbers wrap around, as in NumPy, 16-bit
+            floats are rounded after each step, and where a source has NaN, it comes out.
+        order: "arrival" combines sources as they come, so the last bits of floats may differ between two
+            runs. "given" combines them from the first to the last: the same bits in every run. It waits for
+            late ones, and reads all of them on one node.
+
+    Returns:
+        The reference of the result, which is of the kind of the sources. A source that failed fails it with
+        the source's error and a note that says which source it is. Sources that do not fit together fail it
+        with `ValueError`, others than those above with `TypeError`; both name the source and its task.
+
+    Raises:
+        TypeError: `refs` holds something else than references.
+        ValueError: There is no reference, or `op` or `order` is none of those above.
+
+    Example:
+        >>> total = sooner.reduce([worker.gradient.remote() for worker in workers])  # doctest: +SKIP
+        >>> sooner.get([worker.apply.remote(total) for worker in workers])  # doctest: +SKIP
+    """
+    sources = _checked("reduce", refs, op)
+    if order not in _ORDERS:
+        raise ValueError(f"order must be one of {', '.join(map(repr, _ORDERS))}, not {order!r}")
+    total: sooner.ObjectRef[A] = _task(_sources, f"reduce({op})").remote(sources, op, order)
+    return total
+
+
+def reduce_first(
+    refs: Iterable[sooner.ObjectRef[A]], num: int, op: Op = "sum"
+) -> tuple[sooner.ObjectRef[A], sooner.ObjectRef[list[int]]]:
+    """Combine the first `num` arrays that arrive.
+
+    A source that failed does not count as long as enough others are left. The choice is kept for as long as
+    the result can be lost: a result that is made again is made from the same sources.
+
+    Args:
+        refs: References, as for `reduce`.
+        num: How many sources are combined: at least 1, and at most as many as there are references.
+        op: How, as for `reduce`.
+
+    Returns:
+        The reference of the result, and that of the places in `refs` of the sources that are in it, in the
+        order in which they arrived. If fewer than `num` sources succeed, both fail with the error of the
+        first one that failed.
+
+    Raises:
+        TypeError: `refs` holds something else than references.
+        ValueError: There is no reference, `num` is out of its range, or `op` is none of those of `reduce`.
+    """
+    sources = _checked("reduce_first", refs, op)
+    if type(num) is not int or not 1 <= num <= len(sources):
+        raise ValueError(f"num must be a whole number from 1 to the number of references, {len(sources)}, not {num!r}")
+    chosen = _task(_first, f"reduce_first({num} of {len(sources)})").remote(sources, num)
+    # A dependency: when the result is made again, it is there already.
+    return _task(_chosen, f"reduce_first({op})").remote(chosen, sources, op), chosen
+
+
+def _checked(call: str, refs: Any, op: Any) -> list[sooner.ObjectRef[Any]]:
+    if isinstance(refs, sooner.ObjectRef):
+        raise TypeError(f"{call}() takes an iterable of ObjectRefs, not one: put it into a list")
+    if not isinstance(refs, Iterable):
+        raise TypeError(f"{call}() takes an iterable of ObjectRefs, not {type(refs).__name__}")
+    if op not in _OPS:
+        raise ValueError(f"op must be one of {', '.join(map(repr, _OPS))}, not {op!r}")
+    sources = list(refs)
+    for index, ref in enumerate(sources):
+        if not isinstance(ref, sooner.ObjectRef):
+            raise TypeError(
+                f"{call}() takes ObjectRefs, but item {index} of refs is of type {type(ref).__name__}: make a "
+                "reference to a value with sooner.put(value)"
+            )
+    if not sources:
+        raise ValueError(f"{call}() needs at least one reference: without one it does not know the shape of the result")
+    return sources
+
+
+def first_sources(sources: list[sooner.ObjectRef[Any]], num: int) -> list[int]:
+    """The places of the first `num` sources that are there, in the order in which they came."""
+    arrivals = _Arrivals(sources)
+    chosen: list[int] = []
+    failed: list[int] = []
+    while len(chosen) < num:
+        for place in arrivals.come():
+            (failed if _sooner.has_failed(sources[place]) else chosen).append(place)
+        if len(sources) - len(failed) < num:
+            _value(sources[failed[0]], _named(sources, failed[0]))
+    return chosen[:num]
+
+
+def reduce_chosen(chosen: list[int], sources: list[sooner.ObjectRef[Any]], op: Op) -> Any:
+    """Combine the sources that were chosen."""
+    return _gathered([sources[place] for place in chosen], [_named(sources, place) for place in chosen], op)
+
+
+def reduce_sources(sources: list[sooner.ObjectRef[Any]], op: Op, order: Order) -> Any:
+    """Combine all sources."""
+    names = [_named(sources, place) for place in range(len(sources))]
+    if order == "arrival":
+        return _gathered(sources, names, op)
+    total = _Total(op)
+    total.add(sources, names)
+    return total.value(len(sources))
+
+
+def reduce_pair(op: Op, names: list[str], *values: Any) -> Any:
+    """Combine two values where one of them is."""
+    total = _Total(op)
+    total.combine(values, names)
+    return total.value(len(values))
+
+
+_first = sooner.remote(first_sources)
+_chosen = sooner.remote(reduce_chosen)
+_sources = sooner.remote(reduce_sources)
+_pair = sooner.remote(reduce_pair)
+
+
+def _task(function: Any, name: str, strategy: Any = "DEFAULT") -> Any:
+    # It waits most of the time, so it takes no CPU from those that make the sources.
+    return function.options(num_cpus=0, name=name, scheduling_strategy=strategy)
+
+
+def _gathered(sources: Sequence[sooner.ObjectRef[Any]], names: Sequence[str], op: Op) -> Any:
+    """Combine sources in the order of arrival: those on this node here, others where one of two is."""
+    here = sooner.get_runtime_context().get_node_id()
+    total = _Total(op)
+    arrivals = _Arrivals(sources)
+    names = list(names)
+    away: list[tuple[str, int]] = []
+    while arrivals.are_open:
+        near = []
+        for place in arrivals.come():
+            _, nodes, _ = _sooner.object_places(arrivals.refs[place]) or (0, [], False)
+            # What is in messages, or has failed, is on no node: it comes with the question for it.
+            if not nodes or here in nodes:
+                near.append(place)
+            else:
+                away.append((nodes[0], place))
+        total.add([arrivals.refs[place] for place in near], [names[place] for place in near])
+        # Those on one node are neighbours now.
+        away.sort()
+        while len(away) > 1:
+            (node, left), (_, right) = away.pop(), away.pop()
+            pair = _task(_pair, f"reduce({op}) of two", NodeAffinitySchedulingStrategy(node, soft=True))
+            # Means are divided once, at the end.
+            sum_of = "sum" if op == "mean" else op
+            refs = (arrivals.refs[left], arrivals.refs[right])
+            arrivals.add(pair.remote(sum_of, [names[left], names[right]], *refs))
+            names.append("a partial result")
+    total.add([arrivals.refs[place] for _, place in away], [names[place] for _, place in away])
+    return total.value(len(sources))
+
+
+class _Arrivals:
+    """References, and which of them have come.
+
+    Args:
+        refs: The references. One that occurs twice comes twice, at the same time.
+    """
+
+    def __init__(self, refs: Iterable[sooner.ObjectRef[Any]]) -> None:
+        self.refs: list[sooner.ObjectRef[Any]] = []
+        self._places: dict[sooner.ObjectRef[Any], list[int]] = {}
+        for ref in refs:
+            self.add(ref)
+
+    @property
+    def are_open(self) -> bool:
+        """Whether some have not come."""
+        return bool(self._places)
+
+    def add(self, ref: sooner.ObjectRef[Any]) -> None:
+        """Add a reference, at the next place."""
+        self._places.setdefault(ref, []).append(len(self.refs))
+        self.refs.append(ref)
+
+    def come(self) -> list[int]:
+        """Wait until at least one has come, and take the places of all that have."""
+        open_ = list(self._places)
+        sooner.wait(open_, num_returns=1, fetch_local=False)
+        there, _ = sooner.wait(open_, num_returns=len(open_), timeout=0, fetch_local=False)
+        return sorted(place for ref in there for place in self._places.pop(ref))
+
+
+def _value(ref: sooner.ObjectRef[Any], name: str) -> Any:
+    try:
+        return sooner.get(ref)
+    except Exception as error:
+        error.add_note(f"This is the error of {name}.")
+        raise
+
+
+def _named(sources: Sequence[sooner.ObjectRef[Any]], place: int) -> str:
+    return f"source {place} of {len(sources)} (task {sources[place].task_id().hex()})"
+
+
+class _Total:
+    """The result so far.
+
+    Args:
+        op: How values are combined.
+    """
+
+    def __init__(self, op: Op) -> None:
+        self._op = op
+        # What messages call the first value, which sets the others.
+        self._first = ""
+        self._form: elements.Form
+        self._bytes: elements.Bytes
+
+    def add(self, refs: Sequence[sooner.ObjectRef[Any]], names: Sequence[str]) -> None:
+        """Combine the values of references in their order, and wait for each.
+
+        Args:
+            refs: The references.
+            names: What messages call them.
+        """
+        for begin in range(0, len(refs), _PASS):
+            those = slice(begin, begin + _PASS)
+            self.combine([_value(*one) for one in zip(refs[those], names[those], strict=True)], names[those])
+
+    def combine(self, values: Sequence[Any], names: Sequence[str]) -> None:
+        """Combine values in their order, in one pass over memory."""
+        is_first = not self._first
+        plain = [self._opened(*one) for one in zip(values, names, strict=True)]
+        if is_first:
+            self._bytes = np.empty(plain[0].size, dtype=np.uint8)
+        _sooner.fold("sum" if self._op == "mean" else self._op, self._form.element, self._bytes, not is_first, plain)
+
+    def _opened(self, value: Any, name: str) -> elements.Bytes:
+        try:
+            form, plain = elements.opened(value)
+        except TypeError as error:
+            raise TypeError(f"{name} cannot be combined: {error}") from None
+        if not self._first:
+            if self._op == "mean" and form.element not in elements.FLOATS:
+                raise TypeError(
+                    f"{name} is an {form}, and the mean of whole numbers is none: convert the sources to floats, or "
+                    "divide their sum"
+                )
+            self._form, self._first = form, name
+        elif form != self._form:
+            raise ValueError(
+                f"all sources must have one kind, dtype and shape: {self._first} is an {self._form}, and {name} is "
+                f"an {form}"
+            )
+        return plain
+
+    def value(self, count: int) -> Any:
+        """The result, in which there are `count` sources."""
+        if self._op == "mean":
+            _sooner.divide(self._form.element, self._bytes, float(count))
+        return elements.closed(self._form, self._bytes)
