@@ -28,6 +28,21 @@ def test_parallel_primes() -> None:
     assert "primes below 10000: 1229" in run("parallel_primes.py", "--below", "10000")
 
 
+@pytest.mark.parametrize("arguments", [[], ["--async", "--workers", "4"]], ids=["synchronous", "asynchronous"])
+def test_parameter_server(arguments: list[str]) -> None:
+    pytest.importorskip("sklearn")
+    output = run("training/parameter_server.py", "--steps", "60", *arguments)
+    assert float(re.search(r"accuracy (\S+);", output)[1]) > 0.8, output  # type: ignore[index]
+    assert "steps of each shard [60, 60]" in output
+
+
+def test_allreduce() -> None:
+    pytest.importorskip("sklearn")
+    output = run("training/allreduce.py", "--steps", "60")
+    assert float(re.search(r"accuracy (\S+);", output)[1]) > 0.8, output  # type: ignore[index]
+    assert "replicas differ by 0\n" in output
+
+
 def test_evolution_strategies_learns_and_draws(tmp_path: Path) -> None:
     for package in ("gymnasium", "matplotlib", "rich"):
         pytest.importorskip(package)

@@ -110,6 +110,11 @@ class TestWhatItCombines:
         found = get(sooner.reduce([sooner.put(np.float32(1.5)), sooner.put(np.float32(2))]))
         assert (type(found), found) == (np.float32, 3.5)
 
+    def test_floats(self):
+        refs = [sooner.put(0.25), sooner.put(1.5)]
+        assert [get(sooner.reduce(refs, op)) for op in ("sum", "prod", "min", "mean")] == [1.75, 0.375, 0.25, 0.875]
+        assert type(get(sooner.reduce(refs))) is float
+
     def test_arrays_of_arrow(self):
         arrow = pytest.importorskip("pyarrow")
         refs = [

@@ -38,9 +38,9 @@ def reduce(refs: Iterable[sooner.ObjectRef[A]], op: Op = "sum", *, order: Order 
     processes: pass its reference to all of them.
 
     Args:
-        refs: At least one reference, to arrays of NumPy (or its scalars), CPU tensors of PyTorch, or Arrow
-            arrays without nulls; all of one kind, shape and dtype. The dtype is one of float16, bfloat16,
-            float32, float64, int32 and int64. A reference that occurs twice counts twice.
+        refs: At least one reference, to arrays of NumPy (or its scalars), floats, CPU tensors of PyTorch, or
+            Arrow arrays without nulls; all of one kind, shape and dtype. The dtype is one of float16,
+            bfloat16, float32, float64, int32 and int64. A reference that occurs twice counts twice.
         op: "sum", "prod", "min", "max", or "mean" (of floats). Whole numbers wrap around, as in NumPy, 16-bit
             floats are rounded after each step, and where a source has NaN, it comes out.
         order: "arrival" combines sources as they come, so the last bits of floats may differ between two

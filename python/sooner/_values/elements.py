@@ -1,4 +1,4 @@
-"""Values that are combined element by element: arrays of NumPy, CPU tensors of PyTorch, arrays of Arrow.
+"""Values that are combined element by element: arrays of NumPy and Arrow, floats, CPU tensors of PyTorch.
 
 Each becomes its bytes in the byte order of this machine, beside a form from which a value of the same kind is
 made again. This module never imports PyTorch or Arrow: a process that has such values has imported them.
@@ -25,7 +25,7 @@ class Form(NamedTuple):
     """What a value is, without its elements.
 
     Attributes:
-        kind: "array", "number" (a scalar of NumPy), "tensor" or "Arrow array".
+        kind: "array", "number" (a scalar of NumPy), "float" (of Python), "tensor" or "Arrow array".
         element: The name of its dtype.
         shape: Its shape.
         dtype: NumPy's dtype of the elements; of a bfloat16 tensor that of its bits.
@@ -49,21 +49,24 @@ def opened(value: Any) -> tuple[Form, Bytes]:
     torch, arrow = sys.modules.get("torch"), sys.modules.get("pyarrow")
     if isinstance(value, np.ndarray | np.generic):
         return _of_array(value)
+    if type(value) is float:
+        form, plain = _of_array(np.float64(value))
+        return form._replace(kind="float"), plain
     if torch is not None and isinstance(value, torch.Tensor):
         return _of_tensor(value, torch)
     if arrow is not None and isinstance(value, arrow.Array):
         return _of_arrow(value)
     raise TypeError(
-        f"it is of type {type(value).__name__}, and only arrays of NumPy, CPU tensors of PyTorch and Arrow arrays are "
-        "combined by sooner itself: sooner.util.tree_reduce combines values of any kind with a function"
+        f"it is of type {type(value).__name__}, and only arrays of NumPy, floats, CPU tensors of PyTorch and Arrow "
+        "arrays are combined by sooner itself: sooner.util.tree_reduce combines values of any kind with a function"
     )
 
 
 def closed(form: Form, elements: Bytes) -> Any:
     """A value of a form. It has the memory of `elements`."""
     array = elements.view(form.dtype).reshape(form.shape)
-    if form.kind == "number":
-        return array[()]
+    if form.kind in ("number", "float"):
+        return array[()] if form.kind == "number" else float(array[()])
     if form.kind == "tensor":
         torch = sys.modules["torch"]
         tensor = torch.from_numpy(array)
