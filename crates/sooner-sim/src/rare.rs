@@ -247,6 +247,7 @@ pub const THEMES: &[Theme] = &[
             "an actor that waited at one node went to another",
             "an actor gave its resources back until an argument of its constructor was made again",
             "a worker lent its CPU because its tasks wait for lost arguments",
+            "a node was told that the value that it pulls is being made again",
             "a process asked for one that had been dead for so long that nobody here knew",
             "a retired worker did not end because others need what it owns",
             "a death that no other node knew of left something of theirs behind",

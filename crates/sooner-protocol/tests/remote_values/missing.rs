@@ -2,7 +2,9 @@
 //! the owner.
 
 use sooner_wire::BlockId;
-use sooner_wire::message::{AddBorrow, Fetch, Locate, Recompute, Relinquish, Relinquishing, SpillId};
+use sooner_wire::message::{
+    AddBorrow, Fetch, Locate, Recompute, Relinquish, Relinquishing, SenderFailed, SpillId,
+};
 
 use super::*;
 
@@ -98,18 +100,22 @@ fn what_other_nodes_do_not_find_on_the_disk_of_this_one_is_made_again() {
 
     let out = on(&mut core, Peer::Node, Locate { object, node: THERE });
     assert_eq!(pushed(&out), [1], "the owner knows that it dropped it");
-    assert_eq!(out.len(), 1, "and sends nobody where it is not: {out:?}");
     assert_eq!(slot.outcome().as_deref(), None);
-    // Who asked waits for what the task makes.
-    let made = on(&mut core, Peer::Worker(NEIGHBOUR), reply(1, elsewhere()));
-    let word = made.iter().find_map(|action| match action {
-        Action::Send { message, .. } => match &**message {
-            Message::Located(located) => Some((located.node, located.sender)),
+    let located = |out: &Actions| {
+        let mut words = out.iter().filter_map(|action| match action {
+            Action::Send { message, .. } => match &**message {
+                Message::Located(located) => Some((located.node, located.sender)),
+                _ => None,
+            },
             _ => None,
-        },
-        _ => None,
-    });
-    assert_eq!(word, Some((THERE, Some(ELSEWHERE))));
+        });
+        words.next()
+    };
+    assert_eq!(located(&out), Some((THERE, None)), "and sends nobody where it is not: {out:?}");
+    // Who asked asks again, and is sent to what the task has made.
+    on(&mut core, Peer::Worker(NEIGHBOUR), reply(1, elsewhere()));
+    let out = on(&mut core, Peer::Node, Locate { object, node: THERE });
+    assert_eq!(located(&out), Some((THERE, Some(ELSEWHERE))));
 }
 
 /// A value that was dropped at another node, of which the owner has a copy.
@@ -341,4 +347,32 @@ fn what_is_on_disk_no_more_is_gone_with_its_owner() {
     let outcome = slot.outcome();
     let Some(Outcome::Failed(failure)) = outcome.as_deref() else { panic!("it failed: {outcome:?}") };
     assert_eq!(failure.code, FailureCode::OwnerDied);
+}
+
+/// Its reader's worker may have the only resources that making it takes.
+#[test]
+fn who_pulls_a_value_that_turns_out_to_be_lost_is_told() {
+    let (mut core, object, _slot) = owner();
+    let located = |out: &Actions, to: NodeId| {
+        let mut words = out.iter().filter_map(|action| match action {
+            Action::Send { message, .. } => match &**message {
+                Message::Located(located) if located.node == to => Some((located.sender, located.attempt)),
+                _ => None,
+            },
+            _ => None,
+        });
+        words.next()
+    };
+    let (third, fourth) = (NodeId(3 << 24), NodeId(4 << 24));
+    let (_, first) =
+        located(&on(&mut core, Peer::Node, Locate { object, node: third }), third).expect("it asked");
+    // It pulls from the third one while that receives.
+    located(&on(&mut core, Peer::Node, Locate { object, node: fourth }), fourth).expect("it asked");
+    let lost = LostAt { node: THERE, blocks: vec![BlockId(THE_REMOTE.location.offset)] };
+    let mut out = on(&mut core, Peer::Node, lost);
+    let attempt = first.expect("the owner counts on a copy");
+    out.extend(on(&mut core, Peer::Node, SenderFailed { object, node: third, attempt }));
+    assert_eq!(located(&out, third), Some((None, None)), "{out:?}");
+    assert_eq!(located(&out, fourth), Some((None, None)), "{out:?}");
+    core.ownership().check_directory();
 }

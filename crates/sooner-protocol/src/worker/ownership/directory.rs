@@ -343,6 +343,13 @@ impl Chains {
         copies.filter(|(_, copy)| copy.is_complete()).map(|(node, _)| *node)
     }
 
+    /// The first node that waits for a sender.
+    #[must_use]
+    pub fn waiting_at(&self, object: ObjectId) -> Option<NodeId> {
+        let mut copies = self.objects.get(&object)?.copies.iter();
+        copies.find(|(_, copy)| copy.state == State::Waiting).map(|(node, _)| *node)
+    }
+
     /// Whether the object is in the table.
     #[must_use]
     pub fn contains(&self, object: ObjectId) -> bool {

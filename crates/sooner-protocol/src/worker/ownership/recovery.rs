@@ -272,6 +272,7 @@ impl WorkerCore {
             if self.ownership.ask_for_copy(object, out) {
                 continue;
             }
+            self.ownership.refuse_waiting(object, out);
             if self.expect_item(object, out) {
                 continue;
             }

@@ -13,6 +13,7 @@ use sooner_wire::message::{
 use sooner_wire::{NodeId, ObjectId};
 
 use super::Ownership;
+use crate::probes::mark;
 use crate::table::Map;
 use crate::worker::action::{Actions, Peer, send};
 use crate::worker::ownership::{Assigned, ChainAction, Chains};
@@ -43,7 +44,7 @@ impl Ownership {
         let Locate { object, node } = *locate;
         let lost = self.lose_dropped(object, out);
         if !lost.is_empty() {
-            // The node waits for the value that the task makes.
+            // It pulls from a copy, or is told that the value is being made again.
             let mut said = Vec::new();
             self.directory.chains.on_locate(object, node, &mut said);
             self.send(said, out);
@@ -218,8 +219,12 @@ impl Ownership {
                 continue;
             }
             let before = self.directory.places.swap_remove(&object);
-            // Without a place it is being made again: waiting nodes learn when it is there.
-            let Some(place) = self.place_of(object) else { continue };
+            let Some(place) = self.place_of(object) else {
+                if !self.is_asked_for_a_copy(object) {
+                    self.refuse_waiting(object, out);
+                }
+                continue;
+            };
             let tries = before.filter(|(at, _)| *at == place).map_or(0, |(_, tries)| tries + 1);
             // This node itself reports the loss of a block here; a value said to be on its disk may be
             // missing.
@@ -233,6 +238,22 @@ impl Ownership {
             without.extend(self.send(again, out));
         }
         lost
+    }
+
+    /// A value is being made again. Nodes that wait for a sender are told: what waits there for the value may
+    /// hold the resources that making it takes. Those who want it ask its owner again.
+    pub fn refuse_waiting(&mut self, object: ObjectId, out: &mut Actions) {
+        if self.directory.chains.is_empty() {
+            return;
+        }
+        // Whoever pulled from one of them waits, too, as that one is gone.
+        while let Some(node) = self.directory.chains.waiting_at(object) {
+            mark!("a node was told that the value that it pulls is being made again");
+            let mut said = Vec::new();
+            name_nobody(object, node, out);
+            self.directory.chains.on_dropped(object, node, &mut said);
+            self.send(said, out);
+        }
     }
 
     /// Sends what the chains decided. Gives objects without a known complete copy.

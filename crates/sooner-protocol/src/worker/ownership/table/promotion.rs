@@ -53,7 +53,7 @@ impl Ownership {
         if object.owner() != self.me {
             return false;
         }
-        if self.promotions.asked.contains_key(&object) {
+        if self.is_asked_for_a_copy(object) {
             return true;
         }
         self.forget_place(object, out);
@@ -66,6 +66,11 @@ impl Ownership {
     /// Whether a node was asked for its copy, and has not answered.
     pub(super) fn is_asked_for_copy(&self, object: ObjectId, node: NodeId) -> bool {
         self.promotions.asked.get(&object) == Some(&node)
+    }
+
+    /// Whether some node was asked for its copy, and has not answered.
+    pub(super) fn is_asked_for_a_copy(&self, object: ObjectId) -> bool {
+        self.promotions.asked.contains_key(&object)
     }
 
     /// A pulled copy arrived. True if this node is still asked for that same copy.
