@@ -87,6 +87,27 @@ def test_a_finished_task_has_its_times(shared_session):
     )
 
 
+@pytest.mark.parametrize("keeps", [True, False], ids=["kept", "dropped"])
+def test_a_task_that_has_yielded_is_shown(shared_session, keeps):
+    @sooner.remote(num_returns="streaming", name="yields")
+    def yields(count):
+        yield from range(count)
+
+    items = yields.remote(3)
+    refs = list(items)
+    task_id = refs[0].task_id()
+    if not keeps:
+        del items, refs
+    poll("it has ended", lambda: state.get_task(task_id).state == "FINISHED")
+    task = state.get_task(task_id)
+    assert (task.name, task.type) == ("yields", "NORMAL_TASK")
+    assert task.start_time_ms <= task.end_time_ms
+    hidden = yields.options(enable_task_events=False).remote(1)
+    hidden_id = next(hidden).task_id()
+    assert list(hidden) == []
+    poll("it is not recorded", lambda: state.get_task(hidden_id) is None)
+
+
 def test_a_failed_task_says_how(shared_session):
     ref = raises.remote()
     with pytest.raises(KeyError):

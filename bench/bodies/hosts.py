@@ -26,9 +26,9 @@ class Plan:
     """What a program is to do.
 
     Attributes:
-        kind: `cast` to the other hosts, there and `back` between two, or `killed`: cast while one
-            is killed.
-        hosts: How many there are, the one with the value included.
+        kind: `cast` to the other hosts, there and `back` between two, `killed`: cast while one is
+            killed, `reduce`: a value of each host summed on the first, or `allreduce`: on all.
+        hosts: How many there are, the one with the value, or with the sum, included.
         sizes: Of the values (bytes).
         warm: Repetitions of each size before any counts.
         turns: Repetitions that count.
@@ -89,6 +89,25 @@ def content(size: int, seed: int) -> Any:
     return numbers.view(np.float32)
 
 
+def part(size: int, seed: int, host: int) -> Any:
+    """What a host adds to a sum: as `content`, of whole numbers, whose sum has no order."""
+    import numpy as np
+
+    numbers = np.arange(size // 4, dtype=np.uint32)
+    numbers *= np.uint32(2654435761)
+    numbers += np.uint32(seed * 7919 + host * 104_729)
+    numbers >>= np.uint32(20)
+    return numbers.astype(np.float32)
+
+
+def total(size: int, seed: int, hosts: int) -> Any:
+    """The sum of the parts of all hosts."""
+    found = part(size, seed, 0)
+    for host in range(1, hosts):
+        found += part(size, seed, host)
+    return found
+
+
 def checksum(value: Any) -> int:
     """What the bytes of an array come to."""
     return zlib.crc32(value.view("uint8"))
@@ -124,6 +143,10 @@ class Receiver:
     def ready(self) -> bool:
         """Answer."""
         return True
+
+    def part(self, size: int, seed: int, host: int) -> Any:
+        """Return what this host adds."""
+        return part(size, seed, host)
 
     def receive(self, box: list[Any], begin: float) -> float:
         """Fetch what a reference stands for from a moment on; when all of it was there."""

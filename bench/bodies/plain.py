@@ -5,6 +5,7 @@ module, which is part of the time to the first answer.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 
 def ok() -> bytes:
@@ -38,6 +39,12 @@ class Server:
     def ok_of(self, _item: object) -> bytes:
         """Answer a call with one argument."""
         return b"ok"
+
+    def ones(self, size: int) -> Any:
+        """Answer with a float32 array of so many bytes."""
+        import numpy as np
+
+        return np.ones(size // 4, np.float32)
 
     def pid(self) -> int:
         """Say which process the actor lives in."""

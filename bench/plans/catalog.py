@@ -51,6 +51,7 @@ METRICS = (
     Metric("async_actor_1_n", "asyncio actor calls 1:n", "/s", 21),
     Metric("async_actor_n_n", "asyncio actor calls n:n", "/s", 22),
     Metric("generator", "items of a streaming generator", "/s"),
+    Metric("sum_8_64_mib", "8 arrays of 64 MiB from 8 actors, summed", "GB/s"),
     Metric("placement_groups", "placement group, create and remove", "/s"),
     Metric("get_8_mib", "get of an 8 MiB array", "us", lower=True),
     Metric("get_80_mib", "get of an 80 MiB array", "us", lower=True),
@@ -142,6 +143,11 @@ METRICS = (
     Metric("cast_16_64_mb", "64 MB to 16 hosts, 250 Mbit/s", "x", lower=True),
     Metric("cast_late", "64 MB to 8 hosts one by one, from the last on", "x", lower=True),
     Metric("cast_killed", "64 MB to 8 hosts, lost when a sender is killed", "x", lower=True),
+    Metric("reduce_4_32_mb", "32 MB of 4 hosts summed on one, 500 Mbit/s", "x", lower=True),
+    Metric("reduce_4_64_mb", "64 MB of 4 hosts summed on one, 500 Mbit/s", "x", lower=True),
+    Metric("reduce_8_32_mb", "32 MB of 8 hosts summed on one, 250 Mbit/s", "x", lower=True),
+    Metric("allreduce_4_32_mb", "32 MB of 4 hosts summed on all, 500 Mbit/s", "x", lower=True),
+    Metric("allreduce_8_32_mb", "32 MB of 8 hosts summed on all, 250 Mbit/s", "x", lower=True),
     Metric("broadcast_sum", "1 GB to 100 tasks that sum it", "x", lower=True),
     Metric("broadcast_sum_s", "1 GB to 100 tasks that sum it", "s", lower=True),
     Metric("broadcast_sum_cpu", "processor time of that", "x", lower=True),
@@ -191,7 +197,7 @@ LIMIT_KEYS = tuple(
 CORE_KEYS = tuple(
     m.key
     for m in METRICS
-    if m.number is not None or m.key.startswith(("get_", "generator", "placement"))
+    if m.number is not None or m.key.startswith(("get_", "generator", "placement", "sum_"))
 )
 # Rows of the drop-ins: sooner's helpers beside what they stand in for.
 EXECUTOR_KEYS = ("executor_sync", "executor_map", "as_completed")
@@ -248,6 +254,10 @@ _HOSTS_KEYS = {
     "hosts_16": ("cast_16_32_mb", "cast_16_64_mb"),
     "hosts_late": ("cast_late",),
     "hosts_killed": ("cast_killed",),
+    "hosts_reduce_4": ("reduce_4_32_mb", "reduce_4_64_mb"),
+    "hosts_reduce_8": ("reduce_8_32_mb",),
+    "hosts_allreduce_4": ("allreduce_4_32_mb",),
+    "hosts_allreduce_8": ("allreduce_8_32_mb",),
 }
 HOSTS_PROBES = tuple(_HOSTS_KEYS)
 # Probes on memory, and what they report. `sort_spread` is of three of them.
@@ -430,6 +440,14 @@ GOALS = (
     *(_bound(f"cast_16_{size}_mb", 1.10) for size in (32, 64)),
     _bound("cast_late", 1.15),
     _bound("cast_killed", 0.15),
+    *(_bound(f"reduce_4_{size}_mb", 1.08) for size in (32, 64)),
+    _bound("reduce_8_32_mb", 1.12),
+    # 1.25 times 2 (n - 1) / n, which a ring of n hosts takes.
+    _bound("allreduce_4_32_mb", 1.88),
+    _bound("allreduce_8_32_mb", 2.19),
+    # Of nine arrays, eight are read and one is written; a copy reads one and writes one.
+    _share("sum_8_64_mib", 1.24, "memcpy_two_threads"),
+    *_versus("ray", 5, "sum_8_64_mib"),
     _bound("broadcast_sum", 1.15),
     _bound("broadcast_items", 1.15),
     *(

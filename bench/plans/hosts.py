@@ -28,12 +28,13 @@ SYSTEMS = {
     "gloo": ("gloo",),
 }
 _CAST = ("hosts_4", "hosts_8", "hosts_16")
+_SUMS = ("hosts_reduce_4", "hosts_reduce_8", "hosts_allreduce_4", "hosts_allreduce_8")
 _PROBES = {
     "sooner": tuple(rows_hosts.PROBES),
-    "ray": ("hosts_2", "hosts_4", "hosts_8"),
-    "dask": ("hosts_2", *_CAST),
-    "openmpi": ("hosts_2", *_CAST),
-    "openmpi_default": _CAST,
+    "ray": ("hosts_2", "hosts_4", "hosts_8", *_SUMS),
+    "dask": ("hosts_2", *_CAST, *_SUMS),
+    "openmpi": ("hosts_2", *_CAST, *_SUMS),
+    "openmpi_default": (*_CAST, *_SUMS),
     "gloo": _CAST,
 }
 _WHOLE = "a collective begins when the last one has come"
@@ -56,6 +57,7 @@ _NOT = {
         "hosts_2": "it has no driver here for that",
         "hosts_late": _WHOLE,
         "hosts_killed": _ABORTS,
+        **dict.fromkeys(_SUMS, "its driver here has broadcasts only"),
     },
 }
 _SLOW = "a quarter to half a minute for each repetition; as a multiple it is that of 32 MB"

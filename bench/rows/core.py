@@ -75,6 +75,26 @@ def _get_large(mebibytes: int) -> Body:
     return lambda: api.get(ref)
 
 
+def _sum(count: int, mebibytes: int) -> Body:
+    """Sum arrays of as many actors into one value of the store."""
+    made = [server.ones.remote(mebibytes * MIB) for server in _plain(count)]
+    api.wait(made, num_returns=count)
+
+    def sooner_sum() -> Any:
+        total = api.reduce(made)
+        return api.get(total)[0]
+
+    def get_and_add() -> Any:
+        total = api.get(made[0]).copy()
+        for ref in made[1:]:
+            total += api.get(ref)
+        return api.get(api.put(total))[0]
+
+    body = sooner_sum if hasattr(api, "reduce") else get_and_add
+    assert body() == count, "the sum is another one"
+    return body
+
+
 def _tasks(count: int) -> Body:
     return lambda: api.get([ok_task.remote() for _ in range(count)])
 
@@ -192,6 +212,7 @@ def rows(scale: float) -> dict[str, Row]:
         "async_actor_1_n": Row(lambda: _one_to_many(_async_servers(HALF), calls), calls * HALF),
         "async_actor_n_n": Row(lambda: _many_to_many(_async_servers(HALF), calls), 4 * calls),
         "generator": Row(lambda: _read_items(1000), 1000),
+        "sum_8_64_mib": Row(lambda: _sum(8, 64), 8 * 64 * MIB / 1e9, warm=6),
         "placement_groups": Row(lambda: _placement_groups(100), 100),
         "get_8_mib": Row(lambda: _get_large(8), micros=True),
         "get_80_mib": Row(lambda: _get_large(80), micros=True),

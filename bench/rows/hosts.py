@@ -1,4 +1,4 @@
-"""Rows on shaped hosts: values there and back, broadcasts, late receivers, a sender that is killed.
+"""Rows on shaped hosts: values there and back, broadcasts, late receivers, a killed sender, sums.
 
 Each is a probe of `harness/probes.py` that makes a network of its own, has raw streams measured in
 it, and then starts one system there: `systems/hosts_systems.py` says how. A figure is a multiple of
@@ -57,6 +57,10 @@ PROBES = {
     "hosts_16": Probe("cast", 16, 250, {32: "cast_16_32_mb", 64: "cast_16_64_mb"}),
     "hosts_late": Probe("cast", 8, 250, {64: "cast_late"}, GAP, LONG_LIMIT_S),
     "hosts_killed": Probe("killed", 8, 250, {64: "cast_killed"}, limit_s=LONG_LIMIT_S),
+    "hosts_reduce_4": Probe("reduce", 4, 500, {32: "reduce_4_32_mb", 64: "reduce_4_64_mb"}),
+    "hosts_reduce_8": Probe("reduce", 8, 250, {32: "reduce_8_32_mb"}),
+    "hosts_allreduce_4": Probe("allreduce", 4, 500, {32: "allreduce_4_32_mb"}),
+    "hosts_allreduce_8": Probe("allreduce", 8, 250, {32: "allreduce_8_32_mb"}),
 }
 # These send a value from the first host several times, so that a repetition of the large one takes
 # a quarter to half a minute with that many hosts; as a multiple it is that of the small one.

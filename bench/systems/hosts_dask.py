@@ -26,6 +26,14 @@ def came(_value: Any) -> float:
     return time.monotonic()
 
 
+def added(*values: Any) -> Any:
+    """Return the sum of the arguments."""
+    found = values[0].copy()
+    for value in values[1:]:
+        found += value
+    return found
+
+
 def same(value: Any) -> Any:
     """Return the argument as a value of its own."""
     return value.copy()
@@ -63,6 +71,36 @@ class Cast:
         assert self.client.gather(checks) == [expected] * len(others), "a worker has other bytes"
         return begin, max(ends)
 
+    def reduce(self, size: int, seed: int) -> tuple[float, float]:
+        """Have a value of each host summed on the first."""
+        total, begin = self._sum(size, seed)
+        end = self._at(0, came, total).result(timeout=DONE_S)
+        self._verify_sum(total, size, seed, [0])
+        return begin, end
+
+    def allreduce(self, size: int, seed: int) -> tuple[float, float]:
+        """Have a value of each host summed on the first, and the sum brought to all."""
+        total, begin = self._sum(size, seed)
+        hosts = list(range(len(self.workers)))
+        end = max(self.client.gather([self._at(number, came, total) for number in hosts]))
+        self._verify_sum(total, size, seed, hosts)
+        return begin, end
+
+    def _sum(self, size: int, seed: int) -> tuple[Any, float]:
+        make = bodies_hosts.part
+        parts = [
+            self.client.submit(make, size, seed, number, workers=[address], pure=False)
+            for number, address in enumerate(self.workers)
+        ]
+        distributed.wait(parts, timeout=READY_S)
+        begin = time.monotonic()
+        return self.client.submit(added, *parts, workers=[self.workers[0]], pure=False), begin
+
+    def _verify_sum(self, total: Any, size: int, seed: int, hosts: list[int]) -> None:
+        expected = bodies_hosts.checksum(bodies_hosts.total(size, seed, len(self.workers)))
+        checks = [self._at(number, bodies_hosts.checksum, total) for number in hosts]
+        assert self.client.gather(checks) == [expected] * len(hosts), "another sum"
+
     def back(self, size: int, seed: int) -> tuple[float, float]:
         """Have the value brought to the second host and the result brought from there."""
         ref, expected = self._value(size, seed)
@@ -80,7 +118,8 @@ def main() -> None:
     tell(event="started", version=distributed.__version__)
     with distributed.Client(given.address, timeout=READY_S) as client:
         cast = Cast(client, given)
-        bodies_hosts.repeat(given, cast.back if given.kind == "back" else cast.once)
+        once = {"cast": cast.once, "back": cast.back, "reduce": cast.reduce}
+        bodies_hosts.repeat(given, once.get(given.kind, cast.allreduce))
     tell(event="done")
 
 

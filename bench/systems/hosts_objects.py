@@ -70,6 +70,43 @@ class Cast:
         assert bodies_hosts.checksum(came) == bodies_hosts.checksum(value), "other bytes came back"
         return begin, end
 
+    def reduce(self, size: int, seed: int) -> tuple[float, float]:
+        """Have a value of each host summed here."""
+        refs = self._parts(size, seed)
+        begin = time.monotonic()
+        found = self.api.get(self._sum(refs), timeout=DONE_S)
+        end = time.monotonic()
+        expected = bodies_hosts.total(size, seed, self.plan.hosts)
+        assert bodies_hosts.checksum(found) == bodies_hosts.checksum(expected), "another sum"
+        return begin, end
+
+    def allreduce(self, size: int, seed: int) -> tuple[float, float]:
+        """Have a value of each host summed, and the sum fetched by all."""
+        refs = self._parts(size, seed)
+        begin = time.monotonic()
+        ref = self._sum(refs)
+        calls = {number: one.receive.remote([ref], begin) for number, one in self.receivers.items()}
+        self.api.get(ref, timeout=DONE_S)
+        end = max([time.monotonic(), *self.api.get(list(calls.values()), timeout=DONE_S)])
+        self._verify(bodies_hosts.total(size, seed, self.plan.hosts), list(calls))
+        return begin, end
+
+    def _parts(self, size: int, seed: int) -> list[Any]:
+        """A value on each host."""
+        refs = [self.api.put(bodies_hosts.part(size, seed, 0))]
+        refs += [one.part.remote(size, seed, number) for number, one in self.receivers.items()]
+        self.api.wait(refs, num_returns=len(refs), timeout=READY_S, fetch_local=False)
+        return refs
+
+    def _sum(self, refs: list[Any]) -> Any:
+        """The reference of the sum: sooner makes it, with Ray the driver does."""
+        if hasattr(self.api, "reduce"):
+            return self.api.reduce(refs)
+        found = self.api.get(refs[0]).copy()
+        for ref in refs[1:]:
+            found += self.api.get(ref, timeout=DONE_S)
+        return self.api.put(found)
+
     def killed(self, size: int, seed: int, victim: int) -> tuple[float, float]:
         """Kill the node of one host half-way: when it began, and when the last other had all."""
         value = bodies_hosts.content(size, seed)
@@ -124,7 +161,8 @@ def main() -> None:
     if given.kind == "killed":
         kill_senders(cast)
     else:
-        bodies_hosts.repeat(given, cast.back if given.kind == "back" else cast.once)
+        once = {"cast": cast.once, "back": cast.back, "reduce": cast.reduce}
+        bodies_hosts.repeat(given, once.get(given.kind, cast.allreduce))
     api.shutdown()
     tell(event="done")
 

@@ -71,6 +71,41 @@ def back(array: Any, seed: int) -> tuple[float, float]:
     return begin, end
 
 
+def reduce(array: Any, seed: int) -> tuple[float, float]:
+    """Sum the arrays of all ranks on the first."""
+    array[:] = bodies_hosts.part(array.nbytes, seed, RANK)
+    found = np.ones_like(array) if RANK == 0 else None
+    begin = meet()
+    bodies_hosts.wait_until(begin)
+    WORLD.Reduce(array, found, op=MPI.SUM, root=0)
+    end = WORLD.bcast(time.monotonic())
+    if RANK == 0:
+        array[:] = found
+    verify_sum(array, seed, RANK == 0)
+    return begin, end
+
+
+def allreduce(array: Any, seed: int) -> tuple[float, float]:
+    """Sum the arrays of all ranks on all."""
+    array[:] = bodies_hosts.part(array.nbytes, seed, RANK)
+    found = np.ones_like(array)
+    begin = meet()
+    bodies_hosts.wait_until(begin)
+    WORLD.Allreduce(array, found, op=MPI.SUM)
+    end = WORLD.allreduce(time.monotonic(), op=MPI.MAX)
+    verify_sum(found, seed, True)
+    return begin, end
+
+
+def verify_sum(array: Any, seed: int, has_it: bool) -> None:
+    """Check the sum, where it is to be."""
+    WORLD.Barrier()
+    expected = bodies_hosts.total(array.nbytes, seed, WORLD.Get_size())
+    if has_it and bodies_hosts.checksum(array) != bodies_hosts.checksum(expected):
+        raise AssertionError(f"rank {RANK} has another sum")
+    WORLD.Barrier()
+
+
 def prepare(array: Any, seed: int) -> int:
     """Fill the array: what its bytes come to at the first rank, where the value is."""
     if RANK:
@@ -82,7 +117,7 @@ def prepare(array: Any, seed: int) -> int:
 
 def repeat(given: Plan) -> None:
     """Do what the plan says; the first rank says whether there is time for another repetition."""
-    once = back if given.kind == "back" else cast
+    once = {"cast": cast, "back": back, "reduce": reduce}.get(given.kind, allreduce)
     for size in given.sizes:
         array = np.ones(size // 4, dtype=np.float32)
         repetitions = given.repetitions(size)

@@ -34,12 +34,16 @@ OPENMPI = {
     "btl_tcp_if_include": "eth0",
     "mpi_yield_when_idle": "1",
 }
-# A pipeline in segments, instead of what OpenMPI chooses.
+# Pipelines in segments, instead of what OpenMPI chooses.
 OPENMPI_TUNED = {
     "coll": "^han,adapt",
     "coll_tuned_use_dynamic_rules": "1",
     "coll_tuned_bcast_algorithm": "3",
     "coll_tuned_bcast_algorithm_segmentsize": str(128 << 10),
+    "coll_tuned_reduce_algorithm": "3",
+    "coll_tuned_reduce_algorithm_segmentsize": str(128 << 10),
+    # A ring.
+    "coll_tuned_allreduce_algorithm": "4",
 }
 # Runs a script whose first argument is the name of a host of its own.
 _AS_HOST = ("unshare", "--uts", "sh", "-c")

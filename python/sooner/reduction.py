@@ -2,16 +2,20 @@
 
 A reduction is a task: its caller owns the result, and a result that is lost is made again. The task waits for
 the sources and combines those that are on its own node as they come, in shared memory and without the GIL.
-Of sources on other nodes two at a time are combined where one of them is, so no link carries more than a few
-of them. The bytes never pass the program that asks.
+When the last one is there, the other nodes form a chain. Each adds its own values to what comes from the
+node before, and passes the sum on in pieces while the rest is still coming. So a total over many nodes takes
+little more time than one transfer, and no link carries more than one array. The bytes never pass the program
+that asks.
 
-The idea is Hoplite's (SIGCOMM'21, sections 3.3 and 3.4): what has arrived is combined while the rest is late.
+The idea is Hoplite's (SIGCOMM'21, sections 3.3 and 3.4): the chain is its tree of degree 1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Literal, TypeVar
+import contextlib
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -29,6 +33,13 @@ _OPS = ("sum", "prod", "min", "max", "mean")
 _ORDERS = ("arrival", "given")
 # Values that are combined in one pass over memory. All of them are in memory at the same time.
 _PASS = 8
+# Sources on other nodes with fewer bytes in all come here one by one: a chain begins later.
+_CHAIN_BYTES = 4 << 20
+# What goes from node to node of a chain at once (bytes). It is small enough to travel in a message: nobody asks
+# for it, and the next one is on its way meanwhile.
+_PIECE = 96 << 10
+# Pieces that were made and not yet taken.
+_AHEAD = 16
 
 
 def reduce(refs: Iterable[sooner.ObjectRef[A]], op: Op = "sum", *, order: Order = "arrival") -> sooner.ObjectRef[A]:
@@ -144,17 +155,35 @@ def reduce_sources(sources: list[sooner.ObjectRef[Any]], op: Op, order: Order) -
     return total.value(len(sources))
 
 
-def reduce_pair(op: Op, names: list[str], *values: Any) -> Any:
-    """Combine two values where one of them is."""
-    total = _Total(op)
-    total.combine(values, names)
-    return total.value(len(values))
+def reduce_stage(op: Op, stages: list[_Stage]) -> Iterator[Any]:
+    """Combine the values of the last stage, on this node, with what those before it make.
+
+    Yields:
+        The form of the result with the name of a source, and then its bytes in pieces, each as soon as it is
+        made: the next stage works on one while this one makes the next.
+    """
+    *behind, own = stages
+    with contextlib.ExitStack() as stack:
+        # First: what is far away begins to come.
+        before = stack.enter_context(_Pieces(op, behind)) if behind else None
+        total = _Total(op)
+        plain = total.opened([_value(*one) for one in zip(own.refs, own.names, strict=True)], own.names)
+        if before is not None:
+            total.check(*before.head)
+        yield total.head
+        for begin in range(0, plain[0].size, _PIECE):
+            parts = [values[begin : begin + _PIECE] for values in plain]
+            if before is not None:
+                parts.append(before.next())
+            piece = np.empty(parts[0].size, dtype=np.uint8)
+            _sooner.fold(op, total.head[0].element, piece, False, parts)
+            yield piece
 
 
 _first = sooner.remote(first_sources)
 _chosen = sooner.remote(reduce_chosen)
 _sources = sooner.remote(reduce_sources)
-_pair = sooner.remote(reduce_pair)
+_stage = sooner.remote(reduce_stage)
 
 
 def _task(function: Any, name: str, strategy: Any = "DEFAULT") -> Any:
@@ -162,34 +191,46 @@ def _task(function: Any, name: str, strategy: Any = "DEFAULT") -> Any:
     return function.options(num_cpus=0, name=name, scheduling_strategy=strategy)
 
 
+class _Stage(NamedTuple):
+    """Values on one node.
+
+    Attributes:
+        node: The node.
+        refs: Their references.
+        names: What messages call them.
+    """
+
+    node: str
+    refs: list[sooner.ObjectRef[Any]]
+    names: list[str]
+
+
 def _gathered(sources: Sequence[sooner.ObjectRef[Any]], names: Sequence[str], op: Op) -> Any:
-    """Combine sources in the order of arrival: those on this node here, others where one of two is."""
+    """Combine sources in the order of arrival: those on this node as they come, the others at the end."""
     here = sooner.get_runtime_context().get_node_id()
     total = _Total(op)
     arrivals = _Arrivals(sources)
-    names = list(names)
-    away: list[tuple[str, int]] = []
+    stages: dict[str, _Stage] = {}
+    size = 0
     while arrivals.are_open:
         near = []
         for place in arrivals.come():
-            _, nodes, _ = _sooner.object_places(arrivals.refs[place]) or (0, [], False)
+            size, nodes, _ = _sooner.object_places(arrivals.refs[place]) or (size, [], False)
             # What is in messages, or has failed, is on no node: it comes with the question for it.
             if not nodes or here in nodes:
                 near.append(place)
             else:
-                away.append((nodes[0], place))
+                stage = stages.setdefault(nodes[0], _Stage(nodes[0], [], []))
+                stage.refs.append(arrivals.refs[place])
+                stage.names.append(names[place])
         total.add([arrivals.refs[place] for place in near], [names[place] for place in near])
-        # Those on one node are neighbours now.
-        away.sort()
-        while len(away) > 1:
-            (node, left), (_, right) = away.pop(), away.pop()
-            pair = _task(_pair, f"reduce({op}) of two", NodeAffinitySchedulingStrategy(node, soft=True))
-            # Means are divided once, at the end.
-            sum_of = "sum" if op == "mean" else op
-            refs = (arrivals.refs[left], arrivals.refs[right])
-            arrivals.add(pair.remote(sum_of, [names[left], names[right]], *refs))
-            names.append("a partial result")
-    total.add([arrivals.refs[place] for _, place in away], [names[place] for _, place in away])
+    chain = list(stages.values())
+    if size * sum(len(stage.refs) for stage in chain) < _CHAIN_BYTES:
+        for stage in chain:
+            total.add(stage.refs, stage.names)
+    else:
+        with _Pieces(op, chain) as pieces:
+            total.add_pieces(pieces)
     return total.value(len(sources))
 
 
@@ -236,6 +277,34 @@ def _named(sources: Sequence[sooner.ObjectRef[Any]], place: int) -> str:
     return f"source {place} of {len(sources)} (task {sources[place].task_id().hex()})"
 
 
+class _Pieces:
+    """The pieces of what a chain of stages makes, in their order.
+
+    Args:
+        op: How values are combined.
+        stages: The chain. The last one is asked, and asks the one before it.
+    """
+
+    def __init__(self, op: Op, stages: list[_Stage]) -> None:
+        strategy = NodeAffinitySchedulingStrategy(stages[-1].node, soft=True)
+        task = _task(_stage, f"reduce({op}) of a node", strategy)
+        streams = task.options(num_returns="streaming", _generator_backpressure_num_objects=_AHEAD)
+        # Means are divided once, at the end.
+        self._items: Any = streams.remote("sum" if op == "mean" else op, stages)
+        self.head: tuple[elements.Form, str] = self.next()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Ends the chain, of which something may be left after an error."""
+        sooner.cancel(self._items)
+
+    def next(self) -> Any:
+        """Wait for the next piece."""
+        return sooner.get(next(self._items))
+
+
 class _Total:
     """The result so far.
 
@@ -245,9 +314,9 @@ class _Total:
 
     def __init__(self, op: Op) -> None:
         self._op = op
-        # What messages call the first value, which sets the others.
-        self._first = ""
-        self._form: elements.Form
+        # Of the first value, which sets them for the others. Empty: what messages call it.
+        self.head: tuple[elements.Form, str]
+        self._is_empty = True
         self._bytes: elements.Bytes
 
     def add(self, refs: Sequence[sooner.ObjectRef[Any]], names: Sequence[str]) -> None:
@@ -259,37 +328,61 @@ class _Total:
         """
         for begin in range(0, len(refs), _PASS):
             those = slice(begin, begin + _PASS)
-            self.combine([_value(*one) for one in zip(refs[those], names[those], strict=True)], names[those])
+            values = [_value(*one) for one in zip(refs[those], names[those], strict=True)]
+            is_first = self._is_empty
+            plain = self.opened(values, names[those])
+            if is_first:
+                self._bytes = np.empty(plain[0].size, dtype=np.uint8)
+            self._fold(self._bytes, not is_first, plain)
 
-    def combine(self, values: Sequence[Any], names: Sequence[str]) -> None:
-        """Combine values in their order, in one pass over memory."""
-        is_first = not self._first
-        plain = [self._opened(*one) for one in zip(values, names, strict=True)]
+    def add_pieces(self, pieces: _Pieces) -> None:
+        """Combine what a chain makes, as it comes."""
+        is_first = self._is_empty
+        self.check(*pieces.head)
         if is_first:
-            self._bytes = np.empty(plain[0].size, dtype=np.uint8)
-        _sooner.fold("sum" if self._op == "mean" else self._op, self._form.element, self._bytes, not is_first, plain)
+            form = self.head[0]
+            self._bytes = np.empty(math.prod(form.shape) * form.dtype.itemsize, dtype=np.uint8)
+        for begin in range(0, self._bytes.size, _PIECE):
+            self._fold(self._bytes[begin : begin + _PIECE], not is_first, [pieces.next()])
 
-    def _opened(self, value: Any, name: str) -> elements.Bytes:
-        try:
-            form, plain = elements.opened(value)
-        except TypeError as error:
-            raise TypeError(f"{name} cannot be combined: {error}") from None
-        if not self._first:
+    def _fold(self, into: elements.Bytes, keeps: bool, plain: list[elements.Bytes]) -> None:
+        _sooner.fold("sum" if self._op == "mean" else self._op, self.head[0].element, into, keeps, plain)
+
+    def opened(self, values: Sequence[Any], names: Sequence[str]) -> list[elements.Bytes]:
+        """The bytes of values that fit together."""
+        found = []
+        for value, name in zip(values, names, strict=True):
+            try:
+                form, plain = elements.opened(value)
+            except TypeError as error:
+                raise TypeError(f"{name} cannot be combined: {error}") from None
+            self.check(form, name)
+            found.append(plain)
+        return found
+
+    def check(self, form: elements.Form, name: str) -> None:
+        """Refuse a value that does not fit to the first one.
+
+        Args:
+            form: What it is.
+            name: What messages call it.
+        """
+        if self._is_empty:
             if self._op == "mean" and form.element not in elements.FLOATS:
                 raise TypeError(
                     f"{name} is an {form}, and the mean of whole numbers is none: convert the sources to floats, or "
                     "divide their sum"
                 )
-            self._form, self._first = form, name
-        elif form != self._form:
+            self.head, self._is_empty = (form, name), False
+        elif form != self.head[0]:
             raise ValueError(
-                f"all sources must have one kind, dtype and shape: {self._first} is an {self._form}, and {name} is "
-                f"an {form}"
+                f"all sources must have one kind, dtype and shape: {self.head[1]} is an {self.head[0]}, and {name} "
+                f"is an {form}"
             )
-        return plain
 
     def value(self, count: int) -> Any:
         """The result, in which there are `count` sources."""
+        form = self.head[0]
         if self._op == "mean":
-            _sooner.divide(self._form.element, self._bytes, float(count))
-        return elements.closed(self._form, self._bytes)
+            _sooner.divide(form.element, self._bytes, float(count))
+        return elements.closed(form, self._bytes)

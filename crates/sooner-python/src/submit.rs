@@ -308,7 +308,7 @@ fn submit<'py>(
     let parent = session::task_id();
     let spec = Arc::new(spec);
     if spec.stream.is_some_and(|options| !options.dynamic) {
-        let pending = client.step(|core, out| {
+        let pending = client.step_submit(is_recorded, |core, out| {
             core.submit(spec, [Arc::new(Slot::default())], parent, out);
             core.pending_submissions()
         });
