@@ -35,8 +35,8 @@ _ORDERS = ("arrival", "given")
 _PASS = 8
 # Sources on other nodes with fewer bytes in all come here one by one: a chain begins later.
 _CHAIN_BYTES = 4 << 20
-# What goes from node to node of a chain at once (bytes). It is small enough to travel in a message: nobody asks
-# for it, and the next one is on its way meanwhile.
+# What goes from node to node of a chain at once (bytes). It is small enough to travel in a message: nobody
+# asks for it, and the next one is on its way meanwhile.
 _PIECE = 96 << 10
 # Pieces that were made and not yet taken.
 _AHEAD = 16
