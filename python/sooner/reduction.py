@@ -15,14 +15,16 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal, NamedTuple, Self, TypeVar
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar
 
 import sooner
 from sooner import _sooner
-from sooner._values import elements
 from sooner.scheduling import NodeAffinitySchedulingStrategy
+
+if TYPE_CHECKING:
+    # NumPy is imported where arrays are there: a process that waits for them, or a program that only passes
+    # references on, does not have its 20 MB.
+    from sooner._values import elements
 
 A = TypeVar("A")
 
@@ -162,6 +164,8 @@ def reduce_stage(op: Op, stages: list[_Stage]) -> Iterator[Any]:
         The form of the result with the name of a source, and then its bytes in pieces, each as soon as it is
         made: the next stage works on one while this one makes the next.
     """
+    import numpy as np
+
     *behind, own = stages
     with contextlib.ExitStack() as stack:
         # First: what is far away begins to come.
@@ -223,7 +227,8 @@ def _gathered(sources: Sequence[sooner.ObjectRef[Any]], names: Sequence[str], op
                 stage = stages.setdefault(nodes[0], _Stage(nodes[0], [], []))
                 stage.refs.append(arrivals.refs[place])
                 stage.names.append(names[place])
-        total.add([arrivals.refs[place] for place in near], [names[place] for place in near])
+        if near:
+            total.add([arrivals.refs[place] for place in near], [names[place] for place in near])
     chain = list(stages.values())
     if size * sum(len(stage.refs) for stage in chain) < _CHAIN_BYTES:
         for stage in chain:
@@ -326,6 +331,8 @@ class _Total:
             refs: The references.
             names: What messages call them.
         """
+        import numpy as np
+
         for begin in range(0, len(refs), _PASS):
             those = slice(begin, begin + _PASS)
             values = [_value(*one) for one in zip(refs[those], names[those], strict=True)]
@@ -337,6 +344,8 @@ class _Total:
 
     def add_pieces(self, pieces: _Pieces) -> None:
         """Combine what a chain makes, as it comes."""
+        import numpy as np
+
         is_first = self._is_empty
         self.check(*pieces.head)
         if is_first:
@@ -350,6 +359,8 @@ class _Total:
 
     def opened(self, values: Sequence[Any], names: Sequence[str]) -> list[elements.Bytes]:
         """The bytes of values that fit together."""
+        from sooner._values import elements  # start-up: 90 ms
+
         found = []
         for value, name in zip(values, names, strict=True):
             try:
@@ -367,6 +378,8 @@ class _Total:
             form: What it is.
             name: What messages call it.
         """
+        from sooner._values import elements  # start-up: 90 ms
+
         if self._is_empty:
             if self._op == "mean" and form.element not in elements.FLOATS:
                 raise TypeError(
@@ -382,6 +395,8 @@ class _Total:
 
     def value(self, count: int) -> Any:
         """The result, in which there are `count` sources."""
+        from sooner._values import elements  # start-up: 90 ms
+
         form = self.head[0]
         if self._op == "mean":
             _sooner.divide(form.element, self._bytes, float(count))
