@@ -95,8 +95,8 @@ def reduce_first(
 
     Returns:
         The reference of the result, and that of the places in `refs` of the sources that are in it, in the
-        order in which they arrived. If fewer than `num` sources succeed, both fail with the error of the
-        first one that failed.
+        order in which they were noticed; those that were noticed together in the order of `refs`. If fewer
+        than `num` sources succeed, both fail with the error of the first one that failed.
 
     Raises:
         TypeError: `refs` holds something else than references.
