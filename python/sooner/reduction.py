@@ -219,16 +219,16 @@ def _gathered(sources: Sequence[sooner.ObjectRef[Any]], names: Sequence[str], op
     while arrivals.are_open:
         near = []
         for place in arrivals.come():
-            size, nodes, _ = _sooner.object_places(arrivals.refs[place]) or (size, [], False)
+            size, nodes, _ = _sooner.object_places(sources[place]) or (size, [], False)
             # What is in messages, or has failed, is on no node: it comes with the question for it.
             if not nodes or here in nodes:
                 near.append(place)
             else:
                 stage = stages.setdefault(nodes[0], _Stage(nodes[0], [], []))
-                stage.refs.append(arrivals.refs[place])
+                stage.refs.append(sources[place])
                 stage.names.append(names[place])
         if near:
-            total.add([arrivals.refs[place] for place in near], [names[place] for place in near])
+            total.add([sources[place] for place in near], [names[place] for place in near])
     chain = list(stages.values())
     if size * sum(len(stage.refs) for stage in chain) < _CHAIN_BYTES:
         for stage in chain:
@@ -247,20 +247,14 @@ class _Arrivals:
     """
 
     def __init__(self, refs: Iterable[sooner.ObjectRef[Any]]) -> None:
-        self.refs: list[sooner.ObjectRef[Any]] = []
         self._places: dict[sooner.ObjectRef[Any], list[int]] = {}
-        for ref in refs:
-            self.add(ref)
+        for place, ref in enumerate(refs):
+            self._places.setdefault(ref, []).append(place)
 
     @property
     def are_open(self) -> bool:
         """Whether some have not come."""
         return bool(self._places)
-
-    def add(self, ref: sooner.ObjectRef[Any]) -> None:
-        """Add a reference, at the next place."""
-        self._places.setdefault(ref, []).append(len(self.refs))
-        self.refs.append(ref)
 
     def come(self) -> list[int]:
         """Wait until at least one has come, and take the places of all that have."""
