@@ -127,3 +127,71 @@ def test_arguments_elsewhere_hold_up_no_task(cluster):
     sooner.wait([large], fetch_local=False)
     used = set(sooner.get([slowly_where.remote(large) for _ in range(9)]))
     assert len(used) > 1, "there is one processor where the argument is"
+
+
+@sooner.remote
+class Writer:
+    """Writes an array in the store of its node."""
+
+    def __init__(self, size):
+        self.array, self.ref = sooner.empty(size, "uint8")
+
+    def give_unsealed(self, reader):
+        return reader.remote(self.ref)
+
+    def seal(self):
+        self.array[:] = 7
+        self.ref.seal()
+
+    def drop(self):
+        del self.array, self.ref
+
+
+@sooner.remote
+def written(size, returns):
+    array, ref = sooner.empty(size, "uint8")
+    array[:] = 7
+    return array if returns == "array" else ref
+
+
+@sooner.remote
+def added(array):
+    return int(array.sum())
+
+
+@pytest.mark.usefixtures("cluster")
+class TestWrittenInPlace:
+    """Arrays of `sooner.empty` on one node, and those who want them on others."""
+
+    @pytest.mark.parametrize("size", SIZES)
+    def test_readers_on_other_nodes_wait_for_the_seal(self, size):
+        writer = Writer.options(**at(1)).remote(size)
+        readers = [
+            sooner.get(writer.give_unsealed.remote(added.options(**options)), timeout=20) for options in (at(1), at(2))
+        ]
+        assert sooner.wait(readers, num_returns=1, timeout=0.3)[0] == []
+        writer.seal.remote()
+        assert sooner.get(readers, timeout=20) == [7 * size] * 2
+
+    @pytest.mark.parametrize("size", SIZES)
+    @pytest.mark.parametrize("returns", ["array", "reference"])
+    def test_returned_from_another_node(self, size, returns):
+        result = written.options(**at(1)).remote(size, returns)
+        if returns == "reference":
+            result = sooner.get(result, timeout=20)
+        assert sooner.get(added.options(**at(2)).remote(result), timeout=20) == 7 * size
+        assert int(sooner.get(result, timeout=20).sum()) == 7 * size
+
+    def test_readers_on_other_nodes_learn_that_nobody_seals_it(self):
+        writer = Writer.options(**at(1)).remote(LARGE)
+        reader = sooner.get(writer.give_unsealed.remote(added.options(**at(2))), timeout=20)
+        writer.drop.remote()
+        with pytest.raises(sooner.exceptions.ObjectLostError, match="dropped before it was sealed"):
+            sooner.get(reader, timeout=20)
+
+    def test_readers_on_other_nodes_learn_that_the_writer_is_dead(self):
+        writer = Writer.options(**at(1)).remote(LARGE)
+        reader = sooner.get(writer.give_unsealed.remote(added.options(**at(2))), timeout=20)
+        sooner.kill(writer)
+        with pytest.raises(sooner.exceptions.OwnerDiedError):
+            sooner.get(reader, timeout=20)

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from sooner.actor import kill as kill
     from sooner.actor import list_named_actors as list_named_actors
     from sooner.actor import method as method
+    from sooner.buffers import empty as empty
     from sooner.context import SoonerContext as SoonerContext
     from sooner.context import available_resources as available_resources
     from sooner.context import cluster_resources as cluster_resources
@@ -108,6 +109,7 @@ _HOMES = {
     "cancel": "sooner.remote_function",
     "cluster_resources": "sooner.context",
     "deregister_serializer": "sooner._values.serializers",
+    "empty": "sooner.buffers",
     "get": "sooner._sooner",
     "get_actor": "sooner.actor",
     "get_gpu_ids": "sooner.runtime_context",

@@ -40,6 +40,8 @@ _CHAIN_BYTES = 4 << 20
 # What goes from node to node of a chain at once (bytes). It is small enough to travel in a message: nobody
 # asks for it, and the next one is on its way meanwhile.
 _PIECE = 96 << 10
+# A result of fewer bytes may be returned in a message, so it is not made in the store.
+_STORED = 1 << 20
 # Pieces that were made and not yet taken.
 _AHEAD = 16
 
@@ -153,7 +155,7 @@ def reduce_sources(sources: list[sooner.ObjectRef[Any]], op: Op, order: Order) -
     if order == "arrival":
         return _gathered(sources, names, op)
     total = _Total(op)
-    total.add(sources, names)
+    total.add(sources, names, is_all=True)
     return total.value(len(sources))
 
 
@@ -216,7 +218,7 @@ def _gathered(sources: Sequence[sooner.ObjectRef[Any]], names: Sequence[str], op
     arrivals = _Arrivals(sources)
     stages: dict[str, _Stage] = {}
     size = 0
-    while arrivals.are_open:
+    while arrivals.are_open():
         near = []
         for place in arrivals.come():
             size, nodes, _ = _sooner.object_places(sources[place]) or (size, [], False)
@@ -228,11 +230,12 @@ def _gathered(sources: Sequence[sooner.ObjectRef[Any]], names: Sequence[str], op
                 stage.refs.append(sources[place])
                 stage.names.append(names[place])
         if near:
-            total.add([sources[place] for place in near], [names[place] for place in near])
+            is_all = not arrivals.are_open() and not stages
+            total.add([sources[place] for place in near], [names[place] for place in near], is_all)
     chain = list(stages.values())
     if size * sum(len(stage.refs) for stage in chain) < _CHAIN_BYTES:
         for stage in chain:
-            total.add(stage.refs, stage.names)
+            total.add(stage.refs, stage.names, is_all=stage is chain[-1])
     else:
         with _Pieces(op, chain) as pieces:
             total.add_pieces(pieces)
@@ -251,7 +254,6 @@ class _Arrivals:
         for place, ref in enumerate(refs):
             self._places.setdefault(ref, []).append(place)
 
-    @property
     def are_open(self) -> bool:
         """Whether some have not come."""
         return bool(self._places)
@@ -318,35 +320,45 @@ class _Total:
         self._is_empty = True
         self._bytes: elements.Bytes
 
-    def add(self, refs: Sequence[sooner.ObjectRef[Any]], names: Sequence[str]) -> None:
+    def add(self, refs: Sequence[sooner.ObjectRef[Any]], names: Sequence[str], is_all: bool) -> None:
         """Combine the values of references in their order, and wait for each.
 
         Args:
             refs: The references.
             names: What messages call them.
+            is_all: No others follow.
         """
-        import numpy as np
-
         for begin in range(0, len(refs), _PASS):
             those = slice(begin, begin + _PASS)
             values = [_value(*one) for one in zip(refs[those], names[those], strict=True)]
             is_first = self._is_empty
             plain = self.opened(values, names[those])
             if is_first:
-                self._bytes = np.empty(plain[0].size, dtype=np.uint8)
+                self._open(plain[0].size, in_store=is_all and len(refs) <= _PASS)
             self._fold(self._bytes, not is_first, plain)
 
     def add_pieces(self, pieces: _Pieces) -> None:
         """Combine what a chain makes, as it comes."""
-        import numpy as np
-
         is_first = self._is_empty
         self.check(*pieces.head)
         if is_first:
             form = self.head[0]
-            self._bytes = np.empty(math.prod(form.shape) * form.dtype.itemsize, dtype=np.uint8)
+            self._open(math.prod(form.shape) * form.dtype.itemsize, in_store=True)
         for begin in range(0, self._bytes.size, _PIECE):
             self._fold(self._bytes[begin : begin + _PIECE], not is_first, [pieces.next()])
+
+    def _open(self, size: int, *, in_store: bool) -> None:
+        """Make the memory of the result (bytes): in the store, if it does not have to wait for sources there.
+
+        An array that is written cannot be spilled, and the sources may need the room. It is returned without
+        a copy.
+        """
+        import numpy as np
+
+        if in_store and size >= _STORED:
+            self._bytes, _ = sooner.empty(size, np.uint8)
+        else:
+            self._bytes = np.empty(size, dtype=np.uint8)
 
     def _fold(self, into: elements.Bytes, keeps: bool, plain: list[elements.Bytes]) -> None:
         _sooner.fold("sum" if self._op == "mean" else self._op, self.head[0].element, into, keeps, plain)

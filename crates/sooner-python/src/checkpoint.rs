@@ -76,7 +76,7 @@ fn state_of(
     handles: &mut Vec<Py<ObjectRef>>,
 ) -> PyResult<Return> {
     let state = instance.call_method0("__sooner_checkpoint__")?;
-    pack_one(py, client, &state, "the state that __sooner_checkpoint__ returned", handles)
+    pack_one(py, client, state, "the state that __sooner_checkpoint__ returned", handles)
 }
 
 fn is_store_full(py: Python<'_>, error: &PyErr) -> bool {

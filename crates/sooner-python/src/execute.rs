@@ -367,7 +367,7 @@ pub fn end(
     let mut handles = Vec::new();
     let mut retry = false;
     let mut interrupt = None;
-    let packed = result.and_then(|value| pack(py, client, spec.returns, &value, &mut handles));
+    let packed = result.and_then(|value| pack(py, client, spec.returns, value, &mut handles));
     let returns = match packed {
         Ok(returns) => returns,
         Err(error) => {

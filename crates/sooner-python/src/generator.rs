@@ -313,7 +313,8 @@ pub fn send_item(
     value: &Bound<'_, PyAny>,
 ) -> PyResult<()> {
     let mut handles = Vec::new();
-    let packed = pack_one(py, client, value, &format!("item {index} of the generator"), &mut handles)?;
+    let packed =
+        pack_one(py, client, value.clone(), &format!("item {index} of the generator"), &mut handles)?;
     client.step(|core, out| core.on_yielded(task, index, packed, out));
     Ok(())
 }

@@ -40,6 +40,7 @@ mod spilling;
 mod standing;
 mod submit;
 mod tables;
+mod unsealed;
 mod values;
 mod verbs;
 mod waiting;
@@ -99,6 +100,8 @@ mod _sooner {
     use crate::standing::{keep_streams, mend_streams, set_flags, set_title, title_begins};
     #[pymodule_export]
     use crate::submit::{Exported, MethodSubmitter, TaskSubmitter, create_actor, record_call_sites};
+    #[pymodule_export]
+    use crate::unsealed::create;
     #[pymodule_export]
     use crate::values::{Copied, View, writable};
     #[pymodule_export]

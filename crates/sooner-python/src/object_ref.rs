@@ -70,6 +70,11 @@ impl ObjectRef {
         }
     }
 
+    /// As messages name it.
+    pub fn repr(&self) -> String {
+        format!("ObjectRef({})", self.text())
+    }
+
     fn text(&self) -> String {
         self.id.to_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
     }
@@ -84,7 +89,7 @@ impl ObjectRef {
 
     /// The failure of an object that the user has freed.
     pub fn freed(&self) -> Failure {
-        let text = format!("{} was freed with sooner.internal.free()", self.__repr__());
+        let text = format!("{} was freed with sooner.internal.free()", self.repr());
         Failure::new(FailureCode::ObjectFreed, text)
     }
 
@@ -92,7 +97,7 @@ impl ObjectRef {
     fn has_ended(&self) -> PyErr {
         PyValueError::new_err(format!(
             "{} belongs to a session that has ended (sooner.shutdown(), a lost node, or the parent's before a fork): create the object again in this session",
-            self.__repr__()
+            self.repr()
         ))
     }
 
@@ -116,7 +121,7 @@ impl ObjectRef {
         if self.slot.is_taken() {
             return Err(PyValueError::new_err(format!(
                 "the value of {} was taken with sooner.take() and may have been changed since: use sooner.get(ref, copy=True) to keep the object",
-                self.__repr__()
+                self.repr()
             )));
         }
         Ok(())
@@ -252,7 +257,7 @@ impl ObjectRef {
     }
 
     fn __repr__(&self) -> String {
-        format!("ObjectRef({})", self.text())
+        self.repr()
     }
 
     fn __hash__(&self) -> u64 {
@@ -292,6 +297,10 @@ impl ObjectRef {
         this.client.step(|core, _| core.ownership_mut().pin(this.id));
         let bytes = this.binary(py);
         Ok((module.getattr("_out_of_band")?, (bytes,)).into_pyobject(py)?.into_any())
+    }
+
+    fn seal(slf: &Bound<'_, Self>) -> PyResult<()> {
+        crate::unsealed::seal(slf)
     }
 
     fn __await__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {

@@ -9,6 +9,7 @@ use sooner_runtime::wire::message::{Outcome, Return};
 use sooner_runtime::wire::{Blob, limits};
 
 use crate::object_ref::{ObjectRef, ids};
+use crate::unsealed::{Returned, seal_returned};
 use crate::values::{Encoded, encode, encode_plain};
 
 /// Packs what a task returned, as `count` values.
@@ -19,7 +20,7 @@ pub fn pack(
     py: Python<'_>,
     client: &Arc<Client>,
     count: u32,
-    value: &Bound<'_, PyAny>,
+    value: Bound<'_, PyAny>,
     handles: &mut Vec<Py<ObjectRef>>,
 ) -> PyResult<Vec<Return>> {
     match count {
@@ -37,7 +38,8 @@ pub fn pack(
             if values.len() != count as usize {
                 return Err(wrong(format!("{} values", values.len())));
             }
-            pack_several(py, client, &values, handles)
+            drop(value);
+            pack_several(py, client, values, handles)
         }
     }
 }
@@ -47,17 +49,18 @@ pub fn pack(
 fn pack_several(
     py: Python<'_>,
     client: &Arc<Client>,
-    values: &[Bound<'_, PyAny>],
+    values: Vec<Bound<'_, PyAny>>,
     handles: &mut Vec<Py<ObjectRef>>,
 ) -> PyResult<Vec<Return>> {
     let (mut found, mut batch, mut bytes) = (Vec::with_capacity(values.len()), Vec::new(), 0);
     let mut rest = limits::REPLY_INLINE_BYTES_MAX;
-    for (index, value) in values.iter().enumerate() {
+    for (index, value) in values.into_iter().enumerate() {
         let most = rest.max(limits::SMALL_INLINE_BYTES);
         let packed = encode_within(py, client, value, &format!("returned value {index}"), most)?;
         match &packed.place {
             Place::Inline(inline) => rest = rest.saturating_sub(inline.len() as u64),
             Place::Stored(encoded) => bytes += encoded.size() as u64,
+            Place::Written(_) => {}
         }
         batch.push(packed);
         if bytes >= limits::ALLOCATE_AHEAD_BYTES || batch.len() > limits::ALLOCATE_AHEAD_MAX {
@@ -77,7 +80,7 @@ fn store_all(
     handles: &mut Vec<Py<ObjectRef>>,
 ) -> PyResult<()> {
     let size_of = |packed: &Packed| match &packed.place {
-        Place::Inline(_) => None,
+        Place::Inline(_) | Place::Written(_) => None,
         Place::Stored(encoded) => Some(encoded.size() as u64),
     };
     let sizes: Vec<u64> = batch.iter().filter_map(size_of).collect();
@@ -98,7 +101,7 @@ fn store_all(
 pub fn pack_one(
     py: Python<'_>,
     client: &Arc<Client>,
-    value: &Bound<'_, PyAny>,
+    value: Bound<'_, PyAny>,
     what: &str,
     handles: &mut Vec<Py<ObjectRef>>,
 ) -> PyResult<Return> {
@@ -115,6 +118,8 @@ enum Place {
     Inline(Blob),
     /// It is to be stored.
     Stored(Encoded),
+    /// It is stored.
+    Written(Outcome),
 }
 
 impl Packed {
@@ -128,7 +133,9 @@ impl Packed {
         let outcome = match self.place {
             Place::Inline(inline) => Outcome::Inline(inline),
             Place::Stored(encoded) => encoded.place(py, client, ahead)?,
+            Place::Written(outcome) => outcome,
         };
+        seal_returned(py, &self.inner)?;
         let contained = ids(&self.inner);
         handles.extend(self.inner);
         Ok(Return { outcome, contained })
@@ -139,12 +146,12 @@ impl Packed {
 fn encode_within(
     py: Python<'_>,
     client: &Arc<Client>,
-    value: &Bound<'_, PyAny>,
+    value: Bound<'_, PyAny>,
     what: &str,
     most: u64,
 ) -> PyResult<Packed> {
     let mut bytes = Vec::with_capacity(16);
-    if encode_plain(value, &mut bytes) && bytes.len() as u64 <= most {
+    if encode_plain(&value, &mut bytes) && bytes.len() as u64 <= most {
         return Ok(Packed { place: Place::Inline(Blob::from(bytes.as_slice())), inner: Vec::new() });
     }
     if value.hasattr("__await__").unwrap_or(false) && value.get_type().name()? == "coroutine" {
@@ -153,9 +160,21 @@ fn encode_within(
         ));
     }
     let mut inner = Vec::new();
-    let encoded = encode(value, &mut inner).map_err(|error| crate::args::explain(py, value, &error, what))?;
-    let is_inline = encoded.size() as u64 <= client.welcome.inline_bytes.min(most);
-    let place =
-        if is_inline { Place::Inline(Blob::from(encoded.into_bytes(py))) } else { Place::Stored(encoded) };
+    let encoded =
+        encode(&value, &mut inner).map_err(|error| crate::args::explain(py, &value, &error, what))?;
+    let most = client.welcome.inline_bytes.min(most);
+    let place = match Returned::of(py, client, encoded) {
+        Ok(returned) => {
+            // If nobody else has the array, its memory is the returned value's.
+            drop(value);
+            let is_inline = returned.size() <= most;
+            match returned.store(py, is_inline)? {
+                Outcome::Inline(inline) => Place::Inline(inline),
+                outcome => Place::Written(outcome),
+            }
+        }
+        Err(encoded) if encoded.size() as u64 <= most => Place::Inline(Blob::from(encoded.into_bytes(py))),
+        Err(encoded) => Place::Stored(encoded),
+    };
     Ok(Packed { place, inner })
 }

@@ -117,6 +117,9 @@ names! {
         IS_ASYNC = is_async [1];
         PUT_OWNED = put_owned [2];
     }
+    "sooner.buffers" {
+        SEALED = sealed [1];
+    }
     "sooner.exceptions" {
         LOCAL_NODE_DIED_ERROR = LocalNodeDiedError [1];
         OBJECT_STORE_FULL_ERROR = ObjectStoreFullError [];

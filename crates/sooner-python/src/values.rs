@@ -384,14 +384,20 @@ impl Encoded {
     /// # Errors
     /// As [`Encoded::store`].
     pub fn place(self, py: Python<'_>, client: &Arc<Client>, ahead: &[u64]) -> PyResult<Outcome> {
-        let size = self.size() as u64;
-        let location =
-            detached(py, || client.allocate_with(size, ahead)).map_err(|why| not_stored(py, client, &why))?;
+        let location = allocated(py, client, self.size() as u64, ahead)?;
         // SAFETY: the block was just allocated for us and nobody else knows it.
         let to = unsafe { client.mapping().bytes_mut(location.offset, location.length) };
         self.write(py, to);
         Ok(Outcome::Stored(location))
     }
+}
+
+/// A block of shared memory for a value of `size` bytes. `ahead`: as in [`Encoded::place`].
+///
+/// # Errors
+/// As [`Encoded::store`].
+pub fn allocated(py: Python<'_>, client: &Arc<Client>, size: u64, ahead: &[u64]) -> PyResult<Location> {
+    detached(py, || client.allocate_with(size, ahead)).map_err(|why| not_stored(py, client, &why))
 }
 
 fn not_stored(py: Python<'_>, client: &Client, why: &NoRoom) -> PyErr {
@@ -438,7 +444,11 @@ enum Keep {
 
 impl Drop for View {
     fn drop(&mut self) {
-        if let Keep::Stored { client, object, slot, .. } = &self.keep {
+        if let Keep::Stored { client, object, slot, location, access, .. } = &self.keep {
+            if *access == Access::Sole {
+                let begin = client.mapping().pointer(location.offset, location.length) as usize;
+                crate::unsealed::forget(*object, begin + self.start);
+            }
             slot.drop_view();
             client.drop_handle(*object, slot);
             crate::collect::record_release();
@@ -458,6 +468,21 @@ impl View {
 }
 
 impl View {
+    /// Memory of a value that this process writes.
+    pub fn written(
+        client: Arc<Client>,
+        object: ObjectId,
+        slot: Arc<Slot>,
+        location: Location,
+        part: Range<usize>,
+    ) -> Self {
+        slot.acquire();
+        slot.add_view();
+        let private = Arc::default();
+        let keep = Keep::Stored { client, object, slot, location, access: Access::Sole, private };
+        Self { keep, start: part.start, length: part.len() }
+    }
+
     /// Where the view begins, and whether it is read-only.
     fn memory(&self) -> (*mut u8, bool) {
         let (pointer, is_read_only) = match &self.keep {

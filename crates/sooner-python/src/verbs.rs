@@ -22,6 +22,7 @@ use crate::mode::Mode;
 use crate::object_ref::ObjectRef;
 use crate::python_side::{self, PythonName};
 use crate::session;
+use crate::unsealed;
 use crate::values::{Access, Source, encode, encode_plain};
 use crate::waiting::{Near, Wanted, deadline, need, wait_for, wait_for_some};
 
@@ -253,8 +254,10 @@ fn wait_all(
     timeout: Option<f64>,
 ) -> PyResult<()> {
     let wanted: Vec<Wanted> = refs.iter().map(|reference| Wanted::here(reference.get())).collect();
-    let end = deadline(timeout)?;
-    let mut end = end;
+    if timeout.is_none() {
+        unsealed::refuse_own(py, refs)?;
+    }
+    let mut end = deadline(timeout)?;
     let mut is_late = false;
     let mut next = 0;
     // A single object that has failed is ready, and the caller raises its failure. Several are checked

@@ -192,6 +192,9 @@ const FOUND: &[(Bug, &str)] = &[
     (Bug::CpuNotReclaimed, "nested-chain"),
     (Bug::QueuedTaskLostWhenBlocked, "lease-ahead"),
     (Bug::CallBeforeConstructor, "actor-restart"),
+    (Bug::FetcherForgotten, "unsealed-well"),
+    (Bug::FetcherForgotten, "unsealed-dropped-well"),
+    (Bug::BlockNeverFreed, "unsealed-well"),
 ];
 
 #[test]

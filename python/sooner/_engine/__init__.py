@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from sooner._values.pickling import passing as passing
     from sooner.actor import is_async as is_async
     from sooner.actor import put_owned as put_owned
+    from sooner.buffers import sealed as sealed
     from sooner.exceptions import LocalNodeDiedError as LocalNodeDiedError
     from sooner.exceptions import ObjectStoreFullError as ObjectStoreFullError
     from sooner.exceptions import OufOfBandObjectRefSerializationException as OufOfBandObjectRefSerializationException

@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 use sooner_wire::limits::CALL_VALUES_BYTES_MAX;
 use sooner_wire::message::{
-    ActorReady, Define, Dependency, Failure, FailureCode, FunctionCall, MethodCall, Outcome, Target,
-    TaskKind, TaskSpec,
+    ActorReady, Define, Dependency, Failure, FailureCode, FunctionCall, Location, MethodCall, Outcome,
+    Target, TaskKind, TaskSpec,
 };
 use sooner_wire::resources::size;
 use sooner_wire::{ActorId, FunctionId, ObjectId, ResourceSet, ShapeId, TaskId, WorkerId};
@@ -26,7 +26,8 @@ use super::action::{Action, Actions, Peer, send};
 use super::calls::actors::{ActorDemand, unborn_failure};
 use super::calls::{Callers, KeptObjects};
 use super::execution::{Execution, Instance};
-use super::ownership::{Lent, Lineage, Ownership, Slot};
+use super::memory::{Unsealed, abandoned_failure};
+use super::ownership::{Lent, Lineage, Ownership, Record, Slot};
 use super::tasks::{
     Delays, Leases, Pending, Pendings, State, Streams, TaskEvents, Timestamps, TinyTasks, argument_bytes_max,
     code_of,
@@ -54,6 +55,7 @@ pub struct WorkerCore {
     pub(super) functions: super::functions::Functions,
     pub(super) creations: Map<ActorId, ActorDemand>,
     pub(super) kept_objects: KeptObjects,
+    pub(super) unsealed: Unsealed,
     pub(super) groups: super::groups::Groups,
     pub(super) lent: Lent,
     pub(super) suspension: super::execution::suspending::Suspension,
@@ -98,6 +100,7 @@ impl WorkerCore {
             functions: super::functions::Functions::default(),
             creations: Map::default(),
             kept_objects: KeptObjects::default(),
+            unsealed: Unsealed::default(),
             groups: super::groups::Groups::default(),
             lent: Lent::default(),
             suspension: super::execution::suspending::Suspension::default(),
@@ -456,11 +459,68 @@ impl WorkerCore {
         }
     }
 
+    /// Enters an object whose value this process writes at `block` until [`Self::seal`].
+    pub fn create(&mut self, object: ObjectId, slot: Arc<Slot>, block: Location) {
+        self.ownership.own(object, slot);
+        self.unsealed.insert(object, block);
+    }
+
+    /// The value of an object is written, and never changes any more. False if it is not one that this
+    /// process writes.
+    pub fn seal(&mut self, object: ObjectId, out: &mut Actions) -> bool {
+        let Some(block) = self.unsealed.remove(object) else { return false };
+        self.resolve(object, Outcome::Stored(block), &[], out);
+        self.run_unblocked(out);
+        true
+    }
+
+    /// Values that this process writes.
+    #[must_use]
+    pub fn unsealed(&self) -> &Unsealed {
+        &self.unsealed
+    }
+
+    /// A task returns the value of an object that is not sealed; the caller holds a handle of it. Gives the
+    /// block if nothing else knows the object: the returned value has it now. An array that is left may still
+    /// be written to: its value is copied, and it is sealed at the latest when it is dropped.
+    pub fn on_written_returned(&mut self, object: ObjectId, out: &mut Actions) -> Option<Location> {
+        let is_written = self.ownership.record(object).is_none_or(|record| record.slot.views() > 0);
+        if is_written {
+            self.unsealed.record_returned(object);
+            return None;
+        }
+        if !self.ownership.is_sole(object) {
+            self.seal(object, out);
+            return None;
+        }
+        let block = self.unsealed.remove(object)?;
+        self.resolve(object, Outcome::Failed(Box::new(abandoned_failure())), &[], out);
+        Some(block)
+    }
+
+    /// The last handle of an object that is not sealed was dropped, unless there is a new one: nobody can
+    /// write the value any more, or seal it.
+    fn abandon(&mut self, object: ObjectId, out: &mut Actions) {
+        let has_handles = |record: &Record| record.slot.handles() > 0;
+        if self.ownership.record(object).is_some_and(has_handles) {
+            return;
+        }
+        if self.unsealed.is_returned(object) {
+            self.seal(object, out);
+        } else if let Some(block) = self.unsealed.remove(object) {
+            out.push(Action::FreeBlock(block));
+            self.resolve(object, Outcome::Failed(Box::new(abandoned_failure())), &[], out);
+            self.run_unblocked(out);
+        }
+    }
+
     /// The last handles of these objects were dropped.
     pub fn on_handles_dropped(&mut self, objects: &[ObjectId], out: &mut Actions) {
         for object in objects {
             if *object == object.task.reader() {
                 self.drop_stream(object.task, out);
+            } else if self.unsealed.contains(*object) {
+                self.abandon(*object, out);
             } else {
                 self.ownership.on_handle_dropped(*object, out);
             }

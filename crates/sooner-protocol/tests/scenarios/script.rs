@@ -215,6 +215,8 @@ impl Cluster {
             "create" => self.create(id, &Call::parse(rest)?),
             "call" => self.call(id, &Call::parse(rest)?),
             "put" => self.put(id, rest),
+            "write" => self.write(id, rest),
+            "seal" => self.seal(id, rest),
             "get" => {
                 let handle = self.handle_of(id, rest)?;
                 handle.1.acquire();
@@ -241,7 +243,7 @@ impl Cluster {
                 Ok(())
             }
             _ => Err(format!(
-                "`submit`, `create`, `call`, `put`, `get`, `open`, `drop`, `keep`, `finish`, `cancel`, `waits` or `goes on`, not {what:?}"
+                "`submit`, `create`, `call`, `put`, `write`, `seal`, `get`, `open`, `drop`, `keep`, `finish`, `cancel`, `waits` or `goes on`, not {what:?}"
             )),
         }
     }
@@ -373,6 +375,25 @@ impl Cluster {
         self.processes.get_mut(&id).expect("it lives").hold((object, slot.clone()));
         self.with_process(id, |core, _| core.ownership_mut().own(object, slot));
         Ok(())
+    }
+
+    /// The memory of a value, which the process writes until it is sealed.
+    fn write(&mut self, id: WorkerId, name: &str) -> Result<(), Wrong> {
+        let object = self.name(id, name).object(0);
+        let Outcome::Stored(block) = self.store(id, object) else {
+            return Err("a value in shared memory".to_owned());
+        };
+        let slot = Arc::new(Slot::default());
+        slot.acquire();
+        self.processes.get_mut(&id).expect("it lives").hold((object, slot.clone()));
+        self.with_process(id, |core, _| core.create(object, slot, block));
+        Ok(())
+    }
+
+    fn seal(&mut self, id: WorkerId, name: &str) -> Result<(), Wrong> {
+        let (object, _) = self.handle_of(id, name)?;
+        let is_sealed = self.with_process(id, |core, out| core.seal(object, out));
+        if is_sealed { Ok(()) } else { Err(format!("that {name} is written, and not sealed")) }
     }
 
     /// A value is read, and the references in it come to life.

@@ -355,10 +355,11 @@ impl Process {
                 frame.variables[*into] = Some(handle);
             }
             Step::Put { is_stored, contains, into } => {
-                let contained = ids(contains);
-                let handle = self.put(*is_stored, &contained, effects);
+                let handle = self.put(*is_stored, &ids(contains), effects);
                 frame.variables[*into] = Some(handle);
             }
+            Step::Write { into } => frame.variables[*into] = Some(self.write(effects)),
+            Step::Seal(variable) => self.seal(frame.variables[*variable].as_ref(), effects),
             Step::Open { of, at, into } => {
                 let inner = frame.variables[*of].as_ref().and_then(|outer| self.open(outer, *at));
                 frame.variables[*into] = inner;
@@ -463,6 +464,22 @@ impl Process {
             core.ownership_mut().contain(object, contained);
         });
         handle
+    }
+
+    fn write(&mut self, effects: &mut Vec<Effect>) -> Handle {
+        let object = self.new_task().object(0);
+        let Outcome::Stored(block) = self.value(object, true, effects) else {
+            unreachable!("it lies in shared memory");
+        };
+        let handle = Handle::new(object, Slot::default());
+        let slot = handle.slot.clone();
+        self.act(effects, |core, _| core.create(object, slot, block));
+        handle
+    }
+
+    fn seal(&mut self, handle: Option<&Handle>, effects: &mut Vec<Effect>) {
+        let object = handle.expect("it was made above").id;
+        self.act(effects, |core, out| assert!(core.seal(object, out), "it is written here"));
     }
 
     fn open(&mut self, outer: &Handle, at: usize) -> Option<Handle> {

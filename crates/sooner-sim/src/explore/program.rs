@@ -54,6 +54,13 @@ pub enum Step {
         /// The variable for the reference.
         into: usize,
     },
+    /// Makes an object whose value this process writes in shared memory until it is sealed.
+    Write {
+        /// The variable for the reference.
+        into: usize,
+    },
+    /// Seals the value of such an object.
+    Seal(usize),
     /// Waits for a value and checks it. In a task, a failure is raised, and the task fails with it.
     Get(usize),
     /// Takes a reference out of a value that was got; none comes after a driver's failed `Get`.
@@ -158,9 +165,12 @@ impl Step {
             }
             Self::Put { contains, into, .. } => contains.iter().copied().chain([*into]).collect(),
             Self::Open { of, into, .. } => vec![*of, *into],
-            Self::Get(variable) | Self::Drop(variable) | Self::Keep(variable) | Self::Cancel(variable) => {
-                vec![*variable]
-            }
+            Self::Get(variable)
+            | Self::Drop(variable)
+            | Self::Keep(variable)
+            | Self::Cancel(variable)
+            | Self::Seal(variable)
+            | Self::Write { into: variable } => vec![*variable],
             Self::Forget | Self::Executed(_) => Vec::new(),
             Self::Create { dependencies, into, .. } => dependencies.iter().copied().chain([*into]).collect(),
             Self::Call { actor, references, into, .. } => {

@@ -60,7 +60,7 @@ impl Names {
         let has = |is_such: fn(&Step) -> bool| bodies.iter().flat_map(|body| &body.steps).any(is_such);
         let has_checkpoints = has(|step| matches!(step, Step::Create { checkpoint_every: Some(_), .. }));
         let stores = bodies.iter().any(|body| body.returns_stored)
-            || has(|step| matches!(step, Step::Put { is_stored: true, .. }));
+            || has(|step| matches!(step, Step::Put { is_stored: true, .. } | Step::Write { .. }));
         let workers = 2..=u8::try_from(config.processes).expect("few processes");
         let victims = workers.clone().filter(|index| config.may_be_killed(*index)).count();
         let is_fair = config.kills == 0 || victims == 0 || victims == workers.count();

@@ -6,6 +6,7 @@ mod checkpoints;
 mod leases;
 mod lost;
 mod nested;
+mod unsealed;
 
 use super::Config;
 
@@ -33,6 +34,8 @@ pub fn small() -> Vec<Config> {
         lost::chain(),
         lost::put(),
         lost::waited_for(),
+        unsealed::sealed(0),
+        unsealed::dropped(0),
     ]
 }
 
@@ -70,6 +73,8 @@ pub fn all() -> Vec<Config> {
         leases::short(),
         lost::chain_with_a_kill(),
         lost::borrowed(),
+        unsealed::sealed(1),
+        unsealed::dropped(1),
     ]);
     all
 }
