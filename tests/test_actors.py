@@ -595,6 +595,37 @@ def test_an_actor_that_ends_runs_its_exit_handlers(tmp_path):
     poll("the exit handler has run", mark.exists)
 
 
+def test_an_actor_that_ends_writes_its_files_and_asks_no_object_for_its_class(tmp_path):
+    """Proxies, and deprecated names of libraries, run code when they are asked."""
+    file, asked = tmp_path / "file", tmp_path / "asked"
+
+    class Proxy:
+        def __getattribute__(self, name):
+            asked.touch()
+            raise RuntimeError("there is nothing behind the proxy")
+
+    @sooner.remote
+    class Writer:
+        def __init__(self):
+            self.proxies = [Proxy() for _ in range(3)]
+            # A cycle: it is closed by nothing but the end of the process.
+            self.file = open(file, "w")  # noqa: SIM115
+            self.myself = self
+            self.file.write("written")
+            global kept
+            kept = [self.proxies, self.file]
+
+        def ready(self):
+            return True
+
+    writer = Writer.remote()
+    sooner.get(writer.ready.remote(), timeout=WAIT)
+    asked.unlink(missing_ok=True)  # pickling the class may have asked
+    del writer
+    poll("the file is written", lambda: file.exists() and file.read_text() == "written")
+    assert not asked.exists()
+
+
 @pytest.mark.api("kill")
 def test_kill():
     counter = Counter.remote()
