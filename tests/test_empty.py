@@ -12,6 +12,7 @@ from support import WAIT, poll_store_has_room
 
 import sooner
 from sooner.exceptions import GetTimeoutError, ObjectLostError, ObjectStoreFullError, OwnerDiedError, TaskError
+from sooner.state import list_objects
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 
@@ -166,6 +167,12 @@ class TestReturned:
         found = get(made.remote(3, size))
         assert (found == 3).all()
         assert not found.flags.writeable
+
+    def test_a_small_one_stays_in_the_store(self):
+        ref = made.remote(3, 10)
+        sooner.wait([ref], timeout=WAIT)
+        (row,) = list_objects(filters=[("object_id", "=", ref.hex())])
+        assert row.location == "shared memory"
 
     @pytest.mark.parametrize("size", [3, LARGE])
     def test_the_reference(self, size):

@@ -27,6 +27,7 @@ def of_examples(name):
 
 
 network = of_examples("network")
+sharded = of_examples("shards")
 server = of_examples("parameter_server")
 allreduce = of_examples("allreduce")
 
@@ -63,20 +64,20 @@ def test_gradients_are_those_of_finite_differences():
 @pytest.fixture(scope="module")
 def calm(shared_session):
     """What two workers and two shards make when nobody dies."""
-    return server.train(server.Server(2, 2), STEPS)
+    return server.train(sharded.Server(2, 2), STEPS)
 
 
 @pytest.mark.usefixtures("shared_session")
 class TestParameterServer:
     def test_it_is_equal_to_one_process(self, calm):
-        expected = in_one_process(server.RATE, server.MOMENTUM)
+        expected = in_one_process(sharded.RATE, sharded.MOMENTUM)
         np.testing.assert_allclose(calm.parameters, expected, rtol=0, atol=1e-10)
         assert calm.losses[-1] < calm.losses[0] / 2
         assert calm.steps == [STEPS, STEPS]
 
     @pytest.mark.parametrize(("workers", "shards"), [(2, 2), (1, 1), (4, 3)])
     def test_every_run_has_the_same_bits(self, calm, workers, shards):
-        run = server.train(server.Server(workers, shards), STEPS)
+        run = server.train(sharded.Server(workers, shards), STEPS)
         assert run.parameters.tobytes() == calm.parameters.tobytes()
         assert run.losses == calm.losses
 
@@ -84,7 +85,7 @@ class TestParameterServer:
     @pytest.mark.parametrize("seed", range(3))
     def test_processes_that_die_change_no_bit(self, calm, seed):
         draws = random.Random(seed)
-        made = server.Server(2, 2)
+        made = sharded.Server(2, 2)
         victims = [*made.workers, *made.shards]
         deaths = {step: draws.choice(victims) for step in draws.sample(range(STEPS), 5)}
 
@@ -100,19 +101,35 @@ class TestParameterServer:
         assert sum(row.restarts for row in state.list_actors(limit=10_000) if row.actor_id in ids) > 0
 
     def test_without_waiting_a_slow_worker_counts_seldom(self):
-        run = server.train_async(server.Server(4, 2, slow=0.2, rate=server.RATE_ASYNC), STEPS)
+        run = server.train_async(sharded.Server(4, 2, slow=0.2, rate=server.RATE_ASYNC), STEPS)
         assert sum(run.used) == 2 * STEPS
         assert run.used[0] <= 2 * STEPS / 5
         assert np.mean(run.losses[-10:]) < run.losses[0] / 2
         assert run.steps == [STEPS, STEPS]
 
+    @pytest.mark.parametrize("hidden", [64, 2048])
+    def test_the_program_is_sent_little_whatever_the_size_of_the_model(self, monkeypatch, hidden):
+        """What a task returns in messages comes to its owner, which is this process."""
+        monkeypatch.setattr(network, "SIZES", (64, hidden, 10))
+        made = sharded.Server(2, 2)
+        in_messages = {}
+
+        def on_step(step):
+            rows = state.list_objects(filters=[("location", "=", "message")], detail=True, limit=10_000)
+            in_messages.update({row.object_id: row.object_size for row in rows if row.is_owner})
+
+        server.train(made, 10, on_step)
+        assert made.layout.size * 8 > 30_000
+        assert in_messages, "losses are small"
+        assert sum(in_messages.values()) < 10 * 10_000
+
     def test_what_cannot_be(self):
         for workers, shards in ((0, 1), (1, 0), (1, 10_000_000)):
             with pytest.raises(ValueError, match="at least one worker, and 1 to"):
-                server.Server(workers, shards)
+                sharded.Server(workers, shards)
 
     def test_a_gradient_that_is_not_finite_is_not_applied(self):
-        made = server.Server(1, 1)
+        made = sharded.Server(1, 1)
         made.weights = [sooner.put(np.full_like(network.first_parameters(0).buffer, np.nan))]
         with pytest.raises(FloatingPointError, match="the gradient of step 0, part 0 is not finite"):
             sooner.get(sooner.reduce([made.gradient(0, 0, 0)[1]]), timeout=WAIT)
@@ -126,4 +143,26 @@ class TestAllReduce:
         for run in runs:
             np.testing.assert_allclose(run.parameters[0], expected, rtol=0, atol=1e-10)
             assert {parameters.tobytes() for parameters in run.parameters} == {runs[0].parameters[0].tobytes()}
+            assert run.losses == runs[0].losses
+
+
+@pytest.mark.usefixtures("shared_session")
+class TestAllReduceOfTorch:
+    def test_replicas_are_equal_to_one_process_and_to_each_other(self):
+        torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+        replicas = of_examples("allreduce_torch")
+        model = replicas.network()
+        images, labels = map(torch.tensor, network.load_digits())
+        optimizer = torch.optim.SGD(model.parameters(), replicas.RATE, replicas.MOMENTUM)
+        for step in range(STEPS):
+            parts = [network.part_of(step, part, len(images)) for part in range(network.PARTS)]
+            rows = torch.tensor(np.concatenate(parts))
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(images[rows]), labels[rows]).backward()
+            optimizer.step()
+        expected = torch.nn.utils.parameters_to_vector(model.parameters()).detach().numpy()
+        runs = [replicas.train(count, STEPS) for count in (1, 2, 3)]
+        for run in runs:
+            np.testing.assert_allclose(run.weights[0][0], expected, rtol=0, atol=1e-10)
+            assert {values.tobytes() for values, _ in run.weights} == {runs[0].weights[0][0].tobytes()}
             assert run.losses == runs[0].losses

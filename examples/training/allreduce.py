@@ -8,13 +8,13 @@ yielded theirs, while they compute the one before. An all-reduce is a sum that e
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from network import PARTS, Floats, accuracy, backward, first_parameters, load_digits, part_of
+from network import PARTS, Floats, accuracy, backward, first_parameters, load_digits, part_of, stored
+from report import Report
 
 import sooner
 from sooner.util.flat import Layout
@@ -40,7 +40,7 @@ class Replica:
         for layer, (loss, tree) in zip(LAYERS, backward(self.tree, images[rows], labels[rows]), strict=True):
             if layer == LAYERS[0]:
                 yield loss
-            yield np.concatenate([array.ravel() for array in tree.values()])
+            yield stored(np.concatenate([array.ravel() for array in tree.values()]))
 
     def apply(self, *totals: Floats) -> None:
         """Takes a step against the mean gradient of each layer."""
@@ -86,15 +86,14 @@ def train(replicas: int, steps: int) -> Run:
 
 
 def main() -> None:
-    """Trains, and prints one summary."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--replicas", type=int, default=2, help="default: %(default)s")
-    parser.add_argument("--steps", type=int, default=200, help="default: %(default)s")
-    options = parser.parse_args()
+    """Trains, prints one summary, and draws the loss."""
+    report = Report("allreduce", __doc__, steps=200, quick=60)
+    report.parser.add_argument("--replicas", type=int, default=2, help="default: %(default)s")
+    options = report.options()
     with sooner.init():
         run = train(options.replicas, options.steps)
     share = accuracy(first_parameters(0).layout.tree(run.parameters[0]), load_digits())
-    print(f"{options.steps} steps in {run.seconds:.1f} s: loss {run.losses[0]:.2f} -> {run.losses[-1]:.2f}")
+    report.show(run.losses, run.seconds)
     print(f"accuracy {share:.3f}; replicas differ by {np.ptp(run.parameters, axis=0).max():g}")
 
 

@@ -40,8 +40,9 @@ _CHAIN_BYTES = 4 << 20
 # What goes from node to node of a chain at once (bytes). It is small enough to travel in a message: nobody
 # asks for it, and the next one is on its way meanwhile.
 _PIECE = 96 << 10
-# A result of fewer bytes may be returned in a message, so it is not made in the store.
-_STORED = 1 << 20
+# A result of fewer bytes is returned in a message, to the process that asked for it. Others stay in the
+# store.
+_STORED = 8 << 10
 # Pieces that were made and not yet taken.
 _AHEAD = 16
 

@@ -310,11 +310,10 @@ pub fn send_item(
     client: &Arc<Client>,
     task: TaskId,
     index: u32,
-    value: &Bound<'_, PyAny>,
+    value: Bound<'_, PyAny>,
 ) -> PyResult<()> {
     let mut handles = Vec::new();
-    let packed =
-        pack_one(py, client, value.clone(), &format!("item {index} of the generator"), &mut handles)?;
+    let packed = pack_one(py, client, value, &format!("item {index} of the generator"), &mut handles)?;
     client.step(|core, out| core.on_yielded(task, index, packed, out));
     Ok(())
 }
@@ -353,7 +352,7 @@ pub fn drain<'py>(
         let item = item?;
         // A process that the generator has forked has no reader.
         crate::worker::end_if_child(py, Ok(()));
-        send_item(py, client, task, next, &item)?;
+        send_item(py, client, task, next, item)?;
         count = next;
     }
     last_value(py, client, task, options, count)

@@ -475,7 +475,7 @@ fn step_stream(py: Python<'_>, client: &Arc<Client>, mut stream: Suspended) -> P
         MayYield::Cancelled => close_items(items).and_then(|()| Err(cancelled())),
     };
     let sent = next.and_then(|item| match item {
-        Some(item) => send_item(py, client, task, stream.count + 1, &item).map(|()| None),
+        Some(item) => send_item(py, client, task, stream.count + 1, item).map(|()| None),
         None => last_value(py, client, task, options, stream.count).map(Some),
     });
     match sent.transpose() {

@@ -167,11 +167,7 @@ fn encode_within(
         Ok(returned) => {
             // If nobody else has the array, its memory is the returned value's.
             drop(value);
-            let is_inline = returned.size() <= most;
-            match returned.store(py, is_inline)? {
-                Outcome::Inline(inline) => Place::Inline(inline),
-                outcome => Place::Written(outcome),
-            }
+            Place::Written(returned.store(py)?)
         }
         Err(encoded) if encoded.size() as u64 <= most => Place::Inline(Blob::from(encoded.into_bytes(py))),
         Err(encoded) => Place::Stored(encoded),

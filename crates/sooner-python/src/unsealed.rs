@@ -13,9 +13,9 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use sooner_runtime::client::Client;
 use sooner_runtime::protocol::worker::ownership::Slot;
+use sooner_runtime::wire::ObjectId;
 use sooner_runtime::wire::message::{Location, Outcome};
 use sooner_runtime::wire::value::{BUFFER_ALIGNMENT, FORMAT_PICKLE5, pickle_head_bytes};
-use sooner_runtime::wire::{Blob, ObjectId};
 
 use crate::object_ref::ObjectRef;
 use crate::python_side;
@@ -191,44 +191,27 @@ impl Returned {
         }
     }
 
-    /// Bytes of the value.
-    pub fn size(&self) -> u64 {
-        self.array.block.length
-    }
-
-    /// The value as an outcome: its block, if nobody else has the array or its reference, else a copy. Call
-    /// it when the value that was encoded is dropped.
+    /// The value as an outcome: its block, if nobody else has the array or its reference, else a copy. It
+    /// stays in shared memory even if it is small: the program has put it there. Call it when the value that
+    /// was encoded is dropped.
     ///
     /// # Errors
     /// As [`create`].
-    pub fn store(self, py: Python<'_>, is_inline: bool) -> PyResult<Outcome> {
+    pub fn store(self, py: Python<'_>) -> PyResult<Outcome> {
         let Array { client, object, block, .. } = &self.array;
         let taken = client.step(|core, out| core.on_written_returned(*object, out));
-        if let Some(taken) = taken
-            && !is_inline
-        {
-            // SAFETY: the block is this value's alone, and nobody knows it yet.
-            let to = unsafe { client.mapping().bytes_mut(taken.offset, taken.length) };
-            write_pickle(to, self.pickle.as_bytes(py));
-            return Ok(Outcome::Stored(taken));
-        }
-        let from = client.mapping().bytes(block.offset, block.length);
-        let outcome = if is_inline {
-            let mut bytes = from.to_vec();
-            write_pickle(&mut bytes, self.pickle.as_bytes(py));
-            Outcome::Inline(Blob::from(bytes))
-        } else {
-            let copy = allocated(py, client, block.length, &[])?;
-            // SAFETY: it was just allocated for us and nobody else knows it.
-            let to = unsafe { client.mapping().bytes_mut(copy.offset, copy.length) };
-            session::detached(py, || sooner_runtime::store::copy::copy(to, from));
-            write_pickle(to, self.pickle.as_bytes(py));
-            Outcome::Stored(copy)
+        let place = match taken {
+            Some(taken) => taken,
+            None => allocated(py, client, block.length, &[])?,
         };
-        if let Some(taken) = taken {
-            client.free(taken);
+        // SAFETY: the block is this value's alone, and nobody knows it yet.
+        let to = unsafe { client.mapping().bytes_mut(place.offset, place.length) };
+        if taken.is_none() {
+            let from = client.mapping().bytes(block.offset, block.length);
+            session::detached(py, || sooner_runtime::store::copy::copy(to, from));
         }
-        Ok(outcome)
+        write_pickle(to, self.pickle.as_bytes(py));
+        Ok(Outcome::Stored(place))
     }
 }
 

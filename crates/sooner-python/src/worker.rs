@@ -598,7 +598,7 @@ pub fn call_may_yield(token: u64, index: u32) -> PyResult<u8> {
 #[pyfunction]
 pub fn call_yielded(py: Python<'_>, token: u64, index: u32, value: &Bound<'_, PyAny>) -> PyResult<()> {
     end_if_child(py, Ok(()));
-    send_item(py, &client()?, loop_stream(token)?.0, index, value)
+    send_item(py, &client()?, loop_stream(token)?.0, index, value.clone())
 }
 
 /// A call in the event loop has yielded its last item. Gives what it returns.
