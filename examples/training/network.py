@@ -49,7 +49,7 @@ def first_parameters(seed: int) -> Flat:
 
 
 def stored(values: Floats) -> Floats:
-    """The same values in shared memory: the program that asks for them is not sent any, however few they are."""
+    """The same values in shared memory: the program that asks for them is sent none, however few they are."""
     array, _ = sooner.empty(values.shape, values.dtype)
     array[...] = values
     return array
