@@ -55,7 +55,7 @@ def test_actors_that_are_spread_and_made_together_go_to_all_nodes_in_turn(option
     with cluster_of(4, {"num_cpus": 4}, {"num_cpus": 4}, connects=True):
         for _ in range(2):
             nodes = nodes_of([Where.options(scheduling_strategy="SPREAD", **options).remote() for _ in range(6)])
-            assert sorted(nodes.count(node) for node in set(nodes)) == [2, 2, 2]
+            assert sorted(nodes.count(node) for node in set(nodes)) == [2, 2, 2], nodes
             poll("they are gone", lambda: sooner.available_resources().get("CPU") == 12)
 
 

@@ -27,14 +27,16 @@ class Plan:
 
     Attributes:
         kind: `cast` to the other hosts, there and `back` between two, `killed`: cast while one is
-            killed, `reduce`: a value of each host summed on the first, or `allreduce`: on all.
+            killed, `reduce`: a value of each host summed on the first, `allreduce`: on all,
+            `first`: those of the first half, `gather`: a value of each other host read on the
+            first, or `ring`: summed on all others by a program of actors.
         hosts: How many there are, the one with the value, or with the sum, included.
         sizes: Of the values (bytes).
         warm: Repetitions of each size before any counts.
         turns: Repetitions that count.
         limit_s: After this time with one size no further repetition begins, after half of it none
             that does not count; there is always one of each.
-        gap_s: Receivers arrive so far apart.
+        gap_s: Receivers arrive, or sources of a sum are made, so far apart.
         address: What the engine's `init` takes.
         pids: The process of each host's node.
         kill_after_s: How long after the beginning it is killed.
@@ -147,6 +149,44 @@ class Receiver:
     def part(self, size: int, seed: int, host: int) -> Any:
         """Return what this host adds."""
         return part(size, seed, host)
+
+    def late_part(self, size: int, seed: int, host: int, moment: float) -> Any:
+        """Return what this host adds at a moment."""
+        made = part(size, seed, host)
+        wait_until(moment)
+        return made
+
+    def hold(self, size: int, seed: int, place: int, members: int) -> bool:
+        """Become a member of a ring, with a value of its own in as many parts as members."""
+        import numpy as np
+
+        self.value = np.array_split(part(size, seed, place), members)
+        return True
+
+    def give(self, place: int) -> Any:
+        """Return one part."""
+        return self.value[place]
+
+    def add(self, place: int, came: Any) -> Any:
+        """Add what came from the left to one part, and return that."""
+        self.value[place] = self.value[place] + came
+        return self.value[place]
+
+    def keep(self, place: int, came: Any) -> Any:
+        """Keep a part of the sum, and return it."""
+        self.value[place] = came
+        return came
+
+    def has_all(self, *_parts: Any) -> float:
+        """Return when all of the sum was there."""
+        return time.monotonic()
+
+    def check_ring(self) -> int:
+        """Let go of the sum; what its bytes come to."""
+        import numpy as np
+
+        parts, self.value = self.value, None
+        return checksum(np.concatenate(parts))
 
     def receive(self, box: list[Any], begin: float) -> float:
         """Fetch what a reference stands for from a moment on; when all of it was there."""

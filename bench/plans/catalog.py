@@ -148,6 +148,13 @@ METRICS = (
     Metric("reduce_8_32_mb", "32 MB of 8 hosts summed on one, 250 Mbit/s", "x", lower=True),
     Metric("allreduce_4_32_mb", "32 MB of 4 hosts summed on all, 500 Mbit/s", "x", lower=True),
     Metric("allreduce_8_32_mb", "32 MB of 8 hosts summed on all, 250 Mbit/s", "x", lower=True),
+    Metric("gather_4_16_mb", "16 MB of each of 4 hosts read on one, 500 Mbit/s", "x", lower=True),
+    Metric("gather_8_16_mb", "16 MB of each of 8 hosts read on one, 250 Mbit/s", "x", lower=True),
+    Metric(
+        "reduce_late", "32 MB of 8 hosts, made one by one, summed after the last", "x", lower=True
+    ),
+    Metric("reduce_first", "32 MB of the first 4 of 8 hosts summed, 2 are late", "x", lower=True),
+    Metric("ring_4_32_mb", "32 MB in a ring of 4 actors, 500 Mbit/s", "x", lower=True),
     Metric("broadcast_sum", "1 GB to 100 tasks that sum it", "x", lower=True),
     Metric("broadcast_sum_s", "1 GB to 100 tasks that sum it", "s", lower=True),
     Metric("broadcast_sum_cpu", "processor time of that", "x", lower=True),
@@ -258,6 +265,11 @@ _HOSTS_KEYS = {
     "hosts_reduce_8": ("reduce_8_32_mb",),
     "hosts_allreduce_4": ("allreduce_4_32_mb",),
     "hosts_allreduce_8": ("allreduce_8_32_mb",),
+    "hosts_gather_4": ("gather_4_16_mb",),
+    "hosts_gather_8": ("gather_8_16_mb",),
+    "hosts_reduce_late": ("reduce_late",),
+    "hosts_reduce_first": ("reduce_first",),
+    "hosts_ring_4": ("ring_4_32_mb",),
 }
 HOSTS_PROBES = tuple(_HOSTS_KEYS)
 # Probes on memory, and what they report. `sort_spread` is of three of them.
@@ -445,6 +457,9 @@ GOALS = (
     # 1.25 times 2 (n - 1) / n, which a ring of n hosts takes.
     _bound("allreduce_4_32_mb", 1.88),
     _bound("allreduce_8_32_mb", 2.19),
+    *(_bound(f"gather_{hosts}_16_mb", 1.05) for hosts in (4, 8)),
+    *(_bound(key, 1.15) for key in ("reduce_late", "reduce_first")),
+    _bound("ring_4_32_mb", 1.25),
     # Of nine arrays, eight are read and one is written; a copy reads one and writes one.
     _share("sum_8_64_mib", 1.24, "memcpy_two_threads"),
     *_versus("ray", 5, "sum_8_64_mib"),

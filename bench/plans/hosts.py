@@ -29,35 +29,59 @@ SYSTEMS = {
 }
 _CAST = ("hosts_4", "hosts_8", "hosts_16")
 _SUMS = ("hosts_reduce_4", "hosts_reduce_8", "hosts_allreduce_4", "hosts_allreduce_8")
+_GATHERS = ("hosts_gather_4", "hosts_gather_8")
 _PROBES = {
     "sooner": tuple(rows_hosts.PROBES),
-    "ray": ("hosts_2", "hosts_4", "hosts_8", *_SUMS),
-    "dask": ("hosts_2", *_CAST, *_SUMS),
-    "openmpi": ("hosts_2", *_CAST, *_SUMS),
+    "ray": ("hosts_2", "hosts_4", "hosts_8", *_SUMS, *_GATHERS, "hosts_ring_4"),
+    "dask": ("hosts_2", *_CAST, *_SUMS, *_GATHERS),
+    "openmpi": ("hosts_2", *_CAST, *_SUMS, *_GATHERS, "hosts_reduce_late"),
     "openmpi_default": (*_CAST, *_SUMS),
     "gloo": _CAST,
 }
 _WHOLE = "a collective begins when the last one has come"
 _ABORTS = "a collective ends with any of its processes"
 _STAR = "sent to one host after the other, which the rows before show"
+_ALL = "its sums are of all, and one process reads them one after the other"
+_OF_ALL = "its sums are of all"
+_IN_ACTORS = "the row is a program of actors; its sums on all are above"
 _NOT = {
     "ray": {
+        "hosts_reduce_late": _ALL,
+        "hosts_reduce_first": _ALL,
         "hosts_16": "sixteen nodes of Ray keep the processors of this machine busy by themselves",
         "hosts_late": _STAR,
         "hosts_killed": _STAR,
     },
-    "dask": {"hosts_late": _STAR, "hosts_killed": _STAR},
-    "openmpi": {"hosts_late": _WHOLE, "hosts_killed": _ABORTS},
+    "dask": {
+        "hosts_late": _STAR,
+        "hosts_killed": _STAR,
+        "hosts_reduce_late": _ALL,
+        "hosts_reduce_first": _ALL,
+        "hosts_ring_4": _IN_ACTORS,
+    },
+    "openmpi": {
+        "hosts_late": _WHOLE,
+        "hosts_killed": _ABORTS,
+        "hosts_reduce_first": _OF_ALL,
+        "hosts_ring_4": _IN_ACTORS,
+    },
     "openmpi_default": {
         "hosts_2": "nothing is chosen between two",
         "hosts_late": _WHOLE,
         "hosts_killed": _ABORTS,
+        "hosts_reduce_late": _WHOLE,
+        "hosts_reduce_first": _OF_ALL,
+        "hosts_ring_4": _IN_ACTORS,
+        **dict.fromkeys(_GATHERS, "one way to do it"),
     },
     "gloo": {
         "hosts_2": "it has no driver here for that",
         "hosts_late": _WHOLE,
         "hosts_killed": _ABORTS,
-        **dict.fromkeys(_SUMS, "its driver here has broadcasts only"),
+        **dict.fromkeys(
+            (*_SUMS, *_GATHERS, "hosts_reduce_late", "hosts_reduce_first", "hosts_ring_4"),
+            "its driver here has broadcasts only",
+        ),
     },
 }
 _SLOW = "a quarter to half a minute for each repetition; as a multiple it is that of 32 MB"

@@ -1,4 +1,5 @@
-"""Rows on shaped hosts: values there and back, broadcasts, late receivers, a killed sender, sums.
+"""Rows on shaped hosts: values there and back, broadcasts, late receivers, a killed sender, sums,
+gathers, a ring.
 
 Each is a probe of `harness/probes.py` that makes a network of its own, has raw streams measured in
 it, and then starts one system there: `systems/hosts_systems.py` says how. A figure is a multiple of
@@ -17,8 +18,10 @@ from systems.shaped import MEGABYTE, Bed
 
 Tell = Callable[..., None]
 
-# How far apart receivers arrive, in multiples of the optimum: hoplite.md, section 4.2.
+# How far apart receivers arrive, and sources are made, in multiples of the optimum (Hoplite,
+# figure 9).
 GAP = 0.23
+SOURCES_GAP = 0.34
 # So that a chain is in the order of the hosts when one of them is killed.
 ORDER_GAP_S = 0.02
 HALF = 0.5
@@ -38,7 +41,7 @@ class Probe:
         hosts: How many, the one with the value included.
         megabits: The rate of their links.
         keys: What it reports, by the size of the value (MB).
-        gap: How far apart receivers arrive (multiples of the optimum).
+        gap: How far apart receivers arrive, or sources are made (multiples of the optimum).
         limit_s: After this time with one size of values no further repetition begins.
     """
 
@@ -61,6 +64,12 @@ PROBES = {
     "hosts_reduce_8": Probe("reduce", 8, 250, {32: "reduce_8_32_mb"}),
     "hosts_allreduce_4": Probe("allreduce", 4, 500, {32: "allreduce_4_32_mb"}),
     "hosts_allreduce_8": Probe("allreduce", 8, 250, {32: "allreduce_8_32_mb"}),
+    "hosts_gather_4": Probe("gather", 4, 500, {16: "gather_4_16_mb"}),
+    "hosts_gather_8": Probe("gather", 8, 250, {16: "gather_8_16_mb"}),
+    "hosts_reduce_late": Probe("reduce", 8, 250, {32: "reduce_late"}, SOURCES_GAP, LONG_LIMIT_S),
+    "hosts_reduce_first": Probe("first", 8, 250, {32: "reduce_first"}),
+    # The first host has the driver only.
+    "hosts_ring_4": Probe("ring", 5, 500, {32: "ring_4_32_mb"}),
 }
 # These send a value from the first host several times, so that a repetition of the large one takes
 # a quarter to half a minute with that many hosts; as a multiple it is that of the small one.
@@ -100,7 +109,7 @@ def run(name: str, system: str, turns: int, tell: Tell) -> None:
             elif event["event"] == "turn":
                 size = event["size"]
                 windows[size].append((event["begin"], event["end"]))
-                took[size].append(_multiple(probe, event) / bed.link.optimum(size))
+                took[size].append(_seconds(event, probe) / _optimum(bed, probe, size))
         for size, key in wanted.items():
             conditions = bed.conditions(windows[size])
             tell(event="row", key=key, samples=took[size], conditions=conditions)
@@ -108,12 +117,23 @@ def run(name: str, system: str, turns: int, tell: Tell) -> None:
         tell(event="row", key=f"goodput_{probe.megabits}", peer="limits", samples=[rate])
 
 
-def _multiple(probe: Probe, event: dict[str, Any]) -> float:
-    """The time that counts of a repetition (seconds)."""
+def _seconds(event: dict[str, Any], probe: Probe) -> float:
+    """The time that counts of a repetition."""
     seconds: float = event["end"] - event["begin"]
-    if probe.kind == "back":
-        return seconds / 2
     if probe.kind == "killed":
         # What is lost, beside a repetition in which no sender ended.
         return seconds - float(event["calm"])
     return seconds
+
+
+def _optimum(bed: Bed, probe: Probe, size: int) -> float:
+    """How long a repetition takes at best (seconds)."""
+    if probe.kind == "back":
+        return 2 * bed.link.optimum(size)
+    if probe.kind == "gather":
+        # The link of one host carries the values of all others.
+        return bed.link.optimum(size * (probe.hosts - 1))
+    if probe.kind == "ring":
+        members = probe.hosts - 1
+        return 2 * (members - 1) / members * bed.link.optimum(size)
+    return bed.link.optimum(size)

@@ -26,6 +26,11 @@ def came(_value: Any) -> float:
     return time.monotonic()
 
 
+def all_came(*_values: Any) -> float:
+    """Return when the arguments were there."""
+    return time.monotonic()
+
+
 def added(*values: Any) -> Any:
     """Return the sum of the arguments."""
     found = values[0].copy()
@@ -78,6 +83,18 @@ class Cast:
         self._verify_sum(total, size, seed, [0])
         return begin, end
 
+    def gather(self, size: int, seed: int) -> tuple[float, float]:
+        """Have a value of each other host read by a task on the first."""
+        parts = self._parts(size, seed)[1:]
+        begin = time.monotonic()
+        there = self.client.submit(all_came, *parts, workers=[self.workers[0]], pure=False)
+        end = there.result(timeout=DONE_S)
+        for number, ref in enumerate(parts, 1):
+            expected = bodies_hosts.checksum(bodies_hosts.part(size, seed, number))
+            check = self._at(0, bodies_hosts.checksum, ref).result(timeout=DONE_S)
+            assert check == expected, "other bytes"
+        return begin, end
+
     def allreduce(self, size: int, seed: int) -> tuple[float, float]:
         """Have a value of each host summed on the first, and the sum brought to all."""
         total, begin = self._sum(size, seed)
@@ -86,13 +103,18 @@ class Cast:
         self._verify_sum(total, size, seed, hosts)
         return begin, end
 
-    def _sum(self, size: int, seed: int) -> tuple[Any, float]:
+    def _parts(self, size: int, seed: int) -> list[Any]:
+        """A value on each host."""
         make = bodies_hosts.part
         parts = [
             self.client.submit(make, size, seed, number, workers=[address], pure=False)
             for number, address in enumerate(self.workers)
         ]
         distributed.wait(parts, timeout=READY_S)
+        return parts
+
+    def _sum(self, size: int, seed: int) -> tuple[Any, float]:
+        parts = self._parts(size, seed)
         begin = time.monotonic()
         return self.client.submit(added, *parts, workers=[self.workers[0]], pure=False), begin
 
@@ -118,8 +140,8 @@ def main() -> None:
     tell(event="started", version=distributed.__version__)
     with distributed.Client(given.address, timeout=READY_S) as client:
         cast = Cast(client, given)
-        once = {"cast": cast.once, "back": cast.back, "reduce": cast.reduce}
-        bodies_hosts.repeat(given, once.get(given.kind, cast.allreduce))
+        once = cast.once if given.kind == "cast" else getattr(cast, given.kind)
+        bodies_hosts.repeat(given, once)
     tell(event="done")
 
 

@@ -19,6 +19,8 @@ from bodies.hosts import AHEAD_S, Plan, tell
 READY_S = 60.0
 # Long enough for a value to be sent to one receiver after the other on the slowest links.
 DONE_S = 120.0
+# When the last values come of which a sum needs the first half only.
+LATE_S = 5.0
 
 
 class Cast:
@@ -70,10 +72,76 @@ class Cast:
         assert bodies_hosts.checksum(came) == bodies_hosts.checksum(value), "other bytes came back"
         return begin, end
 
+    def gather(self, size: int, seed: int) -> tuple[float, float]:
+        """Read a value of each other host."""
+        refs = self._parts(size, seed)[1:]
+        begin = time.monotonic()
+        values = self.api.get(refs, timeout=DONE_S)
+        end = time.monotonic()
+        for number, value in enumerate(values, 1):
+            expected = bodies_hosts.part(size, seed, number)
+            assert bodies_hosts.checksum(value) == bodies_hosts.checksum(expected), "other bytes"
+        return begin, end
+
+    def first(self, size: int, seed: int) -> tuple[float, float]:
+        """Have the first half of the values summed, when the last two come much later."""
+        hosts, half = self.plan.hosts, self.plan.hosts // 2
+        refs = self._parts(size, seed)[: hosts - 2]
+        begin = time.monotonic()
+        refs += self._late(size, seed, range(hosts - 2, hosts), begin + LATE_S)
+        total, chosen = self.api.reduce_first(refs, half)
+        found = self.api.get(total, timeout=DONE_S)
+        end = time.monotonic()
+        expected = sum(bodies_hosts.part(size, seed, number) for number in self.api.get(chosen))
+        assert bodies_hosts.checksum(found) == bodies_hosts.checksum(expected), "another sum"
+        self.api.wait(refs, num_returns=len(refs), timeout=READY_S, fetch_local=False)
+        return begin, end
+
+    def _late(self, size: int, seed: int, numbers: range, begin: float) -> list[Any]:
+        """Values of hosts that are made one after the other."""
+        gap_s = self.plan.gap_s
+        return [
+            self.receivers[number].late_part.remote(size, seed, number, begin + gap_s * place)
+            for place, number in enumerate(numbers)
+        ]
+
+    def ring(self, size: int, seed: int) -> tuple[float, float]:
+        """Have actors sum their values: each hands a part to its right neighbour in each round."""
+        members = list(self.receivers.values())
+        count = len(members)
+        held = [one.hold.remote(size, seed, place, count) for place, one in enumerate(members)]
+        self.api.get(held, timeout=READY_S)
+        begin = time.monotonic()
+        hands = [one.give.remote(place) for place, one in enumerate(members)]
+        for step in range(1, count):
+            hands = [
+                one.add.remote((place - step) % count, hands[place - 1])
+                for place, one in enumerate(members)
+            ]
+        for step in range(count - 1):
+            hands = [
+                one.keep.remote((place - step) % count, hands[place - 1])
+                for place, one in enumerate(members)
+            ]
+        ends = [one.has_all.remote() for one in members]
+        end = max(self.api.get(ends, timeout=DONE_S))
+        expected = bodies_hosts.checksum(bodies_hosts.total(size, seed, count))
+        sums = self.api.get([one.check_ring.remote() for one in members], timeout=DONE_S)
+        assert sums == [expected] * count, "another sum"
+        return begin, end
+
     def reduce(self, size: int, seed: int) -> tuple[float, float]:
         """Have a value of each host summed here."""
-        refs = self._parts(size, seed)
-        begin = time.monotonic()
+        if self.plan.gap_s:
+            own = self.api.put(bodies_hosts.part(size, seed, 0))
+            begin = time.monotonic() + AHEAD_S
+            others = range(1, self.plan.hosts)
+            refs = [own, *self._late(size, seed, others, begin)]
+            # From the last one on.
+            begin += self.plan.gap_s * (len(others) - 1)
+        else:
+            refs = self._parts(size, seed)
+            begin = time.monotonic()
         found = self.api.get(self._sum(refs), timeout=DONE_S)
         end = time.monotonic()
         expected = bodies_hosts.total(size, seed, self.plan.hosts)
@@ -161,8 +229,8 @@ def main() -> None:
     if given.kind == "killed":
         kill_senders(cast)
     else:
-        once = {"cast": cast.once, "back": cast.back, "reduce": cast.reduce}
-        bodies_hosts.repeat(given, once.get(given.kind, cast.allreduce))
+        once = cast.once if given.kind == "cast" else getattr(cast, given.kind)
+        bodies_hosts.repeat(given, once)
     api.shutdown()
     tell(event="done")
 

@@ -8,6 +8,7 @@ its own that is written to: its pages are there before anything is timed.
 
 from __future__ import annotations
 
+import functools
 import sys
 import time
 from typing import Any
@@ -71,12 +72,31 @@ def back(array: Any, seed: int) -> tuple[float, float]:
     return begin, end
 
 
-def reduce(array: Any, seed: int) -> tuple[float, float]:
-    """Sum the arrays of all ranks on the first."""
+def gather(array: Any, seed: int) -> tuple[float, float]:
+    """Bring the arrays of all ranks to the first."""
+    array[:] = bodies_hosts.part(array.nbytes, seed, RANK)
+    hosts = WORLD.Get_size()
+    found = np.ones((hosts, array.size), dtype=array.dtype) if RANK == 0 else None
+    begin = meet()
+    bodies_hosts.wait_until(begin)
+    WORLD.Gather(array, found, root=0)
+    end = WORLD.bcast(time.monotonic())
+    for number in range(hosts):
+        if found is not None:
+            expected = bodies_hosts.part(array.nbytes, seed, number)
+            if bodies_hosts.checksum(found[number]) != bodies_hosts.checksum(expected):
+                raise AssertionError(f"other bytes of rank {number}")
+    WORLD.Barrier()
+    return begin, end
+
+
+def reduce(array: Any, seed: int, gap_s: float) -> tuple[float, float]:
+    """Sum the arrays of all ranks on the first; from the last one on, if they come one by one."""
     array[:] = bodies_hosts.part(array.nbytes, seed, RANK)
     found = np.ones_like(array) if RANK == 0 else None
     begin = meet()
-    bodies_hosts.wait_until(begin)
+    bodies_hosts.wait_until(begin + gap_s * max(0, RANK - 1))
+    begin += gap_s * (WORLD.Get_size() - 2)
     WORLD.Reduce(array, found, op=MPI.SUM, root=0)
     end = WORLD.bcast(time.monotonic())
     if RANK == 0:
@@ -117,7 +137,10 @@ def prepare(array: Any, seed: int) -> int:
 
 def repeat(given: Plan) -> None:
     """Do what the plan says; the first rank says whether there is time for another repetition."""
-    once = {"cast": cast, "back": back, "reduce": reduce}.get(given.kind, allreduce)
+    late = functools.partial(reduce, gap_s=given.gap_s)
+    once = {"cast": cast, "back": back, "reduce": late, "gather": gather, "allreduce": allreduce}[
+        given.kind
+    ]
     for size in given.sizes:
         array = np.ones(size // 4, dtype=np.float32)
         repetitions = given.repetitions(size)

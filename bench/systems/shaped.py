@@ -66,8 +66,11 @@ class Link:
     seconds: dict[int, float]
 
     def optimum(self, size: int) -> float:
-        """How long so many bytes take at best (seconds)."""
-        return self.seconds[size]
+        """How long so many bytes take at best (seconds), also if no stream had that many."""
+        if size in self.seconds:
+            return self.seconds[size]
+        measured = min(self.seconds)
+        return self.seconds[measured] + (size - measured) / self.goodput
 
 
 def verdict(idle: float, link: Link, before: float) -> str:
