@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import threading
+import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from support import WAIT, poll_store_has_room
+from support import WAIT, poll_store_has_room, run_driver
 
 import sooner
-from sooner.exceptions import GetTimeoutError, ObjectLostError, ObjectStoreFullError, OwnerDiedError, TaskError
+from sooner.exceptions import ObjectLostError, ObjectStoreFullError, OwnerDiedError, TaskError
 from sooner.state import list_objects
 
 pytestmark = pytest.mark.usefixtures("shared_session")
@@ -339,6 +341,34 @@ class TestNotSealed:
             get(get(keeper.kept.remote())[0])
 
 
+class TestSeen:
+    def test_the_state_api_lists_it_as_unsealed(self):
+        array, ref = filled(1)
+        (row,) = list_objects(filters=[("object_id", "=", ref.hex())])
+        assert (row.task_status, row.location) == ("PENDING", "unsealed")
+        assert row.object_size >= array.nbytes
+        ref.seal()
+        (row,) = list_objects(filters=[("object_id", "=", ref.hex())])
+        assert (row.task_status, row.location) == ("FINISHED", "shared memory")
+
+    def test_sooner_why_says_who_writes_what_a_task_waits_for(self):
+        array, ref = filled(1)
+        waiting = total.remote(ref)
+        writer = f"driver {os.getpid()}"
+        assert f"object {ref.hex()} is being written by {writer}, and not sealed" in why(waiting.task_id().hex())
+        text = why(ref.hex())
+        assert ", being written, not sealed)" in text
+        assert "total(), which waits for its arguments" in text
+        ref.seal()
+        assert get(waiting) == array.sum()
+
+
+def why(identity):
+    session = sooner.init(ignore_reinit_error=True)["session_dir"]
+    command = [sys.executable, "-m", "sooner", "why", identity, "--address", session]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
 class TestRefused:
     def test_sealing_twice_or_something_else(self):
         array, ref = filled(1)
@@ -362,18 +392,27 @@ class TestRefused:
         assert (get(ref) == array).all()
 
     def test_waiting_for_oneself(self):
-        if threading.active_count() > 1:
-            pytest.skip("another thread of this process could seal the array")
-        array, ref = filled(1)
-        for wait in (sooner.get, sooner.take):
-            with pytest.raises(ValueError, match="this thread writes the array and waits for it"):
-                wait(ref)
-        with pytest.raises(ValueError, match="this thread writes the array and waits for it"):
-            sooner.get([sooner.put(1), ref])
-        with pytest.raises(GetTimeoutError):
-            sooner.get(ref, timeout=0.01)
-        ref.seal()
-        assert (get(ref) == array).all()
+        # A process of its own: another thread could seal the array.
+        done = run_driver(
+            """
+            import sooner
+            sooner.init(num_cpus=1)
+            array, ref = sooner.empty(3)
+            for wait in (sooner.get, sooner.take, lambda ref: sooner.get([sooner.put(1), ref])):
+                try:
+                    wait(ref)
+                except ValueError as error:
+                    print("this thread writes the array and waits for it" in str(error))
+            try:
+                sooner.get(ref, timeout=0.01)
+            except sooner.exceptions.GetTimeoutError:
+                print("timeout")
+            array[:] = 1
+            ref.seal()
+            print(sooner.get(ref).sum())
+            """
+        )
+        assert done.stdout.split() == ["True", "True", "True", "timeout", "3.0"]
 
     def test_a_task_that_waits_for_itself(self):
         @sooner.remote

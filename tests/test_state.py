@@ -6,6 +6,8 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -264,6 +266,26 @@ def test_objects_and_why_they_are_kept(shared_session):
     del ref
     sooner.get(keeper.keep.remote(None))
     poll("it is freed", lambda: state.get_objects(identity) == [])
+
+
+@pytest.mark.api("cli.why")
+def test_why_an_object_is_kept_by_tasks_that_have_no_worker(shared_session, tmp_path):
+    @sooner.remote
+    def takes(value, other):
+        return other
+
+    gate = tmp_path / "gate"
+    ahead = [waits_for_file.remote(str(gate)) for _ in range(4)]
+    big = sooner.put(bytes(KIB_200))
+    waiting, queued = takes.remote(big, ahead[0]), takes.remote(big, 1)
+    identity = queued.task_id().hex()
+    poll("it is queued", lambda: state.get_task(identity).state == "PENDING_NODE_ASSIGNMENT")
+    command = [sys.executable, "-m", "sooner", "why", big.hex(), "--address", shared_session_dir()]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert f"argument of task {waiting.task_id().hex()} takes(), which waits for its arguments" in text
+    assert f"argument of task {identity} takes(), which waits for a worker" in text
+    gate.touch()
+    sooner.get([waiting, queued])
 
 
 @pytest.mark.api("state.list", "state.get")

@@ -165,7 +165,8 @@ class ObjectState(StateRecord):
     Attributes:
         location: "message" (small, travels in messages), "shared memory", "on disk" (there was no room in
             memory, and nobody has had it brought back), "dropped" (with eviction="recompute": it is made
-            again when it is wanted), or None while there is no value.
+            again when it is wanted), "unsealed" (made by `sooner.empty`, being written), or None while there
+            is no value.
         reference_type: Why it is kept there, in short: ACTOR_HANDLE, LOCAL_REFERENCE, USED_BY_TASK_OR_OBJECT
             and BORROWED_BY_OTHERS, joined by "+".
         process: What the process is: driver, worker, or the actor that lives in it.

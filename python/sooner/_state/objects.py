@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from sooner._state.snapshot import Row, Snapshot
 
 _BY_HAND = frozenset(("LOCAL_REFERENCE", "VIEW"))
+# By the number that a process reports.
+_STATUS = ("PENDING", "FINISHED", "FINISHED", "FAILED", "FINISHED", "FINISHED", "PENDING")
+_LOCATIONS = (None, "message", "shared memory", None, "on disk", "dropped", "unsealed")
 
 
 class Objects:
@@ -49,6 +52,11 @@ class Objects:
         """A process for people: its kind, and its process id."""
         return f"{self.process(worker)} {self._snapshot.pid(worker) or worker}{self._snapshot.place(worker)}"
 
+    def writer(self, identity: str) -> str | None:
+        """The process that writes an object which is not sealed, for people."""
+        rows = [row for row in self.by_id.get(identity, ()) if row["location"] == "unsealed"]
+        return self.title(rows[0]["worker_id"]) if rows else None
+
     def is_idle(self, worker: str) -> bool:
         """Whether a worker has no task and no actor."""
         report = self._snapshot.reports.get(worker)
@@ -60,8 +68,8 @@ class Objects:
         return {
             "object_id": told["object"],
             "object_size": told["size"],
-            "task_status": ("PENDING", "FINISHED", "FINISHED", "FAILED", "FINISHED", "FINISHED")[told["state"]],
-            "location": (None, "message", "shared memory", None, "on disk", "dropped")[told["state"]],
+            "task_status": _STATUS[told["state"]],
+            "location": _LOCATIONS[told["state"]],
             "reference_type": _reference_type(told),
             "type": "DRIVER" if worker in self._snapshot.drivers else "WORKER",
             "process": self.process(worker),

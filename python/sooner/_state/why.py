@@ -85,7 +85,10 @@ class Why:
 
     def _missing(self, identity: str, depth: int) -> Iterator[str]:
         task = self._tasks.get(identity[:32])
-        if task is None:
+        writer = self._kept.objects.writer(identity)
+        if writer is not None:
+            yield "  " * depth + f"object {identity} is being written by {writer}, and not sealed"
+        elif task is None:
             yield "  " * depth + f"object {identity}: its task is not known; its owner has not sent it yet"
         elif depth > _DEPTH_MAX:
             yield "  " * depth + "..."

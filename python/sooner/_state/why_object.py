@@ -49,6 +49,8 @@ class WhyObject:
             places["dropped"] = ", dropped until it is wanted"
             where = places.get(row["location"], "")
             state = {"PENDING": "no value", "FAILED": "an error"}.get(row["task_status"])
+            if row["location"] == "unsealed":
+                state = f"{size(row['object_size'])}, being written, not sealed"
             what = f"object {row['object_id']} ({state or size(row['object_size']) + where})"
         made = f", made by {row['created_by']}" if row["created_by"] and not row["is_actor_handle"] else ""
         site = f" at {row['call_site']}" if row["call_site"] else ""
@@ -116,12 +118,13 @@ class WhyObject:
             return use
         if state == "RUNNING":
             return f"{use}, which has been running for {self._seconds(task):.1f} s in worker {self._worker(task)}"
+        if state == "SUBMITTED_TO_WORKER":
+            return f"{use}, which waits at worker {self._worker(task)}"
         words = {
-            "PENDING_ARGS_AVAIL": "which waits for other arguments",
+            "PENDING_ARGS_AVAIL": "which waits for its arguments",
             "PENDING_NODE_ASSIGNMENT": "which waits for its turn with the actor"
             if task["actor_id"]
             else "which waits for a worker",
-            "SUBMITTED_TO_WORKER": f"which waits at worker {self._worker(task)}",
         }
         return f"{use}, {words[state]}" if state in words else use
 

@@ -279,7 +279,8 @@ pub struct ObjectRow {
     #[n(0)]
     pub object: ObjectId,
     /// 0: no value yet, 1: in messages, 2: in shared memory, 3: failed, 4: on disk, without a copy in memory
-    /// that this process knows of, 5: dropped for want of room, to be made again when it is wanted.
+    /// that this process knows of, 5: dropped for want of room, to be made again when it is wanted, 6: this
+    /// process writes it in shared memory, and it is not sealed.
     #[n(1)]
     pub state: u8,
     /// Bytes of the value.

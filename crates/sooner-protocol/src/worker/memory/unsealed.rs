@@ -51,6 +51,12 @@ impl Unsealed {
         self.blocks.contains_key(&object)
     }
 
+    /// Where this object is written.
+    #[must_use]
+    pub fn block(&self, object: ObjectId) -> Option<Location> {
+        self.blocks.get(&object).copied()
+    }
+
     /// Whether nothing is written.
     #[must_use]
     pub fn is_empty(&self) -> bool {

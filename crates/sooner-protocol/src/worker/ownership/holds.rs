@@ -12,6 +12,8 @@ use crate::worker::core::uses;
 
 /// Holds that are named per object; the others are counted by kind.
 const HOLDS_MAX: usize = 16;
+/// [`ObjectRow::state`] of an object that this process writes.
+const UNSEALED: u8 = 6;
 
 /// The holds on the objects that are asked about.
 struct Holds(Map<ObjectId, Vec<HoldRow>>);
@@ -77,6 +79,9 @@ impl WorkerCore {
                 if count > 0 {
                     kept.push(HoldRow { kind, count, ..HoldRow::default() });
                 }
+            }
+            if let Some(block) = self.unsealed.block(row.object) {
+                (row.state, row.size) = (UNSEALED, block.length);
             }
             let detail = row.detail.get_or_insert_default();
             detail.holds = kept;
