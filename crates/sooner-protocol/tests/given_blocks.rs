@@ -9,7 +9,9 @@ use sooner_protocol::time::Instant;
 use sooner_protocol::worker::WorkerCore;
 use sooner_protocol::worker::action::{Action, Actions, Peer};
 use sooner_protocol::worker::ownership::Slot;
-use sooner_wire::message::{Define, Location, Message, Outcome, TaskKind, TaskSpec, UnknownBlocks};
+use sooner_wire::message::{
+    Define, GiveBlock, Location, Message, Outcome, TaskKind, TaskSpec, UnknownBlocks,
+};
 use sooner_wire::{Blob, BlockId, FunctionId, Name, ResourceSet, TaskId, WorkerId};
 
 mod kit;
@@ -147,4 +149,38 @@ fn a_block_whose_value_came_stays() {
     world.caller.on_handles_dropped(&[TaskId { owner: CALLER, number: 1 }.object(0)], &mut out);
     assert!(out.contains(&Action::FreeBlock(BLOCK)));
     assert!(!world.caller.ownership().knows_block(BLOCK.place()));
+}
+
+/// The value of a block was read, the block used again for another value, and so on, before the node learned
+/// of any of it: the message of the first giver comes last. The later givers are dead by then.
+#[test]
+fn the_last_receiver_is_asked_although_no_giver_lives_that_the_node_knew_of() {
+    let [first, second, third] = [2, 3, 4].map(WorkerId);
+    for dead in [&[second][..], &[third], &[second, third]] {
+        let mut world = World::new();
+        for (process, pid) in [first, second, third].into_iter().zip(2..) {
+            world.node.on_connected(process, pid, NOW);
+        }
+        let block = BlockId(BLOCK.offset);
+        world.node.on_allocated(block, first);
+        let give = |owner: WorkerId| GiveBlock { block, owner, object: None };
+        assert_eq!(world.tell(second, give(third).into()), []);
+        assert_eq!(world.tell(third, give(CALLER).into()), []);
+        for process in dead {
+            let mut out = NodeActions::new();
+            world.node.on_dead(*process, "was killed by signal 9", None, &mut out);
+            assert_eq!(world.perform(out), [], "the node does not know that the caller got it");
+        }
+        let mut asked = world.tell(first, give(second).into());
+        asked.retain(|message| matches!(message, Message::GivenBlocks(_)));
+        if !dead.contains(&third) {
+            assert_eq!(asked, [], "it lives, and its message comes");
+            continue;
+        }
+        let [Message::GivenBlocks(question)] = &asked[..] else { panic!("the caller is asked: {asked:?}") };
+        assert_eq!((question.giver, &question.places[..]), (third, &[BLOCK.place()][..]));
+        let answer = UnknownBlocks { giver: third, places: question.places.clone() };
+        world.tell(CALLER, answer.into());
+        assert_eq!(world.freed, [BLOCK.offset]);
+    }
 }

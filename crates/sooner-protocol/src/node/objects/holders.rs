@@ -266,11 +266,12 @@ impl Holders {
         receivers
     }
 
-    /// The receiver of a block that a dead process had given on before the node learned that the process got
-    /// it. When the process died, this receiver was not asked whether it knows the block.
+    /// Who gave a block last, and to whom. After [`Self::give`] that may be another process than the one that
+    /// gave it: processes gave it on before the node learned that they got it, and may be dead since. When
+    /// that giver died, the receiver was not asked whether it knows the block.
     #[must_use]
-    pub fn given_on_by(&self, place: Place, gone: WorkerId) -> Option<WorkerId> {
-        self.given.get(&place).filter(|(giver, _)| *giver == gone).map(|(_, receiver)| *receiver)
+    pub fn last_given(&self, place: Place) -> Option<(WorkerId, WorkerId)> {
+        self.given.get(&place).copied()
     }
 
     /// The receiver does not know a block that a dead process gave it. True if nobody holds the block now. An
@@ -605,7 +606,7 @@ mod tests {
         assert!(holders.on_dead(OTHER).is_empty());
         assert!(holders.given_by(OTHER).is_empty());
         assert!(!holders.give(at(0), OWNER, OTHER, &is_dead));
-        assert_eq!(holders.given_on_by(at(0), OTHER), Some(READER));
+        assert_eq!(holders.last_given(at(0)), Some((OTHER, READER)));
         assert!(holders.disown(at(0), OTHER, READER));
         assert!(holders.is_empty());
     }

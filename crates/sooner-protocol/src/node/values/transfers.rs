@@ -289,11 +289,12 @@ impl NodeCore {
             // The block was lost before this node knew that the owner has to be told.
             self.notify_remote_holders(&[block], out);
         }
-        if is_dead(owner)
-            && let Some(receiver) = self.holders.given_on_by(place, owner)
-            && !self.is_asked_later(receiver, owner)
+        if let Some((giver, receiver)) = self.holders.last_given(place)
+            && giver != from
+            && is_dead(giver)
+            && !self.is_asked_later(receiver, giver)
         {
-            self.ask_receiver(receiver, owner, &[place], out);
+            self.ask_receiver(receiver, giver, &[place], out);
         }
         self.retry_home_pulls(out);
     }
