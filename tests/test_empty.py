@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -16,9 +17,16 @@ import sooner
 from sooner.exceptions import ObjectLostError, ObjectStoreFullError, OwnerDiedError, TaskError
 from sooner.state import list_objects
 
-pytestmark = pytest.mark.usefixtures("shared_session")
+pytestmark = pytest.mark.usefixtures("small_session")
 
 LARGE = 300_000
+
+
+@pytest.fixture(scope="module")
+def small_session():
+    """Some tests fill the store."""
+    with sooner.init(num_cpus=2, object_store_memory=256 << 20) as context:
+        yield context
 
 
 def get(refs):
@@ -277,6 +285,21 @@ class TestReturned:
         # Two of them are more than there is, and what is written cannot be spilled.
         found = get(large.remote())
         assert (found.size, found[0], found[-1]) == (size, 1, 1)
+
+    @pytest.mark.parametrize("in_place", [True, False])
+    def test_nothing_stays_if_another_value_cannot_be_returned(self, in_place):
+        size = int(sooner.cluster_resources()["object_store_memory"] * 0.4)
+
+        @sooner.remote(num_returns=2, max_retries=0)
+        def fails():
+            array = sooner.empty(size, "uint8")[0] if in_place else np.ones(size, "uint8")
+            return array, threading.Lock()
+
+        # An array and what is not returned of it are more than there is.
+        for _ in range(3):
+            with pytest.raises(TypeError, match="pickle"):
+                get(fails.remote()[0])
+        poll_store_has_room(2 * size)
 
 
 class TestNotSealed:

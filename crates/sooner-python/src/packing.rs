@@ -1,5 +1,6 @@
 //! Returned values on their way to their owner: small ones in the reply, large ones in shared memory.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -52,46 +53,84 @@ fn pack_several(
     values: Vec<Bound<'_, PyAny>>,
     handles: &mut Vec<Py<ObjectRef>>,
 ) -> PyResult<Vec<Return>> {
-    let (mut found, mut batch, mut bytes) = (Vec::with_capacity(values.len()), Vec::new(), 0);
-    let mut rest = limits::REPLY_INLINE_BYTES_MAX;
-    for (index, value) in values.into_iter().enumerate() {
-        let most = rest.max(limits::SMALL_INLINE_BYTES);
-        let packed = encode_within(py, client, value, &format!("returned value {index}"), most)?;
-        match &packed.place {
-            Place::Inline(inline) => rest = rest.saturating_sub(inline.len() as u64),
-            Place::Stored(encoded) => bytes += encoded.size() as u64,
-            Place::Written(_) => {}
-        }
-        batch.push(packed);
-        if bytes >= limits::ALLOCATE_AHEAD_BYTES || batch.len() > limits::ALLOCATE_AHEAD_MAX {
-            store_all(py, client, std::mem::take(&mut batch), &mut found, handles)?;
-            bytes = 0;
+    let mut packing = Packing { found: Vec::with_capacity(values.len()), batch: VecDeque::new() };
+    match packing.pack(py, client, values, handles) {
+        Ok(()) => Ok(packing.found),
+        Err(error) => {
+            packing.free(client);
+            Err(error)
         }
     }
-    store_all(py, client, batch, &mut found, handles)?;
-    Ok(found)
 }
 
-fn store_all(
-    py: Python<'_>,
-    client: &Arc<Client>,
-    batch: Vec<Packed>,
-    found: &mut Vec<Return>,
-    handles: &mut Vec<Py<ObjectRef>>,
-) -> PyResult<()> {
-    let size_of = |packed: &Packed| match &packed.place {
-        Place::Inline(_) | Place::Written(_) => None,
-        Place::Stored(encoded) => Some(encoded.size() as u64),
-    };
-    let sizes: Vec<u64> = batch.iter().filter_map(size_of).collect();
-    let mut ahead = &sizes[..];
-    for packed in batch {
-        if matches!(packed.place, Place::Stored(_)) {
-            ahead = &ahead[1..];
+/// Several values on their way, in order.
+struct Packing {
+    found: Vec<Return>,
+    /// Those that are encoded and follow.
+    batch: VecDeque<Packed>,
+}
+
+impl Packing {
+    fn pack(
+        &mut self,
+        py: Python<'_>,
+        client: &Arc<Client>,
+        values: Vec<Bound<'_, PyAny>>,
+        handles: &mut Vec<Py<ObjectRef>>,
+    ) -> PyResult<()> {
+        let mut bytes = 0;
+        let mut rest = limits::REPLY_INLINE_BYTES_MAX;
+        for (index, value) in values.into_iter().enumerate() {
+            let most = rest.max(limits::SMALL_INLINE_BYTES);
+            let packed = encode_within(py, client, value, &format!("returned value {index}"), most)?;
+            match &packed.place {
+                Place::Inline(inline) => rest = rest.saturating_sub(inline.len() as u64),
+                Place::Stored(encoded) => bytes += encoded.size() as u64,
+                Place::Written(_) => {}
+            }
+            self.batch.push_back(packed);
+            if bytes >= limits::ALLOCATE_AHEAD_BYTES || self.batch.len() > limits::ALLOCATE_AHEAD_MAX {
+                self.store_batch(py, client, handles)?;
+                bytes = 0;
+            }
         }
-        found.push(packed.store(py, client, ahead, handles)?);
+        self.store_batch(py, client, handles)
     }
-    Ok(())
+
+    fn store_batch(
+        &mut self,
+        py: Python<'_>,
+        client: &Arc<Client>,
+        handles: &mut Vec<Py<ObjectRef>>,
+    ) -> PyResult<()> {
+        let size_of = |packed: &Packed| match &packed.place {
+            Place::Inline(_) | Place::Written(_) => None,
+            Place::Stored(encoded) => Some(encoded.size() as u64),
+        };
+        let sizes: Vec<u64> = self.batch.iter().filter_map(size_of).collect();
+        let mut ahead = &sizes[..];
+        while let Some(packed) = self.batch.pop_front() {
+            if matches!(packed.place, Place::Stored(_)) {
+                ahead = &ahead[1..];
+            }
+            self.found.push(packed.store(py, client, ahead, handles)?);
+        }
+        Ok(())
+    }
+
+    /// One of them failed, so nobody learns of the others.
+    fn free(self, client: &Client) {
+        let written = self.batch.into_iter().filter_map(|packed| match packed.place {
+            Place::Written(outcome) => Some(outcome),
+            Place::Inline(_) | Place::Stored(_) => None,
+        });
+        let stored = self.found.into_iter().map(|value| value.outcome);
+        for outcome in written.chain(stored) {
+            if let Outcome::Stored(location) = outcome {
+                client.free(location);
+            }
+        }
+    }
 }
 
 /// One value for its owner: encoded, and stored if it is large.
@@ -130,12 +169,12 @@ impl Packed {
         ahead: &[u64],
         handles: &mut Vec<Py<ObjectRef>>,
     ) -> PyResult<Return> {
+        seal_returned(py, &self.inner)?;
         let outcome = match self.place {
             Place::Inline(inline) => Outcome::Inline(inline),
             Place::Stored(encoded) => encoded.place(py, client, ahead)?,
             Place::Written(outcome) => outcome,
         };
-        seal_returned(py, &self.inner)?;
         let contained = ids(&self.inner);
         handles.extend(self.inner);
         Ok(Return { outcome, contained })
