@@ -529,6 +529,42 @@ def test_ctrl_c_at_any_moment_loses_no_outcome():
     assert run_driver(code).stdout == "done\n"
 
 
+@pytest.mark.parametrize("made", ["executor.submit(abs, -1)", "sooner.put(1).future()"], ids=["executor", "reference"])
+def test_a_handler_that_raises_leaves_no_future_locked(made):
+    """The thread that delivers results would wait for its lock for ever, and all other futures with it."""
+    code = f"""
+        import concurrent.futures, random, signal, threading
+        import sooner
+
+        class Interrupt(Exception):
+            pass
+
+        def on_alarm(*_):
+            raise Interrupt
+
+        signal.signal(signal.SIGALRM, on_alarm)
+        sooner.init(num_cpus=1)
+        executor = sooner.Executor(1)
+        future = {made}
+        assert future.result() == 1
+        chance = random.Random(1)
+        for _ in range(100):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-4, 1e-3))
+                while True:
+                    future.done()
+            except Interrupt:
+                pass
+            other = threading.Thread(target=future.done, daemon=True)
+            other.start()
+            other.join(10)
+            assert not other.is_alive(), "it waits for the lock"
+        executor.shutdown()
+        print("done")
+    """
+    assert run_driver(code).stdout == "done\n"
+
+
 def _raises(kind: type[BaseException]) -> None:
     raise kind("by the call")
 

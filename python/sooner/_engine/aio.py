@@ -82,13 +82,35 @@ async def close_generator(generator: _sooner.ObjectRefGenerator[Any], error: Bas
         raise error
 
 
-class _CopyFuture(concurrent.futures.Future[Any]):
+class _SafeCondition(threading.Condition):
+    """As `sooner.util.conditions` has it, which says why."""
+
+    _lock: Any
+
+    @property
+    def __enter__(self) -> Any:
+        return self._lock.__enter__
+
+    @property
+    def __exit__(self) -> Any:
+        return self._lock.__exit__
+
+
+class _Future(concurrent.futures.Future[Any]):
+    """A future that a thread may wait for when Ctrl-C is pressed: others are delivered all the same."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._condition = _SafeCondition()
+
+
+class _CopyFuture(_Future):
     """A future whose result is its reader's own, to be changed."""
 
 
 def to_concurrent(ref: _sooner.ObjectRef[Any], copy: bool = False) -> concurrent.futures.Future[Any]:
     """A `concurrent.futures.Future`; with `copy` arrays in its result may be changed."""
-    future: concurrent.futures.Future[Any] = _CopyFuture() if copy else concurrent.futures.Future()
+    future: concurrent.futures.Future[Any] = _CopyFuture() if copy else _Future()
     if not _sooner.watch(ref, (None, future, ref)):
         _resolve([(None, future, ref)])
     return future

@@ -30,6 +30,7 @@ from sooner import cloudpickle as pickling
 from sooner.exceptions import WorkerCrashedError
 from sooner.util import clock
 from sooner.util.checks import check_at_least, is_whole
+from sooner.util.conditions import SafeCondition
 from sooner.util.remote_errors import of_executor, original, unpickled
 from sooner.util.script_globals import ScriptGlobals
 
@@ -458,6 +459,10 @@ class _Future(Future[T]):
     """A future whose waiting thread reads the engine's messages itself: no other thread has to wake it."""
 
     ref: sooner.ObjectRef[Any] | None = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._condition = SafeCondition()
 
     def result(self, timeout: float | None = None) -> T:
         return super().result(self._left_after_wait(timeout))
