@@ -39,11 +39,29 @@ def poll(what: str, condition: Callable[[], T], seconds: float = WAIT) -> T:
     return value
 
 
+# Before each large value in a spill file (bytes).
+_SPILL_HEADER = 4096
+
+
+def _metrics_of_node() -> dict[str, float]:
+    session = sooner.init(ignore_reinit_error=True)["session_dir"]
+    return {series["name"]: series["values"][0] for series in Snapshot(session, METRICS).node["metrics"]}
+
+
 def bytes_on_disk() -> float:
     """What the node of this program has on disk, in spill files and in the file behind its memory (bytes)."""
-    session = sooner.init(ignore_reinit_error=True)["session_dir"]
-    found = {series["name"]: series["values"][0] for series in Snapshot(session, METRICS).node["metrics"]}
+    found = _metrics_of_node()
     return found.get("sooner_node_spilled_bytes", 0) + found.get("sooner_node_fallback_bytes", 0)
+
+
+def spilled_is_written() -> bool:
+    """Whether all values that are on disk have been written, if none was freed: one counts from the moment on
+    at which its process gives it up, and is read in its block until it is written.
+    """
+    found = _metrics_of_node()
+    headers = _SPILL_HEADER * found.get("sooner_node_spilled_values", 0)
+    spilled = found.get("sooner_node_spilled_bytes", 0) - headers
+    return 0 < spilled <= found.get("sooner_node_spilled_written_bytes", 0)
 
 
 def poll_store_has_room(size: int, seconds: float = 20) -> None:

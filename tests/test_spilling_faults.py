@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import time
 
 import numpy as np
 import pytest
-from support import WAIT, no_descriptors, poll
+from support import WAIT, no_descriptors, poll, spilled_is_written
 
 import sooner
 from sooner.exceptions import ObjectLostError
@@ -40,6 +41,14 @@ def on_disk():
     return {row.object_id for row in state.list_objects(limit=1000) if row.location == "on disk"}
 
 
+def is_calm():
+    """Whether what is on disk is written, and nothing follows: values go there a moment before it is needed."""
+    before = on_disk()
+    is_written = spilled_is_written()
+    time.sleep(0.3)
+    return is_written and on_disk() == before
+
+
 def damage_files(directory):
     """Turns one byte in each MiB of the files there, which have no names. Gives how many files there were."""
     found = 0
@@ -65,6 +74,7 @@ def test_a_value_in_a_damaged_file_is_made_again_or_an_error(session, tmp_path, 
     refs = [make.remote(number) if by_task else sooner.put(value(number)) for number in range(COUNT)]
     sooner.wait(refs, num_returns=COUNT, timeout=WAIT, fetch_local=False)
     poll("most are on disk", lambda: len(on_disk()) >= COUNT // 2)
+    poll("no value is on its way to disk", is_calm)
     damaged = on_disk()
     assert damage_files(tmp_path) > 0
     for number, ref in enumerate(refs):
