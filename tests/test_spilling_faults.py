@@ -42,7 +42,7 @@ def on_disk():
 
 
 def is_calm():
-    """Whether what is on disk is written, and nothing follows: values go there a moment before it is needed."""
+    """Whether what is on disk is written, and nothing follows: values go there a moment ahead of need."""
     before = on_disk()
     is_written = spilled_is_written()
     time.sleep(0.3)
