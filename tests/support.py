@@ -39,6 +39,13 @@ def poll(what: str, condition: Callable[[], T], seconds: float = WAIT) -> T:
     return value
 
 
+def why(identity: str) -> str:
+    """What `sooner why` says of a task or an object of this program's session."""
+    session = sooner.init(ignore_reinit_error=True)["session_dir"]
+    command = [sys.executable, "-m", "sooner", "why", identity, "--address", session]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
 # Before each large value in a spill file (bytes).
 _SPILL_HEADER = 4096
 

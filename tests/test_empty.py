@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from support import WAIT, poll_store_has_room, run_driver
+from support import WAIT, poll_store_has_room, run_driver, why
 
 import sooner
 from sooner.exceptions import ObjectLostError, ObjectStoreFullError, OwnerDiedError, TaskError
@@ -79,6 +77,17 @@ class Writer:
 
     def drop(self):
         del self.array, self.ref
+
+
+@sooner.remote(num_cpus=0)
+class Keeper:
+    """Keeps references beyond the task that gives them to it."""
+
+    def keep(self, refs):
+        self.refs = refs
+
+    def kept(self):
+        return self.refs
 
 
 class TestSeal:
@@ -259,14 +268,6 @@ class TestReturned:
             array[:] = 6
             return array
 
-        @sooner.remote(num_cpus=0)
-        class Keeper:
-            def keep(self, refs):
-                self.refs = refs
-
-            def kept(self):
-                return self.refs
-
         array, waiting = get(lends.remote(total))
         assert (array[0], get(waiting)) == (6, 6.0 * LARGE)
         keeper = Keeper.remote()
@@ -343,14 +344,6 @@ class TestNotSealed:
             get(waiting)
 
     def test_a_task_that_fails_after_it_lent_it(self):
-        @sooner.remote(num_cpus=0)
-        class Keeper:
-            def keep(self, refs):
-                self.refs = refs
-
-            def kept(self):
-                return self.refs
-
         @sooner.remote(max_retries=0)
         def fails(keeper, reader):
             _, ref = filled(1)
@@ -384,12 +377,6 @@ class TestSeen:
         assert "total(), which waits for its arguments" in text
         ref.seal()
         assert get(waiting) == array.sum()
-
-
-def why(identity):
-    session = sooner.init(ignore_reinit_error=True)["session_dir"]
-    command = [sys.executable, "-m", "sooner", "why", identity, "--address", session]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 class TestRefused:

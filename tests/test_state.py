@@ -6,14 +6,12 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
 
 import pytest
-from support import poll
+from support import poll, why
 
 import sooner
 from sooner._state import task_rows
@@ -280,8 +278,7 @@ def test_why_an_object_is_kept_by_tasks_that_have_no_worker(shared_session, tmp_
     waiting, queued = takes.remote(big, ahead[0]), takes.remote(big, 1)
     identity = queued.task_id().hex()
     poll("it is queued", lambda: state.get_task(identity).state == "PENDING_NODE_ASSIGNMENT")
-    command = [sys.executable, "-m", "sooner", "why", big.hex(), "--address", shared_session_dir()]
-    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    text = why(big.hex())
     assert f"argument of task {waiting.task_id().hex()} takes(), which waits for its arguments" in text
     assert f"argument of task {identity} takes(), which waits for a worker" in text
     gate.touch()

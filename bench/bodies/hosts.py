@@ -177,7 +177,7 @@ class Receiver:
         self.value[place] = came
         return came
 
-    def has_all(self, *_parts: Any) -> float:
+    def has_all(self) -> float:
         """Return when all of the sum was there."""
         return time.monotonic()
 

@@ -21,12 +21,7 @@ READY_S = 60.0
 DONE_S = 120.0
 
 
-def came(_value: Any) -> float:
-    """Return when the argument was there."""
-    return time.monotonic()
-
-
-def all_came(*_values: Any) -> float:
+def came(*_values: Any) -> float:
     """Return when the arguments were there."""
     return time.monotonic()
 
@@ -87,7 +82,7 @@ class Cast:
         """Have a value of each other host read by a task on the first."""
         parts = self._parts(size, seed)[1:]
         begin = time.monotonic()
-        there = self.client.submit(all_came, *parts, workers=[self.workers[0]], pure=False)
+        there = self.client.submit(came, *parts, workers=[self.workers[0]], pure=False)
         end = there.result(timeout=DONE_S)
         for number, ref in enumerate(parts, 1):
             expected = bodies_hosts.checksum(bodies_hosts.part(size, seed, number))
