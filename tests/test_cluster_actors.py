@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 
+import numpy as np
 import pytest
 from checkpointed import RemoteBox, kill, row_of
 from clusters import cluster_of
@@ -109,3 +110,49 @@ def test_a_state_that_one_node_keeps_is_what_the_next_process_at_another_one_beg
         assert row_of(box).node_id != before
         (tmp_path / "held").unlink()
         sooner.get(held, timeout=WAIT)
+
+
+@sooner.remote
+class Sum:
+    """Adds arrays up, and gives the sum in shared memory."""
+
+    def __init__(self):
+        self.total = np.zeros(100_000)
+
+    def add(self, values):
+        self.total = self.total + values
+        return float(self.total[0])
+
+    @sooner.method(read_only=True)
+    def read(self):
+        return self.total
+
+    def __sooner_checkpoint__(self):
+        return self.total
+
+    def __sooner_restore__(self, state):
+        self.total = state
+
+
+@sooner.remote
+def ones():
+    return np.ones(100_000)
+
+
+def test_what_was_read_of_an_actor_is_read_again_between_the_same_calls(cluster):
+    (other,) = cluster.worker_nodes
+    with program(cluster.head_node):
+        there = {"scheduling_strategy": NodeAffinitySchedulingStrategy(other.node_id, soft=True)}
+        actor = Sum.options(checkpoint_every=100, max_task_retries=-1, **there).remote()
+        first = ones.options(**there).remote()
+        answers = [actor.add.remote(first)]
+        reads = [actor.read.remote()]
+        for _ in range(2):
+            answers.append(actor.add.remote(reads[-1]))
+            reads.append(actor.read.remote())
+        assert sooner.get(answers, timeout=WAIT) == [1, 2, 4]
+        sooner.wait(reads, num_returns=3, fetch_local=False, timeout=WAIT)
+        # The actor, the array that it was given first and all that was read of it are there alone.
+        cluster.remove_node(other, allow_graceful=False)
+        assert [float(value[0]) for value in sooner.get(reads, timeout=WAIT)] == [1, 2, 4]
+        assert sooner.get(actor.add.remote(first), timeout=WAIT) == 5

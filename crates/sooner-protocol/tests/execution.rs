@@ -7,10 +7,10 @@ use sooner_protocol::worker::action::Peer;
 use sooner_protocol::worker::execution::{Cancelled, Execution, Incoming, MetDependency, Taken};
 use sooner_protocol::worker::ownership::Slot;
 use sooner_wire::message::{
-    ActorCreation, Dependency, Failure, FailureCode, Location, MethodCall, Outcome, Push, Streaming, Target,
-    TaskKind, TaskSpec,
+    ActorCreation, Dependency, Failure, FailureCode, Location, MethodCall, Outcome, Push, Remote, Streaming,
+    Target, TaskKind, TaskSpec,
 };
-use sooner_wire::{Blob, FunctionId, Name, ObjectId, ShapeId, TaskId, WorkerId};
+use sooner_wire::{Blob, FunctionId, Name, NodeId, ObjectId, ShapeId, TaskId, WorkerId};
 
 const CALLER: WorkerId = WorkerId(2);
 const OTHER: WorkerId = WorkerId(3);
@@ -235,6 +235,52 @@ fn nothing_overtakes_a_call_that_is_made_again_but_what_recovers_its_argument() 
         let expected: &[u64] = if recovers { &[2, 3] } else { &[] };
         assert_eq!(take_all(&mut execution), expected, "calls of one caller stay in order");
     }
+}
+
+/// A call that reads an actor's state, made again for its lost result: it has no place in the order.
+fn read_again(number: u64) -> Incoming {
+    let spec = call_with(MethodCall { unordered: true, kept: Some(false), ..MethodCall::new(ACTOR) }, number);
+    incoming(TaskSpec { recovers: Some(true), ..spec })
+}
+
+/// A call that is made again after a takeover, and waits for a value of another node.
+fn waiting_again(caller: WorkerId, number: u64, object: ObjectId) -> Incoming {
+    let mut call = call_of(caller, number, false);
+    let location = Location { offset: 0, length: 8 };
+    let outcome = Outcome::Remote(Box::new(Remote { node: NodeId(1 << 24), location }));
+    call.push.dependencies.push(Dependency { object, outcome, contained: Vec::new() });
+    call.dependencies.push(MetDependency::default());
+    Incoming { is_again: true, ..call }
+}
+
+#[test]
+fn what_is_read_again_contains_the_earlier_calls_of_its_caller() {
+    let mut execution = actor(1, &[]);
+    execution.on_restore(&[CALLER, OTHER]);
+    // Call 6 reads what calls 1 and 8 wait for.
+    let (before, read) = (object(900), object(901));
+    execution.miss(before);
+    execution.miss(read);
+    let again = [(OTHER, 1, read), (CALLER, 3, before), (CALLER, 8, read)];
+    push(&mut execution, again.map(|(caller, number, argument)| waiting_again(caller, number, argument)));
+    push(&mut execution, [read_again(2), read_again(6), read_again(9)]);
+    assert_eq!(take_all(&mut execution), [2], "call 3 is to be part of what call 6 reads");
+    execution.on_pulled(before, Location { offset: 64, length: 8 });
+    assert_eq!(take_all(&mut execution), [3, 6], "neither the other caller's call nor call 8 holds them up");
+    execution.on_pulled(read, Location { offset: 128, length: 8 });
+    assert_eq!(take_all(&mut execution), [1, 8, 9]);
+}
+
+#[test]
+fn new_calls_wait_for_calls_made_again_also_if_their_caller_reads_something_again() {
+    let mut execution = actor(1, &[]);
+    execution.on_restore(&[CALLER, OTHER]);
+    execution.on_replayed(CALLER);
+    push(&mut execution, [call(7, None), read_again(5)]);
+    assert_eq!(take_all(&mut execution), [5]);
+    push(&mut execution, [Incoming { is_again: true, ..call_of(OTHER, 1, false) }]);
+    execution.on_replayed(OTHER);
+    assert_eq!(take_all(&mut execution), [1, 7]);
 }
 
 #[test]

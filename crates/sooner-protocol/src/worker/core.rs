@@ -271,7 +271,7 @@ impl WorkerCore {
             Target::Method(MethodCall { actor, unordered, .. }) => {
                 if *unordered {
                     let is_first = self.pendings.get(number).is_some_and(|pending| pending.recovers);
-                    let enqueue = if is_first { Callers::enqueue_first } else { Callers::enqueue };
+                    let enqueue = if is_first { Callers::enqueue_recovering } else { Callers::enqueue };
                     if let Err(failure) = enqueue(&mut self.callers, *actor, number) {
                         return self.fail(number, &failure, out);
                     }

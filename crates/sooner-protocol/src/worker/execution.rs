@@ -259,10 +259,13 @@ impl Execution {
         }
     }
 
-    /// A call arrives that recovers a lost value, for which calls made again may wait. So neither it nor
-    /// earlier calls of its caller wait for those: calls of one caller stay in order.
+    /// A call arrives that recovers a lost value, for which calls made again may wait. So it does not wait
+    /// for those, nor do earlier calls of its caller, unless it has no place in their order.
     fn let_through(&mut self, incoming: Incoming) {
         let from = incoming.from;
+        if incoming.push.spec.is_unordered() {
+            return self.queue.push_back(Incoming { is_early: true, ..incoming });
+        }
         let (early, held): (VecDeque<_>, VecDeque<_>) =
             std::mem::take(&mut self.held).into_iter().partition(|held| held.from == from);
         self.held = held;
@@ -370,10 +373,14 @@ impl Execution {
     }
 
     /// The next task or call when some wait for values. Later calls of a caller stay behind its waiting one;
-    /// others do not, nor earlier ones that are executed once more: the value may need one of them. But
-    /// nothing overtakes a call made again.
+    /// others do not, nor earlier ones that are executed once more: the value may need one of them. But no
+    /// new call overtakes a call made again.
+    ///
+    /// A call that recovers a value overtakes those, except the earlier ones of its caller: it must find a
+    /// state with them, and their arguments do not need its value, which was asked for later.
     fn next_complete(&self, only: Option<usize>) -> Option<usize> {
         let (mut held_up, mut stopped) = (Map::<_, u64>::default(), Set::default());
+        let mut again = Map::<_, u64>::default();
         for (at, incoming) in self.queue.iter().enumerate() {
             let (spec, group) = (&incoming.push.spec, Groups::of(incoming));
             let waits = !incoming.missing().is_empty();
@@ -388,16 +395,22 @@ impl Execution {
             let has_room = self.groups.free.is_empty() || self.groups.has_room(incoming);
             let is_unordered = spec.is_unordered() || matches!(spec.kind(), TaskKind::Task(_));
             let line = (incoming.from, group);
-            let is_late = held_up.get(&line).is_some_and(|first| *first < spec.task.number);
-            let is_behind = is_late || (stopped.contains(&group) && !incoming.is_early);
-            if !waits && has_room && (is_unordered || !is_behind) && self.is_for(only, incoming) {
+            let is_after = |first: Option<&u64>| first.is_some_and(|first| *first < spec.task.number);
+            let is_new = !incoming.is_again && !incoming.is_early;
+            let is_behind = match is_unordered {
+                true => is_after(again.get(&line)),
+                false => is_after(held_up.get(&line)) || (is_new && stopped.contains(&group)),
+            };
+            if !waits && has_room && !is_behind && self.is_for(only, incoming) {
                 return Some(at);
             }
             if !is_unordered {
                 let first = held_up.entry(line).or_insert(spec.task.number);
                 *first = spec.task.number.min(*first);
             }
-            if waits && incoming.is_again {
+            if incoming.is_again {
+                let first = again.entry(line).or_insert(spec.task.number);
+                *first = spec.task.number.min(*first);
                 stopped.insert(group);
             }
         }

@@ -349,11 +349,11 @@ impl Cluster {
     }
 
     fn call(&mut self, id: WorkerId, call: &Call<'_>) -> Result<(), Wrong> {
-        call.check(&["large", "waits", "retries", "kept"])?;
+        call.check(&["large", "waits", "retries", "kept", "reads"])?;
         let expected = || format!("a call of an actor `x = c.m()`, not {:?}", call.callee);
         let (actor, method) = call.callee.split_once('.').ok_or_else(expected)?;
         let (handle, _) = self.handle_of(id, actor)?;
-        let kept = call.has("kept").then_some(true);
+        let kept = if call.has("reads") { Some(false) } else { call.has("kept").then_some(true) };
         let target = Target::Method(MethodCall { kept, ..MethodCall::new(handle.task) });
         let mut spec = self.spec(id, call, target, method)?;
         spec.retries = call.number("retries", 0)?;

@@ -8,7 +8,7 @@ use sooner_wire::message::{
 };
 use sooner_wire::{ActorId, FunctionId, ObjectId, ResourceSet, TaskId};
 
-use super::{ActorPlace, replaying};
+use super::{ActorPlace, Callers, replaying};
 use crate::failures::death_failure;
 use crate::probes::{bug, mark};
 use crate::worker::WorkerCore;
@@ -171,11 +171,12 @@ impl WorkerCore {
             } else {
                 pending.retries -= i32::from(pending.retries > 0 && !is_unbegun);
                 pending.state = State::Queued;
-                let is_unordered = pending.spec.is_unordered();
+                let (is_unordered, recovers) = (pending.spec.is_unordered(), pending.recovers);
                 // A call without order is queued when its arguments are there.
-                if !self.must_wait_again(number, out) || !is_unordered {
-                    self.callers.enqueue_front(actor, number);
+                if self.must_wait_again(number, out) && is_unordered {
+                    continue;
                 }
+                self.callers.enqueue_again(actor, number, recovers);
             }
         }
     }
@@ -235,6 +236,13 @@ impl WorkerCore {
         if self.ownership.record(actor.object(0)).is_none() {
             self.callers.forget(actor);
         }
+    }
+
+    /// Queues a call that has run once more. False if the actor takes no calls.
+    pub(in crate::worker) fn queue_again(&mut self, actor: ActorId, number: u64) -> bool {
+        let recovers = self.pendings.get(number).is_some_and(|pending| pending.recovers);
+        let enqueue = if recovers { Callers::enqueue_recovering } else { Callers::enqueue_first };
+        enqueue(&mut self.callers, actor, number).is_ok()
     }
 
     /// Ends an actor now. Calls that this process makes from here on fail at once; `title` names it in their

@@ -2,17 +2,19 @@
 //! edges).
 //!
 //! Calls of one caller reach an actor in the order of submission: a call whose arguments are missing holds
-//! the later ones back. Calls go straight to the actor's process; the node is asked once for its place.
+//! the later ones back. A call that is made again for its lost result goes before all others, which may wait
+//! for it. Calls go straight to the actor's process; the node is asked once for its place.
 //!
 //! Invariants:
 //! - A1: a call is queued or in flight, never both.
-//! - A2: calls leave the queue from its front only, unless they are cancelled.
+//! - A2: calls leave the queue from its front only, unless they are cancelled; those that recover a value,
+//!   the oldest first.
 //! - A3: a call is held back for the size of its arguments only while so many calls are in flight that it
 //!   could not run yet, and none of them can wait for it.
 //!
 //! It never sends: [`Callers::next_call`] names call and process.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -47,6 +49,8 @@ pub enum ActorPlace {
 struct Caller {
     place: ActorPlace,
     queue: VecDeque<u64>,
+    /// Queued calls that are made again for their lost results, before all others.
+    recovering: BTreeSet<u64>,
     in_flight: Set<u64>,
     /// Bytes of arguments in memory, per call in flight that has any; below, their sum.
     arguments: Map<u64, u64>,
@@ -119,6 +123,7 @@ impl Callers {
             Caller {
                 place: ActorPlace::Pending,
                 queue: VecDeque::new(),
+                recovering: BTreeSet::new(),
                 in_flight: Set::default(),
                 arguments: Map::default(),
                 argument_bytes: 0,
@@ -144,11 +149,7 @@ impl Callers {
     /// # Errors
     /// The failure of an actor that is dead or out of reach.
     pub fn enqueue(&mut self, actor: ActorId, task: u64) -> Result<(), Failure> {
-        let caller = self.actors.get_mut(&actor).expect("met before");
-        if let ActorPlace::Dead(failure) | ActorPlace::OutOfReach(failure) = &caller.place {
-            return Err(failure.clone());
-        }
-        caller.queue.push_back(task);
+        self.taking(actor)?.queue.push_back(task);
         Ok(())
     }
 
@@ -157,29 +158,49 @@ impl Callers {
     /// # Errors
     /// As [`Self::enqueue`].
     pub fn enqueue_first(&mut self, actor: ActorId, task: u64) -> Result<(), Failure> {
-        self.enqueue(actor, task)?;
-        self.actors[&actor].queue.rotate_right(1);
+        self.taking(actor)?.queue.push_front(task);
         Ok(())
     }
 
-    /// The front call and where it may go now.
+    /// Queues a call without order that is made again for its lost result, or says why it cannot run.
+    ///
+    /// # Errors
+    /// As [`Self::enqueue`].
+    pub fn enqueue_recovering(&mut self, actor: ActorId, task: u64) -> Result<(), Failure> {
+        self.taking(actor)?.recovering.insert(task);
+        Ok(())
+    }
+
+    /// The caller's side of an actor that takes calls.
+    fn taking(&mut self, actor: ActorId) -> Result<&mut Caller, Failure> {
+        let caller = self.actors.get_mut(&actor).expect("met before");
+        match &caller.place {
+            ActorPlace::Dead(failure) | ActorPlace::OutOfReach(failure) => Err(failure.clone()),
+            ActorPlace::Pending | ActorPlace::At { .. } => Ok(caller),
+        }
+    }
+
+    /// The next call and where it may go now.
     #[must_use]
     pub fn next_call(&self, actor: ActorId) -> Option<(u64, WorkerId)> {
-        let caller = self.actors.get(&actor)?;
-        if caller.is_replaying() { None } else { self.next_early(actor) }
+        let caller = self.actors.get(&actor).filter(|caller| !caller.is_replaying())?;
+        Some((*caller.recovering.first().or_else(|| caller.queue.front())?, caller.room()?))
     }
 
-    /// The front call and where it may go now, even if kept calls are to be pushed again before it.
+    /// The next call that recovers a value, and where it may go now: it is older than the call `before`,
+    /// which is to be pushed again and waits for an argument.
     #[must_use]
-    pub fn next_early(&self, actor: ActorId) -> Option<(u64, WorkerId)> {
+    pub fn next_recovering(&self, actor: ActorId, before: u64) -> Option<(u64, WorkerId)> {
         let caller = self.actors.get(&actor)?;
-        Some((*caller.queue.front()?, caller.room()?))
+        let first = caller.recovering.first().filter(|number| **number < before)?;
+        Some((*first, caller.room()?))
     }
 
-    /// The front call was pushed, with `bytes` bytes of arguments in memory.
+    /// The next call was pushed, with `bytes` bytes of arguments in memory.
     pub fn on_pushed(&mut self, actor: ActorId, bytes: u64) {
         let caller = self.actors.get_mut(&actor).expect("next_call found it");
-        let task = caller.queue.pop_front().expect("next_call found it");
+        let first = caller.recovering.pop_first().or_else(|| caller.queue.pop_front());
+        let task = first.expect("next_call found it");
         assert!(caller.in_flight.insert(task), "A1: call {task} was queued and in flight");
         if bytes > 0 {
             caller.arguments.insert(task, bytes);
@@ -288,7 +309,9 @@ impl Callers {
 
     /// Takes out a queued call.
     pub fn remove_queued(&mut self, actor: ActorId, task: u64) {
-        if let Some(caller) = self.actors.get_mut(&actor) {
+        if let Some(caller) = self.actors.get_mut(&actor)
+            && !caller.recovering.remove(&task)
+        {
             caller.queue.retain(|queued| *queued != task);
         }
     }
@@ -346,7 +369,7 @@ impl Callers {
             return Vec::new();
         }
         caller.place = ActorPlace::OutOfReach(failure);
-        std::mem::take(&mut caller.queue).into()
+        caller.take_queued()
     }
 
     /// Calls in flight, of all actors.
@@ -361,17 +384,19 @@ impl Callers {
         kept.filter(|spec| self.ghosts.contains_key(&spec.task.number))
     }
 
-    /// Puts a call that was in flight back to the front.
-    pub fn enqueue_front(&mut self, actor: ActorId, task: u64) {
-        if let Some(caller) = self.actors.get_mut(&actor) {
-            caller.queue.push_front(task);
+    /// Puts a call that was in flight back to the front, or to those that recover a value.
+    pub fn enqueue_again(&mut self, actor: ActorId, task: u64, recovers: bool) {
+        match self.actors.get_mut(&actor) {
+            Some(caller) if recovers => _ = caller.recovering.insert(task),
+            Some(caller) => caller.queue.push_front(task),
+            None => {}
         }
     }
 
     /// Calls to one actor that have not ended.
     #[must_use]
     pub fn pending_calls(&self, actor: ActorId) -> usize {
-        self.actors.get(&actor).map_or(0, |caller| caller.queue.len() + caller.in_flight.len())
+        self.actors.get(&actor).map_or(0, |caller| caller.queued() + caller.in_flight.len())
     }
 
     /// The actor is dead. Gives the calls that were queued or in flight.
@@ -379,7 +404,7 @@ impl Callers {
         let Some(caller) = self.actors.get_mut(&actor) else { return Vec::new() };
         caller.place = ActorPlace::Dead(failure);
         let mut calls = caller.take_in_flight();
-        calls.extend(std::mem::take(&mut caller.queue));
+        calls.extend(caller.take_queued());
         calls.sort_unstable();
         calls
     }
@@ -407,7 +432,7 @@ impl Callers {
     pub fn forget(&mut self, actor: ActorId) {
         let is_idle = self.actors.get(&actor).is_some_and(|caller| {
             let keeps = caller.kept.as_ref().is_some_and(|kept| kept.is_replaying() || !kept.is_empty());
-            caller.queue.is_empty() && caller.in_flight.is_empty() && !keeps && caller.end.is_none()
+            caller.queued() == 0 && caller.in_flight.is_empty() && !keeps && caller.end.is_none()
         });
         if is_idle {
             self.actors.swap_remove(&actor);
@@ -424,7 +449,7 @@ impl Callers {
     pub fn known(&self) -> impl Iterator<Item = (ActorId, &ActorPlace, usize, usize)> {
         self.actors
             .iter()
-            .map(|(actor, caller)| (*actor, &caller.place, caller.queue.len(), caller.in_flight.len()))
+            .map(|(actor, caller)| (*actor, &caller.place, caller.queued(), caller.in_flight.len()))
     }
 
     /// Number of calls to an actor that are kept here.
@@ -437,7 +462,7 @@ impl Callers {
     /// Calls queued or in flight over all actors.
     #[must_use]
     pub fn calls(&self) -> usize {
-        self.actors.values().map(|caller| caller.queue.len() + caller.in_flight.len()).sum()
+        self.actors.values().map(|caller| caller.queued() + caller.in_flight.len()).sum()
     }
 }
 
@@ -450,6 +475,15 @@ impl Caller {
                 None
             }
         }
+    }
+
+    fn queued(&self) -> usize {
+        self.recovering.len() + self.queue.len()
+    }
+
+    fn take_queued(&mut self) -> Vec<u64> {
+        let recovering = std::mem::take(&mut self.recovering);
+        recovering.into_iter().chain(std::mem::take(&mut self.queue)).collect()
     }
 
     fn take_in_flight(&mut self) -> Vec<u64> {
@@ -532,7 +566,7 @@ mod tests {
         (1..=10).for_each(|task| callers.on_reply(actor(), task));
         assert_eq!(send(&mut callers, 10).len(), 10, "what has ended counts no more");
         let interrupted = callers.on_restarting(actor());
-        interrupted.others.iter().rev().for_each(|task| callers.enqueue_front(actor(), *task));
+        interrupted.others.iter().rev().for_each(|task| callers.enqueue_again(actor(), *task, false));
         callers.on_started(&started(5, 1));
         assert_eq!(send(&mut callers, 10).len(), 10, "nor does what was with a process that is gone");
     }

@@ -99,11 +99,8 @@ impl WorkerCore {
                 self.end_replay(actor, out);
             }
             // A call with a lost argument holds the others up until the value is there again.
-            if !is_queued {
-                return self.push_recovering(actor, out);
-            }
-            if is_ghost && !self.has_arguments(&spec, out) {
-                return;
+            if !is_queued || (is_ghost && !self.has_arguments(&spec, out)) {
+                return self.push_recovering(actor, number, out);
             }
             self.callers.on_replayed(actor, number, is_ghost);
             if is_ghost {
@@ -117,14 +114,10 @@ impl WorkerCore {
         }
     }
 
-    /// Pushes calls that recover lost values, for which a kept call may wait, before all that are not kept
-    /// yet. They change nothing in the actor's state.
-    fn push_recovering(&mut self, actor: ActorId, out: &mut Actions) {
-        while let Some((number, worker)) = self.callers.next_early(actor) {
-            let pending = self.pendings.get(number).expect("A1: queued calls are pending");
-            if pending.state != State::Queued || !only_recovers(&pending.spec) {
-                return;
-            }
+    /// Pushes calls that recover lost values, for which the kept call `before` may wait. They change nothing
+    /// in the actor's state. It cannot wait for one that was made later, which is to find a state with it.
+    fn push_recovering(&mut self, actor: ActorId, before: u64, out: &mut Actions) {
+        while let Some((number, worker)) = self.callers.next_recovering(actor, before) {
             self.callers.on_pushed(actor, 0);
             self.push(number, worker, Vec::new(), 0, out);
         }
@@ -156,12 +149,14 @@ impl WorkerCore {
     }
 
     /// Whether a lost argument of a call needs another call of the same actor, which waits for this one.
+    /// Calls that read the actor's state for it do not ([`Self::push_recovering`]).
     fn comes_from(&self, argument: ObjectId, call: &TaskSpec) -> bool {
         let (mut todo, mut seen) = (vec![argument], Set::default());
         while let Some(object) = todo.pop() {
             let pending = self.pendings.get(object.task.number).filter(|_| object.owner() == self.me);
             let Some(pending) = pending.filter(|_| seen.insert(object)) else { continue };
-            if pending.spec.kind() == call.kind() {
+            let goes_before = only_recovers(&pending.spec) && pending.spec.task.number < call.task.number;
+            if pending.spec.kind() == call.kind() && !goes_before {
                 return true;
             }
             todo.extend(&pending.spec.dependencies);

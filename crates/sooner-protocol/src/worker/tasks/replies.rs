@@ -80,9 +80,8 @@ impl WorkerCore {
                     self.forget_call(actor, number, out);
                 }
                 let has_place = waits && call.unordered;
-                if again && (has_place || self.callers.enqueue_first(actor, number).is_ok()) {
-                    // The call goes before the queued ones: one of them may wait for its result.
-                } else {
+                // The call goes before the queued ones: one of them may wait for its result.
+                if !(again && (has_place || self.queue_again(actor, number))) {
                     self.end(number, worker, reply, out);
                 }
                 self.dispatch_actor(actor, out);
