@@ -10,7 +10,7 @@ use sooner_protocol::node::uplink::Member;
 use sooner_protocol::node::{NodeAction, NodeActions};
 use sooner_protocol::scheduling::policy::NodeRow;
 use sooner_protocol::time::Instant;
-use sooner_protocol::uplink::{ToControl, ToNode};
+use sooner_protocol::uplink::{End, ToControl, ToNode};
 use sooner_wire::limits::CONTROL_AWAY_NANOS;
 use sooner_wire::message::state::ActorRow;
 use sooner_wire::message::{
@@ -849,14 +849,11 @@ fn a_job_is_over_when_its_driver_is_gone_and_no_actor_is_left() {
     assert!(world.pair.member.is_over(driver));
 }
 
-#[test]
-fn work_of_a_job_of_another_node_waits_until_it_is_known() {
-    let mut linked = Linked::new(4.0);
-    let elsewhere = NodeId(2 << 24);
-    let driver = WorkerId(elsewhere.0 + 1);
+/// An actor of a driver on another node.
+fn placed(driver: WorkerId) -> ToNode {
     let actor = TaskId { owner: driver, number: 1 };
     let create = CreateActor { job: Some(driver), ..create(actor, 0, false, false) };
-    let place = sooner_wire::message::PlaceActor {
+    ToNode::PlaceActor(Box::new(sooner_wire::message::PlaceActor {
         takeover: Takeover(0),
         turn: 0,
         name: None,
@@ -864,26 +861,50 @@ fn work_of_a_job_of_another_node_waits_until_it_is_known() {
         create: Box::new(create),
         restarts: Some(0),
         description: None,
-    };
-    let word = ToNode::PlaceActor(Box::new(place));
+    }))
+}
+
+fn news_of(driver: WorkerId, state: JobState) -> ToNode {
+    let config = (state == JobState::Started).then(Box::default);
+    ToNode::Job(Box::new(Job { job: driver, state, config }))
+}
+
+#[test]
+fn an_actor_that_waits_for_its_job_stays_when_another_node_has_room_for_it() {
+    let mut linked = Linked::new(4.0);
+    let driver = WorkerId((2 << 24) + 1);
+    let actor = TaskId { owner: driver, number: 1 };
+    let end = |end| ToNode::EndActor { actor, takeover: Takeover(0), end };
+    assert_eq!(linked.with(|member, out| member.on_control(placed(driver), NOW, out)), []);
+    linked.up.clear();
+    linked.with(|member, out| member.on_control(end(End::Recalled), NOW, out));
+    assert_eq!(linked.up.len(), 0, "it has room here, and is refused nothing");
+    let out = linked.with(|member, out| member.on_control(news_of(driver, JobState::Started), NOW, out));
+    assert!(out.iter().any(|action| matches!(action, NodeAction::StartWorker(_))), "{out:?}");
+}
+
+#[test]
+fn work_of_a_job_of_another_node_waits_until_it_is_known() {
+    let mut linked = Linked::new(4.0);
+    let elsewhere = NodeId(2 << 24);
+    let driver = WorkerId(elsewhere.0 + 1);
+    let word = placed(driver);
     assert_eq!(linked.with(|member, out| member.on_control(word.clone(), NOW, out)), []);
     assert_eq!(linked.with(|member, out| member.on_control(word, NOW, out)), []);
     let asked = Job { job: driver, state: JobState::Asked, config: None };
     assert_eq!(linked.up.drain(..).map(|word| decode(&word)).collect::<Vec<_>>(), [asked.into()], "once");
-    let news = |state, config| ToNode::Job(Box::new(Job { job: driver, state, config }));
-    let config = Box::new(JobConfig::default());
-    let begins = news(JobState::Started, Some(config.clone()));
+    let begins = news_of(driver, JobState::Started);
     let out = linked.with(|member, out| member.on_control(begins.clone(), NOW, out));
     let [NodeAction::BeginJob(job, its), NodeAction::StartWorker(worker)] = &out[..] else {
         panic!("{out:?}")
     };
-    assert_eq!((*job, its, linked.member.job_of(*worker)), (driver, &config, driver));
+    assert_eq!((*job, its, linked.member.job_of(*worker)), (driver, &Box::new(JobConfig::default()), driver));
     assert_eq!(linked.with(|member, out| member.on_control(begins, NOW, out)), [], "it is known");
     assert!(!linked.member.is_over(driver));
     let worker = *worker;
     linked.connect(worker);
     linked.end(worker);
     assert!(!linked.member.is_over(driver), "there may be more for it");
-    linked.with(|member, out| member.on_control(news(JobState::Ended, None), NOW, out));
+    linked.with(|member, out| member.on_control(news_of(driver, JobState::Ended), NOW, out));
     assert!(linked.member.is_over(driver));
 }

@@ -156,7 +156,7 @@ fn job_of(place: &PlaceActor) -> WorkerId {
 }
 
 /// Gives back an actor that has not begun here: the control service finds it another node.
-pub(crate) fn given_back(takeover: Takeover, create: Box<CreateActor>, why: &str) -> NodeAction {
+fn given_back(takeover: Takeover, create: Box<CreateActor>, why: &str) -> NodeAction {
     let (actor, reason, create) = (create.actor, why.to_owned(), Some(create));
     let (no_workers, for_now) = (false, false);
     NodeAction::Control(ToControl::PlaceRefused { actor, takeover, reason, create, no_workers, for_now })

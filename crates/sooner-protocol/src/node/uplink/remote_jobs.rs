@@ -10,7 +10,7 @@ use sooner_wire::limits::{GUEST_JOB_NANOS, GUEST_ORDERS_MAX};
 use sooner_wire::message::{Job, JobState, LeaseRefused, Message};
 use sooner_wire::{NodeId, WorkerId};
 
-use crate::node::{NodeAction, NodeActions, NodeCore, ended_unbegun, given_back};
+use crate::node::{NodeAction, NodeActions, NodeCore, ended_unbegun};
 use crate::table::Map;
 use crate::time::Instant;
 use crate::uplink::{End, ToControl, ToNode};
@@ -74,8 +74,10 @@ impl RemoteJobs {
     ) -> Option<ToNode> {
         let job = match &word {
             ToNode::PlaceActor(place) => place.create.job.unwrap_or(place.create.actor.owner),
+            // It waits here for its job, and not for room: it begins as soon as the job is known.
+            ToNode::EndActor { end: End::Recalled, .. } => return Some(word),
             // An actor that waits here is not one of the node's yet.
-            ToNode::EndActor { actor, takeover, end } => {
+            ToNode::EndActor { actor, takeover, .. } => {
                 let is_it = |order: &Order| {
                     matches!(order, Order::Control(ToNode::PlaceActor(place))
                         if place.create.actor == *actor && place.takeover == *takeover)
@@ -86,14 +88,7 @@ impl RemoteJobs {
                         for order in ended {
                             self.waiting -= 1;
                             let Order::Control(ToNode::PlaceActor(place)) = order else { continue };
-                            out.push(match end {
-                                End::Recalled => {
-                                    given_back(*takeover, place.create, "another node has room for it")
-                                }
-                                End::Killed | End::Finished | End::Succeeded => {
-                                    ended_unbegun(*takeover, place.create)
-                                }
-                            });
+                            out.push(ended_unbegun(*takeover, place.create));
                         }
                     }
                 }
