@@ -101,10 +101,14 @@ class TestSeal:
         ref.seal()
         assert get(reader) == 2.0 * size
         assert (get(ref) == 2).all()
-        assert not array.flags.writeable
-        assert not get(ref).flags.writeable
+        for sealed in (array, get(ref)):
+            assert not sealed.flags.writeable
+            with pytest.raises(ValueError, match="cannot set WRITEABLE flag"):
+                sealed.flags.writeable = True
 
-    @pytest.mark.parametrize("shape", [(), 0, (3, 0), 5, (2, 3), [4], (np.int64(2), 2)])
+    @pytest.mark.parametrize(
+        "shape", [(), 0, (3, 0), 5, (2, 3), [4], (np.int64(2), 2), np.array([2, 3]), np.array(2), range(2, 4)]
+    )
     def test_every_shape(self, shape):
         array, ref = sooner.empty(shape, np.int32)
         expected = np.empty(shape, np.int32)
@@ -121,6 +125,15 @@ class TestSeal:
         found = get(ref)
         assert found.dtype == np.dtype(dtype)
         np.testing.assert_array_equal(found, array)
+
+    @pytest.mark.parametrize("dtype", ["3f4", "(2,3)i2", ("f8", (2, 2)), [("a", "i4", 3)]])
+    def test_a_dtype_with_lengths_of_its_own(self, dtype):
+        array, ref = sooner.empty((2, 1), dtype)
+        expected = np.zeros((2, 1), dtype)
+        assert (array.shape, array.dtype) == (expected.shape, expected.dtype)
+        array[...] = expected
+        ref.seal()
+        np.testing.assert_array_equal(get(ref), expected)
 
     def test_the_default_is_numpys(self):
         array, _ = sooner.empty(1)
@@ -408,11 +421,13 @@ class TestRefused:
             import sooner
             sooner.init(num_cpus=1)
             array, ref = sooner.empty(3)
-            for wait in (sooner.get, sooner.take, lambda ref: sooner.get([sooner.put(1), ref])):
+            for wait in (sooner.get, sooner.take, lambda ref: sooner.get([sooner.put(1), ref]),
+                         lambda ref: sooner.wait([ref]), lambda ref: sooner.wait([ref, sooner.put(1)], num_returns=2)):
                 try:
                     wait(ref)
                 except ValueError as error:
                     print("this thread writes the array and waits for it" in str(error))
+            print(len(sooner.wait([ref, sooner.put(1)])[0]), len(sooner.wait([ref], timeout=0.01)[0]))
             try:
                 sooner.get(ref, timeout=0.01)
             except sooner.exceptions.GetTimeoutError:
@@ -422,7 +437,7 @@ class TestRefused:
             print(sooner.get(ref).sum())
             """
         )
-        assert done.stdout.split() == ["True", "True", "True", "timeout", "3.0"]
+        assert done.stdout.split() == [*["True"] * 5, "1", "0", "timeout", "3.0"]
 
     def test_a_task_that_waits_for_itself(self):
         @sooner.remote
@@ -442,7 +457,9 @@ class TestRefused:
         with pytest.raises(TypeError, match="nope"):
             sooner.empty(3, "nope")
 
-    @pytest.mark.parametrize("shape", ["ab", 2.5, None, (1, "x"), (1, 2.0), {1: 2}.items()])
+    @pytest.mark.parametrize(
+        "shape", ["ab", 2.5, None, (1, "x"), (1, 2.0), {1: 2}.items(), {1, 2}, {2: 1}, True, [True], np.ones(2)]
+    )
     def test_no_shape(self, shape):
         with pytest.raises(TypeError, match="shape must be a whole number or a sequence of them"):
             sooner.empty(shape)
@@ -452,7 +469,11 @@ class TestRefused:
         with pytest.raises(ValueError, match="lengths of an array are 0 or more"):
             sooner.empty(shape)
 
-    @pytest.mark.parametrize("shape", [1 << 60, (1 << 40, 1 << 40), 1 << 45])
+    def test_more_dimensions_than_numpy_has(self):
+        with pytest.raises(ValueError, match="no array of 65 dimensions"):
+            sooner.empty((1,) * 65)
+
+    @pytest.mark.parametrize("shape", [(0, 1 << 62, 1 << 62), 1 << 60, (1 << 40, 1 << 40), 1 << 45])
     def test_more_than_there_is(self, shape):
         with pytest.raises((ObjectStoreFullError, ValueError)):
             sooner.empty(shape)

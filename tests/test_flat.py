@@ -313,6 +313,24 @@ def test_casts_that_would_change_values_are_refused(given, wanted):
         Flat.of({"a": [np.ones(2, given)]}, cast=wanted)
 
 
+def test_what_is_too_large_for_the_dtype_becomes_infinite():
+    with pytest.warns(RuntimeWarning, match="overflow"):
+        flat = Flat.of([np.array([70_000, 1])], cast="f2")
+    assert flat.buffer.tolist() == [np.inf, 1]
+
+
+def test_a_field_without_a_value_is_named():
+    layer = Layer(np.ones(1), np.ones(1))
+    del layer.bias
+    with pytest.raises(TypeError, match=r"cannot flatten layers\[0\]\.bias: the field is not set"):
+        Flat.of({"layers": [layer]})
+
+
+def test_a_flat_without_a_layout():
+    with pytest.raises(TypeError, match="a Flat has a Layout, not str"):
+        Flat(np.ones(1), "x")
+
+
 def test_dtypes_that_nothing_is_cast_to():
     for cast in ("U3", object, "M8[s]", [("a", "f8")]):
         with pytest.raises(TypeError, match="numeric dtype"):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import array
 import collections
+import copy
 import dataclasses
 import datetime as dt
 import decimal
@@ -27,11 +28,17 @@ import pytest
 from support import WAIT, memfds_of, poll, run_driver
 
 import sooner
+from sooner.util import state
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 
 # Above the inline limit of 100 KiB by far.
 LARGE = 1 << 20
+
+
+@dataclasses.dataclass
+class Held:
+    ref: object
 
 
 @sooner.remote
@@ -600,6 +607,17 @@ def test_out_of_band_pickle_of_a_ref():
     del ref, back
     gc.collect()
     assert sooner.get(pickle.loads(data)) == "pinned"
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda ref: dataclasses.replace(Held(ref)).ref])
+def test_a_copy_of_a_ref_is_the_ref(copied):
+    ref = sooner.put("shared")
+    assert copied(ref) is ref
+    (held,) = copy.deepcopy([ref])
+    assert dataclasses.asdict(Held(held)) == {"ref": ref}
+    mine = ref.hex()
+    del ref, held
+    poll("nothing keeps it", lambda: mine not in {row.object_id for row in state.list_objects()})
 
 
 @pytest.mark.api("put")

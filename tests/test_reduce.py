@@ -338,3 +338,22 @@ print(sooner.get(total).tolist(), sooner.get(chosen))
 """
     )
     assert done.stdout == "[6.0, 6.0, 6.0] [3.0, 3.0, 3.0]\n[1.0, 1.0, 1.0] [0, 1]\n"
+
+
+def test_in_local_mode_of_an_array_that_is_not_sealed():
+    done = run_driver(
+        """
+import numpy as np, sooner
+sooner.init(local_mode=True)
+array, ref = sooner.empty(3)
+ready = sooner.put(np.full(3, 2.0))
+total = sooner.reduce([ref, ready, ref])
+first, chosen = sooner.reduce_first([ref, ready], 1)
+both, places = sooner.reduce_first([ref, ready], 2)
+print(sooner.get(first).tolist(), sooner.get(chosen), sooner.wait([total, both], timeout=0.1)[0])
+array[:] = 1
+ref.seal()
+print(sooner.get(total).tolist(), sooner.get(both).tolist(), sorted(sooner.get(places)))
+"""
+    )
+    assert done.stdout == "[2.0, 2.0, 2.0] [1] []\n[4.0, 4.0, 4.0] [3.0, 3.0, 3.0] [0, 1]\n"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import pickle
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from sooner import _sooner
@@ -34,8 +34,9 @@ def empty(
     copy.
 
     Args:
-        shape: The shape of the array: one length, or a sequence of lengths (elements).
+        shape: The shape of the array: one length, or a sequence or an array of lengths (elements).
         dtype: What it holds, as NumPy takes it. Its elements must have a fixed size and may not be objects.
+            The lengths of a dtype that is an array itself, such as "3f4", come behind those of `shape`.
 
     Returns:
         The array, whose elements may have any values, and the reference of the object. If neither is left in
@@ -44,9 +45,10 @@ def empty(
     Raises:
         TypeError: The shape or the dtype is none, or the elements are objects or dates, which others cannot
             read in place.
-        ValueError: A length is negative, or the array has more bytes than there are addresses.
-        ObjectStoreFullError: The store has no room. The array takes its room at once, and cannot be spilled
-            before it is sealed.
+        ValueError: A length is negative, there are more lengths than NumPy has, or the array has more bytes
+            than there are addresses.
+        ObjectStoreFullError: There is no room, neither in the store nor in a file behind it. The array takes
+            its room at once, and cannot be spilled before it is sealed.
 
     Example:
         >>> gradient, ref = sooner.empty(1_000_000, "float32")  # doctest: +SKIP
@@ -55,13 +57,19 @@ def empty(
     """
     import numpy as np  # start-up: 90 ms
 
-    plain = _lengths(shape)
     model = np.empty(1, dtype)
-    size = math.prod(plain) * model.dtype.itemsize
+    plain = _lengths(shape) + model.shape[1:]
+    # NumPy multiplies the lengths of an array without elements, too.
+    size = math.prod(length or 1 for length in plain) * model.dtype.itemsize
     if size >= 1 << 63:
         raise ValueError(
             f"an array of shape {plain} and {model.dtype} has {size} bytes, and there are no such addresses"
         )
+    try:
+        np.empty((0,) * len(plain))
+    except ValueError as error:
+        raise ValueError(f"NumPy has no array of {len(plain)} dimensions") from error
+    size = math.prod(plain) * model.dtype.itemsize
     packed = model.__reduce_ex__(5)
     if not (isinstance(packed, tuple) and packed[1] and isinstance(packed[1][0], pickle.PickleBuffer)):
         raise TypeError(
@@ -86,19 +94,16 @@ def sealed(ref: _sooner.ObjectRef[Any]) -> None:
 
 
 def _lengths(shape: Any) -> tuple[int, ...]:
-    wrong = TypeError(f"shape must be a whole number or a sequence of them, not {shape!r}")
-    if isinstance(shape, SupportsIndex):
-        shape = (shape,)
-    if not isinstance(shape, Iterable) or isinstance(shape, str | bytes):
-        raise wrong
-    found = []
-    for length in shape:
-        if not isinstance(length, SupportsIndex):
-            raise wrong
-        found.append(length.__index__())
+    lengths = shape.tolist() if hasattr(shape, "tolist") else shape
+    if isinstance(lengths, SupportsIndex):
+        lengths = (lengths,)
+    is_sequence = isinstance(lengths, Sequence) and not isinstance(lengths, str | bytes)
+    if not is_sequence or not all(isinstance(one, SupportsIndex) and type(one) is not bool for one in lengths):
+        raise TypeError(f"shape must be a whole number or a sequence of them, not {shape!r}")
+    found = tuple(length.__index__() for length in lengths)
     if any(length < 0 for length in found):
         raise ValueError(f"the lengths of an array are 0 or more, not {shape!r}")
-    return tuple(found)
+    return found
 
 
 def _out_of_band(_buffer: object) -> None:

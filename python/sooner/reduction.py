@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, SupportsIndex, TypeVar
 
 import sooner
 from sooner import _sooner
@@ -77,9 +77,10 @@ def reduce(refs: Iterable[sooner.ObjectRef[A]], op: Op = "sum", *, order: Order 
         >>> sooner.get([worker.apply.remote(total) for worker in workers])  # doctest: +SKIP
     """
     sources = _checked("reduce", refs, op)
-    if order not in _ORDERS:
+    if not isinstance(order, str) or order not in _ORDERS:
         raise ValueError(f"order must be one of {', '.join(map(repr, _ORDERS))}, not {order!r}")
-    total: sooner.ObjectRef[A] = _task(_sources, f"reduce({op})").remote(sources, op, order)
+    awaited = _awaited(sources, len(sources))
+    total: sooner.ObjectRef[A] = _task(_sources, f"reduce({op})").remote(sources, op, order, *awaited)
     return total
 
 
@@ -106,9 +107,11 @@ def reduce_first(
         ValueError: There is no reference, `num` is out of its range, or `op` is none of those of `reduce`.
     """
     sources = _checked("reduce_first", refs, op)
-    if type(num) is not int or not 1 <= num <= len(sources):
+    if not isinstance(num, SupportsIndex) or isinstance(num, bool) or not 1 <= num.__index__() <= len(sources):
         raise ValueError(f"num must be a whole number from 1 to the number of references, {len(sources)}, not {num!r}")
-    chosen = _task(_first, f"reduce_first({num} of {len(sources)})").remote(sources, num)
+    num = num.__index__()
+    awaited = _awaited(sources, num)
+    chosen = _task(_first, f"reduce_first({num} of {len(sources)})").remote(sources, num, *awaited)
     # A dependency: when the result is made again, it is there already.
     return _task(_chosen, f"reduce_first({op})").remote(chosen, sources, op), chosen
 
@@ -118,21 +121,43 @@ def _checked(call: str, refs: Any, op: Any) -> list[sooner.ObjectRef[Any]]:
         raise TypeError(f"{call}() takes an iterable of ObjectRefs, not one: put it into a list")
     if not isinstance(refs, Iterable):
         raise TypeError(f"{call}() takes an iterable of ObjectRefs, not {type(refs).__name__}")
-    if op not in _OPS:
+    if not isinstance(op, str) or op not in _OPS:
         raise ValueError(f"op must be one of {', '.join(map(repr, _OPS))}, not {op!r}")
     sources = list(refs)
     for index, ref in enumerate(sources):
         if not isinstance(ref, sooner.ObjectRef):
             raise TypeError(
-                f"{call}() takes ObjectRefs, but item {index} of refs is of type {type(ref).__name__}: make a "
-                "reference to a value with sooner.put(value)"
+                f"{call}() takes ObjectRefs, but item {index} of refs is of type {type(ref).__name__}: {_advice(ref)}"
             )
     if not sources:
         raise ValueError(f"{call}() needs at least one reference: without one it does not know the shape of the result")
     return sources
 
 
-def first_sources(sources: list[sooner.ObjectRef[Any]], num: int) -> list[int]:
+def _advice(item: Any) -> str:
+    """What to pass instead of something that is no reference."""
+    if isinstance(item, sooner.ObjectRefGenerator):
+        return "pass the generator itself, or a list of its items"
+    if isinstance(item, list | tuple):
+        return "pass the references in one list"
+    return "make a reference to a value with sooner.put(value)"
+
+
+def _awaited(sources: list[sooner.ObjectRef[Any]], num: int) -> list[sooner.ObjectRef[Any]]:
+    """What a reduction of `num` sources takes as arguments, because it may not wait for it while it runs.
+
+    In local mode it would run, and wait, on the thread that is to seal an array.
+    """
+    if not _sooner.is_local():
+        return []
+    all_ = list(dict.fromkeys(sources))
+    _, late = sooner.wait(all_, num_returns=len(all_), timeout=0, fetch_local=False)
+    open_ = set(late)
+    ready = [ref for ref in sources if ref not in open_ and not _sooner.has_failed(ref)]
+    return late if len(ready) < num else []
+
+
+def first_sources(sources: list[sooner.ObjectRef[Any]], num: int, *_: Any) -> list[int]:
     """The places of the first `num` sources that are there, in the order in which they came."""
     arrivals = _Arrivals(sources)
     chosen: list[int] = []
@@ -150,7 +175,7 @@ def reduce_chosen(chosen: list[int], sources: list[sooner.ObjectRef[Any]], op: O
     return _gathered([sources[place] for place in chosen], [_named(sources, place) for place in chosen], op)
 
 
-def reduce_sources(sources: list[sooner.ObjectRef[Any]], op: Op, order: Order) -> Any:
+def reduce_sources(sources: list[sooner.ObjectRef[Any]], op: Op, order: Order, *_: Any) -> Any:
     """Combine all sources."""
     names = [_named(sources, place) for place in range(len(sources))]
     if order == "arrival":
@@ -390,14 +415,14 @@ class _Total:
         if self._is_empty:
             if self._op == "mean" and form.element not in elements.FLOATS:
                 raise TypeError(
-                    f"{name} is an {form}, and the mean of whole numbers is none: convert the sources to floats, or "
+                    f"{name} is {form}, and the mean of whole numbers is none: convert the sources to floats, or "
                     "divide their sum"
                 )
             self.head, self._is_empty = (form, name), False
         elif form != self.head[0]:
             raise ValueError(
-                f"all sources must have one kind, dtype and shape: {self.head[1]} is an {self.head[0]}, and {name} "
-                f"is an {form}"
+                f"all sources must have one kind, dtype and shape: {self.head[1]} is {self.head[0]}, and {name} "
+                f"is {form}"
             )
 
     def value(self, count: int) -> Any:

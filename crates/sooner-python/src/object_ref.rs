@@ -299,6 +299,15 @@ impl ObjectRef {
         Ok((module.getattr("_out_of_band")?, (bytes,)).into_pyobject(py)?.into_any())
     }
 
+    /// A copy within the process is the reference: `__reduce__` would have its object stay for the session.
+    fn __copy__(slf: &Bound<'_, Self>) -> Py<Self> {
+        slf.clone().unbind()
+    }
+
+    fn __deepcopy__(slf: &Bound<'_, Self>, _memo: &Bound<'_, PyAny>) -> Py<Self> {
+        slf.clone().unbind()
+    }
+
     fn seal(slf: &Bound<'_, Self>) -> PyResult<()> {
         crate::unsealed::seal(slf)
     }

@@ -138,16 +138,18 @@ pub fn seal_returned(py: Python<'_>, references: &[Py<ObjectRef>]) -> PyResult<(
     Ok(())
 }
 
-/// Refuses to wait for ever for an array that this process writes, if it has no other thread to seal it.
+/// Refuses to wait for ever for `wanted` values, if one must be an array that this process writes, and it has no
+/// other thread to seal it.
 ///
 /// # Errors
 /// A `ValueError`.
-pub fn refuse_own(py: Python<'_>, references: &[Bound<'_, ObjectRef>]) -> PyResult<()> {
+pub fn refuse_own(py: Python<'_>, references: &[Bound<'_, ObjectRef>], wanted: usize) -> PyResult<()> {
     if COUNT.load(Ordering::Relaxed) == 0 {
         return Ok(());
     }
     let is_unsealed = |this: &ObjectRef| this.client.step(|core, _| core.unsealed().contains(this.id));
-    let Some(unsealed) = references.iter().find(|reference| is_unsealed(reference.get())) else {
+    let unsealed: Vec<_> = references.iter().filter(|reference| is_unsealed(reference.get())).collect();
+    let Some(first) = unsealed.first().filter(|_| references.len() - unsealed.len() < wanted) else {
         return Ok(());
     };
     if py.import("threading")?.call_method0("active_count")?.extract::<usize>()? > 1 {
@@ -156,7 +158,7 @@ pub fn refuse_own(py: Python<'_>, references: &[Bound<'_, ObjectRef>]) -> PyResu
     Err(PyValueError::new_err(format!(
         "{} would never be ready: this thread writes the array and waits for it. Call seal() on the reference when the array \
          is written, or use the array itself",
-        unsealed.get().repr()
+        first.get().repr()
     )))
 }
 

@@ -419,6 +419,8 @@ pub enum Access {
     Private,
     /// The value itself, which no other reader knows: writable, in place.
     Sole,
+    /// A value that this process makes: writable, in place, until it is sealed.
+    Written,
 }
 
 /// Memory of a value, for `pickle` to build arrays on. Keeps the value alive.
@@ -445,7 +447,7 @@ enum Keep {
 impl Drop for View {
     fn drop(&mut self) {
         if let Keep::Stored { client, object, slot, location, access, .. } = &self.keep {
-            if *access == Access::Sole {
+            if *access == Access::Written {
                 let begin = client.mapping().pointer(location.offset, location.length) as usize;
                 crate::unsealed::forget(*object, begin + self.start);
             }
@@ -479,7 +481,7 @@ impl View {
         slot.acquire();
         slot.add_view();
         let private = Arc::default();
-        let keep = Keep::Stored { client, object, slot, location, access: Access::Sole, private };
+        let keep = Keep::Stored { client, object, slot, location, access: Access::Written, private };
         Self { keep, start: part.start, length: part.len() }
     }
 
@@ -489,6 +491,9 @@ impl View {
             Keep::Inline(blob) => (blob.as_slice().as_ptr().cast_mut(), true),
             Keep::Stored { client, location, access: Access::Sole, .. } => {
                 (client.mapping().pointer(location.offset, location.length), false)
+            }
+            Keep::Stored { client, slot, location, access: Access::Written, .. } => {
+                (client.mapping().pointer(location.offset, location.length), slot.has_outcome())
             }
             Keep::Stored { client, location, access: Access::Shared, .. } => {
                 (client.mapping().bytes(location.offset, location.length).as_ptr().cast_mut(), true)

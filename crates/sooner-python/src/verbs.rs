@@ -255,7 +255,7 @@ fn wait_all(
 ) -> PyResult<()> {
     let wanted: Vec<Wanted> = refs.iter().map(|reference| Wanted::here(reference.get())).collect();
     if timeout.is_none() {
-        unsealed::refuse_own(py, refs)?;
+        unsealed::refuse_own(py, refs, refs.len())?;
     }
     let mut end = deadline(timeout)?;
     let mut is_late = false;
@@ -405,6 +405,9 @@ pub fn wait<'py>(
             list.iter().map(|i| i.cast_into_exact::<ObjectRef>()).collect::<Result<_, _>>()?;
         let open: Vec<Wanted> =
             items.iter().map(|item| Wanted { near, ..Wanted::here(item.get()) }).collect();
+        if timeout.is_none() {
+            unsealed::refuse_own(py, &items, wanted)?;
+        }
         wait_for_some(py, &client, &open, wanted, deadline(timeout)?, has_foreign)?;
         let is_ready = |(at, one): (usize, &Wanted)| one.is_ready().then_some(at);
         ready_at = open.iter().enumerate().filter_map(is_ready).take(wanted).collect();

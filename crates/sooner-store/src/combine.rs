@@ -169,8 +169,17 @@ where
         match op {
             Op::Sum => pairs.for_each(|(value, other)| *value += other),
             Op::Prod => pairs.for_each(|(value, other)| *value *= other),
-            Op::Min => pairs.for_each(|(value, other)| *value = least(*value, other)),
-            Op::Max => pairs.for_each(|(value, other)| *value = greatest(*value, other)),
+            // Of 0.0 and -0.0 NumPy takes the first one here, and the second one of larger floats.
+            Op::Min => pairs.for_each(|(value, other)| {
+                if *value != other {
+                    *value = least(*value, other);
+                }
+            }),
+            Op::Max => pairs.for_each(|(value, other)| {
+                if *value != other {
+                    *value = greatest(*value, other);
+                }
+            }),
         }
     });
 }
@@ -286,6 +295,21 @@ mod tests {
         assert_eq!(into, half(2048.0));
         divide(Element::F16, &mut into, 3.0);
         assert_eq!(into, half(2048.0 / 3.0));
+    }
+
+    #[test]
+    fn zeros_of_either_sign_are_told_apart_as_in_numpy() {
+        let half = |value: f32| f16::from_f32(value).to_bits().to_ne_bytes();
+        for op in [Op::Min, Op::Max] {
+            for (first, second) in [(0.0, -0.0), (-0.0, 0.0)] {
+                let mut into = half(first);
+                fold(op, Element::F16, &mut into, true, &[&half(second)]);
+                assert_eq!(into, half(first));
+                let mut into = bytes(&[first]);
+                fold(op, Element::F32, &mut into, true, &[&bytes(&[second])]);
+                assert_eq!(into, bytes(&[second]));
+            }
+        }
     }
 
     #[test]

@@ -118,7 +118,7 @@ class Objects:
         """A hint on an object that may be a leak, if it is certain."""
         reasons = {hold["reason"] for row in rows for hold in row["holds"]}
         if "PINNED" in reasons:
-            return "pickled outside of sooner: it stays for the rest of the session"
+            return "pickled outside of sooner, or inside an exception: it stays for the rest of the session"
         if "FUNCTION" in reasons:
             return "part of a function's code: it stays for the rest of the session"
         owner, *others = rows

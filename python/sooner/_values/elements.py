@@ -37,7 +37,8 @@ class Form(NamedTuple):
     dtype: np.dtype[Any]
 
     def __str__(self) -> str:
-        return f"{self.kind} of {self.element} with shape {self.shape}"
+        article = "an" if self.kind[0] in "aA" else "a"
+        return f"{article} {self.kind} of {self.element} with shape {self.shape}"
 
 
 def opened(value: Any) -> tuple[Form, Bytes]:

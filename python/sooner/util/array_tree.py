@@ -131,6 +131,9 @@ def _opened(value: Any, path: str) -> tuple[str, Sequence[Key], Iterable[Any]] |
         return f"named tuple {cls.__qualname__}", cls._fields, value
     if dataclasses.is_dataclass(value) and not isinstance(value, type | dict | list | tuple):
         names = [field.name for field in dataclasses.fields(value)]
+        unset = [name for name in names if not hasattr(value, name)]
+        if unset:
+            raise TypeError(f"cannot flatten {named(_joined(path, unset[0]))}: the field is not set")
         return f"dataclass {type(value).__qualname__}", names, [getattr(value, name) for name in names]
     return None
 

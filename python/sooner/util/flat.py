@@ -210,6 +210,10 @@ class Flat:
     __slots__ = ("buffer", "layout")
 
     def __init__(self, buffer: Array, layout: Layout) -> None:
+        if not isinstance(layout, Layout):
+            raise TypeError(
+                f"a Flat has a Layout, not {type(layout).__name__}: use Flat.of(tree) to make one of a tree"
+            )
         self.buffer = layout._checked(buffer)
         self.layout = layout
 
@@ -224,8 +228,9 @@ class Flat:
             tree: Containers and leaves, as this module describes them. A number counts as an array of shape
                 `()`, with the dtype that `numpy.asarray` gives it: a Python `float` is a float64.
             cast: The dtype of the buffer. Everything can be cast to a dtype that has all its values; integers
-                can be cast to floats and floats to smaller ones, which rounds values. Without `cast`, all
-                leaves must have one dtype.
+                can be cast to floats and floats to smaller ones, which rounds values, and makes what is too
+                large for the dtype infinite, with NumPy's warning. Without `cast`, all leaves must have one
+                dtype.
 
         Returns:
             The buffer and its layout.
