@@ -644,3 +644,25 @@ def test_a_factory_that_cannot_be_called(factory):
 def test_a_pool_with_a_factory_needs_an_actor():
     with pytest.raises(ValueError, match="at least one actor"):
         ActorPool([], factory=Worker.remote)
+
+
+class TestWithoutActors:
+    def test_calls_wait_for_an_actor_and_are_not_lost(self):
+        pool = ActorPool([Worker.remote()])
+        taken = pool.pop_idle()
+        pool.submit(lambda actor, value: actor.echo.remote(value), 3)
+        for take in (pool.get_next, pool.get_next_unordered):
+            for timeout in (None, 30):
+                with pytest.raises(RuntimeError, match=r"the pool has no actor, and 1 calls wait for one: push\(\)"):
+                    take(timeout, ignore_if_timedout=True)
+        assert pool.has_next()
+        assert not pool.has_free()
+        pool.push(taken)
+        assert pool.get_next(timeout=WAIT) == 3
+
+    @pytest.mark.parametrize("timeout", ["1", True, float("nan"), [1]])
+    def test_a_timeout_that_is_no_number(self, timeout):
+        pool = ActorPool([Worker.remote()])
+        for take in (pool.get_next, pool.get_next_unordered):
+            with pytest.raises(TypeError, match="timeout must be a number of seconds or None"):
+                take(timeout)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import pickle
 import sys
+import time
 import types
 
 import numpy as np
@@ -25,6 +26,7 @@ from collectives import (
     new_name,
     poll_waiting,
     run,
+    start,
     values_of,
 )
 from support import WAIT, poll
@@ -244,6 +246,61 @@ def test_messages_arrive_in_order(crew, name):
     destroy(members, name)
 
 
+@pytest.mark.parametrize("given", ["message", "broadcast"])
+def test_a_member_that_leaves_waits_until_the_others_have_what_it_gave(name, given):
+    members = group_of([Member.remote() for _ in range(2)], name)
+
+    def give(array):
+        if given == "message":
+            col.send(array, 1, name)
+        else:
+            col.broadcast(array, 0, name)
+
+    def program(rank):
+        array = np.full(LARGE, float(rank))
+        if rank == 0:
+            give(array)
+            col.destroy_collective_group(name)
+            sooner.actor.exit_actor()
+        if given == "message":
+            time.sleep(0.3)
+            col.recv(array, 0, name)
+        else:
+            give(array)
+        return set(array)
+
+    _, reads = start(members, program)
+    assert sooner.get(reads, timeout=WAIT) == {0.0}
+
+
+def test_a_member_does_not_wait_for_ever_for_who_takes_nothing(name):
+    members = group_of([Member.remote() for _ in range(2)], name)
+
+    def program(rank):
+        if rank == 0:
+            col.send(np.ones(3), 1, name)
+            col.destroy_collective_group(name, timeout=0.1)
+        return col.is_group_initialized(name)
+
+    assert run(members, program)[0] is False
+    with pytest.raises(ValueError, match="timeout must be a number of seconds"):
+        col.destroy_collective_group(name, timeout=-1)
+
+
+@pytest.mark.parametrize("own", [slice(0, 2), slice(1, 3)])
+def test_what_a_member_gives_may_lie_where_it_gathers(crew, name, own):
+    members = group_of(crew[:2], name)
+
+    def gather(rank):
+        memory = np.zeros(4)
+        memory[own] = [10 * rank + 1, 10 * rank + 2]
+        col.allgather([memory[:2], memory[2:]], memory[own], name)
+        return memory.tolist()
+
+    assert run(members, gather) == [[1, 2, 11, 12]] * 2
+    destroy(members, name)
+
+
 def test_a_sent_array_may_be_changed(crew, name):
     members = group_of(crew[:2], name)
 
@@ -306,7 +363,9 @@ def test_messages_of_unequal_shapes(crew, name):
         ({"rank": -1}, "rank must be a rank from 0 to 1, not -1"),
         ({"rank": True}, "rank must be a rank"),
         ({"backend": "mpich"}, "backend must be one of 'sooner', 'nccl'"),
-        ({"group_name": ""}, "group_name must be a string"),
+        ({"group_name": ""}, "group_name must be a string of 1 to 1000 characters"),
+        ({"group_name": "x" * 1001}, "group_name must be a string of 1 to 1000 characters, not 'xxx"),
+        ({"gloo_timeout": -1}, "gloo_timeout must be a number of seconds"),
         ({"timeout": -1}, "timeout must be a number of seconds"),
         ({"operation_timeout": "1"}, "operation_timeout must be a number of seconds"),
     ],
@@ -327,6 +386,10 @@ def test_bad_actors(crew):
         col.create_collective_group([crew[0], crew[0]], 2, [0, 1])
     with pytest.raises(TypeError, match="actor handles, not int"):
         col.create_collective_group([1, 2], 2, [0, 1])
+    with pytest.raises(TypeError, match="actors must be a list of actor handles, not ActorHandle"):
+        col.create_collective_group(crew[0], 1, [0])
+    with pytest.raises(TypeError, match="ranks must be a list of whole numbers, not int"):
+        col.create_collective_group(crew[:2], 2, 2)
 
 
 @pytest.mark.parametrize(
@@ -344,6 +407,13 @@ def test_bad_actors(crew):
         (lambda name: col.reduce(np.zeros(2), 1, name), ValueError, "dst_rank must be a rank from 0 to 0, not 1"),
         (lambda name: col.broadcast(np.zeros(2), 1, name), ValueError, "src_rank must be a rank from 0 to 0, not 1"),
         (lambda name: col.allgather([], np.zeros(2), name), ValueError, "tensor_list has 0 tensors, and group"),
+        (lambda name: col.allgather(iter([]), np.zeros(2), name), TypeError, "tensor_list must be a list of tensors"),
+        (
+            lambda _: col.allreduce(np.zeros(2), ReduceOp.SUM),
+            ValueError,
+            "group_name must be a string .* not <ReduceOp",
+        ),
+        (lambda _: col.get_rank(3), ValueError, "group_name must be a string .* not 3"),
         (
             lambda name: col.allgather([np.zeros(3)], np.zeros(2), name),
             ValueError,

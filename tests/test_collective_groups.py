@@ -28,6 +28,7 @@ from support import WAIT, is_alive, poll, stopped
 
 import sooner
 from sooner import state
+from sooner.exceptions import ActorDiedError
 from sooner.util import collective as col
 from sooner.util.collective import (
     CollectiveError,
@@ -225,6 +226,63 @@ def test_members_that_do_not_join_are_named(crew, name):
     sooner.get([second, *(join(rank, WAIT) for rank in (0, 1, 3))], timeout=WAIT)
     run(crew, lambda _: col.barrier(name))
     destroy(crew, name)
+
+
+def test_numbers_may_be_of_numpy_and_arguments_as_in_ray(crew, name):
+    col.create_collective_group(crew[:2], np.int64(2), np.arange(2), "gloo", name, 30_000)
+
+    def program(rank):
+        array = np.full(3, rank)
+        col.broadcast(array, np.int64(1), name, timeout=np.float32(WAIT))
+        return array.tolist(), type(col.get_rank(name))
+
+    assert run(crew[:2], program) == [([1, 1, 1], int)] * 2
+    destroy(crew[:2], name)
+    join = [
+        member.do.remote(col.init_collective_group, np.int32(2), np.int64(rank), "torch_gloo", name, 30_000)
+        for rank, member in enumerate(crew[:2])
+    ]
+    sooner.get(join, timeout=WAIT)
+    destroy(crew[:2], name)
+    with pytest.raises(CollectiveTimeoutError, match="did not join within"):
+        col.init_collective_group(2, 0, "gloo", name, gloo_timeout=100)
+
+
+def test_what_sooner_does_not_have_of_ray_says_so():
+    assert col.gloo_available()
+    assert not col.nccl_available()
+    with pytest.raises(AttributeError, match=r"allreduce_multigpu: sooner does not have .* call allreduce\(\)"):
+        col.allreduce_multigpu([])
+    with pytest.raises(AttributeError, match="get_group_handle: sooner does not have handles of groups"):
+        col.get_group_handle("default")
+    with pytest.raises(AttributeError, match="has no attribute 'nope'"):
+        col.nope()
+
+
+def test_actors_of_a_group_that_was_not_made_can_make_another_one(crew, name):
+    dead = Member.remote()
+    sooner.get(dead.pid.remote(), timeout=WAIT)
+    sooner.kill(dead)
+    with pytest.raises(ActorDiedError):
+        col.create_collective_group([crew[0], dead, crew[1]], 3, [0, 1, 2], group_name=name)
+    # Neither waits for the dead one any more.
+    col.create_collective_group(crew[:2], 2, [1, 0], group_name=name, timeout=WAIT)
+    run(crew[:2], lambda _: col.barrier(name))
+    destroy(crew[:2], name)
+
+
+def test_an_actor_that_is_busy_does_not_join_later(crew, name, monkeypatch, tmp_path):
+    monkeypatch.setattr(membership, "_ANSWER_SECONDS", 0.1)
+    busy = Member.options(max_concurrency=1).remote()
+    held = busy.do.remote(lambda: poll("it may end", (tmp_path / "end").exists))
+    with pytest.raises(CollectiveTimeoutError):
+        col.create_collective_group([crew[0], busy], 2, [0, 1], group_name=name, timeout=0.1)
+    (tmp_path / "end").touch()
+    sooner.get(held, timeout=WAIT)
+    assert not sooner.get(busy.do.remote(col.is_group_initialized, name), timeout=WAIT)
+    group_of([crew[0], busy], name)
+    run([crew[0], busy], lambda _: col.barrier(name))
+    destroy([crew[0], busy], name)
 
 
 def test_busy_actors_are_not_waited_for_for_ever(name, monkeypatch):

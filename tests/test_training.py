@@ -166,3 +166,22 @@ class TestAllReduceOfTorch:
             np.testing.assert_allclose(run.weights[0][0], expected, rtol=0, atol=1e-10)
             assert {values.tobytes() for values, _ in run.weights} == {runs[0].weights[0][0].tobytes()}
             assert run.losses == runs[0].losses
+
+
+@pytest.mark.parametrize(
+    ("example", "argument", "said"),
+    [
+        ("allreduce", "--replicas=0", "argument --replicas: at least 1, not 0"),
+        ("allreduce", "--steps=-3", "argument --steps: at least 1, not -3"),
+        ("parameter_server", "--workers=0", "argument --workers: at least 1, not 0"),
+        ("parameter_server", "--shards=x", "argument --shards: invalid count value: 'x'"),
+        ("parameter_server", "--slow=-1", "--slow takes seconds, 0 or more, not -1.0"),
+        ("ring", "--members=1", "a ring has at least 2 members, not 1"),
+        ("ring", "--size=-1", "argument --size: at least 1, not -1"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_anything_starts(monkeypatch, capsys, example, argument, said):
+    monkeypatch.setattr("sys.argv", [f"{example}.py", argument])
+    with pytest.raises(SystemExit):
+        of_examples(example).main()
+    assert said in capsys.readouterr().err

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from network import PARTS, Floats, accuracy, backward, first_parameters, load_digits, part_of, stored
-from report import Report
+from report import Report, count
 
 import sooner
 from sooner.util.flat import Layout
@@ -88,7 +88,7 @@ def train(replicas: int, steps: int) -> Run:
 def main() -> None:
     """Trains, prints one summary, and draws the loss."""
     report = Report("allreduce", __doc__, steps=200, quick=60)
-    report.parser.add_argument("--replicas", type=int, default=2, help="default: %(default)s")
+    report.parser.add_argument("--replicas", type=count, default=2, help="default: %(default)s")
     options = report.options()
     with sooner.init():
         run = train(options.replicas, options.steps)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from network import PARTS, SIZES, load_digits, part_of
-from report import Report
+from report import Report, count
 
 import sooner
 
@@ -99,7 +99,7 @@ def train(replicas: int, steps: int) -> Run:
 def main() -> None:
     """Trains, prints one summary, and draws the loss."""
     report = Report("allreduce_torch", __doc__, steps=200, quick=40)
-    report.parser.add_argument("--replicas", type=int, default=2, help="default: %(default)s")
+    report.parser.add_argument("--replicas", type=count, default=2, help="default: %(default)s")
     options = report.options()
     with sooner.init():
         run = train(options.replicas, options.steps)

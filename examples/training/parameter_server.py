@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from network import PARTS, accuracy, load_digits
-from report import Report
+from report import Report, count
 from shards import RATE, Run, Server
 
 import sooner
@@ -71,13 +71,15 @@ def main() -> None:
     kind = report.parser.add_mutually_exclusive_group()
     kind.add_argument("--sync", action="store_false", dest="is_async", help="wait for every gradient (default)")
     kind.add_argument("--async", action="store_true", dest="is_async", help="take the first half of the gradients")
-    report.parser.add_argument("--workers", type=int, default=2, help="default: %(default)s")
-    report.parser.add_argument("--shards", type=int, default=2, help="default: %(default)s")
+    report.parser.add_argument("--workers", type=count, default=2, help="default: %(default)s")
+    report.parser.add_argument("--shards", type=count, default=2, help="default: %(default)s")
     report.parser.add_argument(
         "--slow", type=float, default=0.0, help="seconds that one worker sleeps before each gradient"
     )
     report.parser.set_defaults(is_async=False)
     options = report.options()
+    if not options.slow >= 0:
+        report.parser.error(f"--slow takes seconds, 0 or more, not {options.slow}")
     with sooner.init():
         rate = RATE_ASYNC if options.is_async else RATE
         server = Server(options.workers, options.shards, options.slow, rate)

@@ -9,6 +9,14 @@ from pathlib import Path
 PICTURES = Path(__file__).resolve().parent.parent / "out"
 
 
+def count(text: str) -> int:
+    """A number on the command line that is at least 1."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"at least 1, not {number}")
+    return number
+
+
 class Report:
     """The command line of one example, and what it shows at the end.
 
@@ -22,7 +30,7 @@ class Report:
     def __init__(self, name: str, text: str | None, steps: int, quick: int) -> None:
         self.name = name
         self.parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
-        self.parser.add_argument("--steps", type=int, help=f"default: {steps}, or {quick} with --quick")
+        self.parser.add_argument("--steps", type=count, help=f"default: {steps}, or {quick} with --quick")
         self.parser.add_argument("--quick", action="store_true", help="a few steps, in seconds")
         self.parser.add_argument("--output", type=Path, default=PICTURES / f"{name}.png", help="the picture")
         self._defaults = (steps, quick)

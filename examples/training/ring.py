@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from network import Floats
-from report import Report
+from report import Report, count
 
 import sooner
 
@@ -74,10 +74,10 @@ def main() -> None:
     """Compares the three, and draws how long each took."""
     report = Report("ring", __doc__, steps=20, quick=5)
     report.parser.add_argument("--members", type=int, default=8, help="default: %(default)s")
-    report.parser.add_argument("--size", type=int, default=1_000_000, help="elements (8 bytes); default: %(default)s")
+    report.parser.add_argument("--size", type=count, default=1_000_000, help="elements (8 bytes); default: %(default)s")
     options = report.options()
     if options.members < 2:
-        raise SystemExit(f"a ring has at least 2 members, not {options.members}")
+        report.parser.error(f"a ring has at least 2 members, not {options.members}")
     times: dict[str, list[float]] = {}
     with sooner.init():
         members = [Member.remote(rank, options.members, options.size) for rank in range(options.members)]

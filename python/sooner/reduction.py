@@ -77,8 +77,7 @@ def reduce(refs: Iterable[sooner.ObjectRef[A]], op: Op = "sum", *, order: Order 
         >>> sooner.get([worker.apply.remote(total) for worker in workers])  # doctest: +SKIP
     """
     sources = _checked("reduce", refs, op)
-    if not isinstance(order, str) or order not in _ORDERS:
-        raise ValueError(f"order must be one of {', '.join(map(repr, _ORDERS))}, not {order!r}")
+    _check_one_of("order", order, _ORDERS)
     awaited = _awaited(sources, len(sources))
     total: sooner.ObjectRef[A] = _task(_sources, f"reduce({op})").remote(sources, op, order, *awaited)
     return total
@@ -107,7 +106,9 @@ def reduce_first(
         ValueError: There is no reference, `num` is out of its range, or `op` is none of those of `reduce`.
     """
     sources = _checked("reduce_first", refs, op)
-    if not isinstance(num, SupportsIndex) or isinstance(num, bool) or not 1 <= num.__index__() <= len(sources):
+    given: Any = num
+    is_whole = isinstance(given, SupportsIndex) and not isinstance(given, bool)
+    if not is_whole or not 1 <= given.__index__() <= len(sources):
         raise ValueError(f"num must be a whole number from 1 to the number of references, {len(sources)}, not {num!r}")
     num = num.__index__()
     awaited = _awaited(sources, num)
@@ -121,8 +122,7 @@ def _checked(call: str, refs: Any, op: Any) -> list[sooner.ObjectRef[Any]]:
         raise TypeError(f"{call}() takes an iterable of ObjectRefs, not one: put it into a list")
     if not isinstance(refs, Iterable):
         raise TypeError(f"{call}() takes an iterable of ObjectRefs, not {type(refs).__name__}")
-    if not isinstance(op, str) or op not in _OPS:
-        raise ValueError(f"op must be one of {', '.join(map(repr, _OPS))}, not {op!r}")
+    _check_one_of("op", op, _OPS)
     sources = list(refs)
     for index, ref in enumerate(sources):
         if not isinstance(ref, sooner.ObjectRef):
@@ -132,6 +132,12 @@ def _checked(call: str, refs: Any, op: Any) -> list[sooner.ObjectRef[Any]]:
     if not sources:
         raise ValueError(f"{call}() needs at least one reference: without one it does not know the shape of the result")
     return sources
+
+
+def _check_one_of(name: str, given: Any, allowed: Sequence[str]) -> None:
+    # What is compared as an array has no truth value.
+    if not isinstance(given, str) or given not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, not {given!r}")
 
 
 def _advice(item: Any) -> str:

@@ -138,8 +138,8 @@ pub fn seal_returned(py: Python<'_>, references: &[Py<ObjectRef>]) -> PyResult<(
     Ok(())
 }
 
-/// Refuses to wait for ever for `wanted` values, if one must be an array that this process writes, and it has no
-/// other thread to seal it.
+/// Refuses to wait for ever for `wanted` values, if one must be an array that this process writes, and it has
+/// no other thread to seal it.
 ///
 /// # Errors
 /// A `ValueError`.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, SupportsFloat, TypeVar
 
 import sooner
 from sooner.exceptions import ActorDiedError, TaskError
@@ -169,15 +170,17 @@ class ActorPool(Generic[H]):
         Raises:
             StopIteration: Nothing is left.
             TimeoutError: The time is over.
+            RuntimeError: The pool has no actor for the calls that wait.
             Exception: What the call raised.
         """
+        deadline = _deadline(timeout)
         if not self.has_next():
             raise StopIteration("no result is left in the pool")
-        deadline = None if timeout is None else clock.monotonic() + timeout
         number = self._earliest()
         while number not in self._ended:
             if self._collect(_left(deadline)) or number in self._ended:
                 continue
+            self._check_served()
             if ignore_if_timedout:
                 self._give_up(number)
             raise TimeoutError(f"no result within {timeout} s; the call goes on")
@@ -194,15 +197,23 @@ class ActorPool(Generic[H]):
         Raises:
             StopIteration: Nothing is left.
             TimeoutError: The time is over.
+            RuntimeError: The pool has no actor for the calls that wait.
             Exception: What the call raised.
         """
+        deadline = _deadline(timeout)
         if not self.has_next():
             raise StopIteration("no result is left in the pool")
-        deadline = None if timeout is None else clock.monotonic() + timeout
         while not self._ended:
             if not self._collect(_left(deadline)) and not self._ended:
+                self._check_served()
                 raise TimeoutError(f"no result within {timeout} s; the calls go on")
         return self._take(next(iter(self._ended)))
+
+    def _check_served(self) -> None:
+        if self._waiting and not self._running:
+            raise RuntimeError(
+                f"the pool has no actor, and {len(self._waiting)} calls wait for one: push() an actor, and they run"
+            )
 
     def _earliest(self) -> int:
         """The number of the earliest call whose result was not taken. All calls below `_next` were taken."""
@@ -338,6 +349,16 @@ def _first(made: Any) -> Any:
                 f"not {type(ref).__name__}: lambda actor, value: actor.method.remote(value)"
             )
     return given[0]
+
+
+def _deadline(timeout: float | None) -> float | None:
+    given: Any = timeout
+    if given is None:
+        return None
+    is_number = isinstance(given, SupportsFloat) and not isinstance(given, str | bool)
+    if not is_number or math.isnan(given):
+        raise TypeError(f"timeout must be a number of seconds or None, not {timeout!r}")
+    return clock.monotonic() + float(given)
 
 
 def _left(deadline: float | None) -> float | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, SupportsIndex
 
 
 def is_whole(value: Any) -> bool:
-    """Whether a value is a whole number; `True` and `False` are none."""
-    return isinstance(value, int) and not isinstance(value, bool)
+    """Whether a value is a whole number, of Python or NumPy; `True` and `False` are none."""
+    is_array = getattr(value, "shape", ()) != ()
+    return isinstance(value, SupportsIndex) and not isinstance(value, bool) and not is_array
 
 
 def check_at_least(name: str, value: Any, least: int) -> None:

@@ -14,6 +14,8 @@ not want to wait, or whose members come and go, passes references to tasks inste
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from sooner.util.collective.errors import CollectiveError as CollectiveError
 from sooner.util.collective.errors import CollectiveMemberDiedError as CollectiveMemberDiedError
 from sooner.util.collective.errors import CollectiveMismatchError as CollectiveMismatchError
@@ -34,6 +36,8 @@ from sooner.util.collective.operations import reducescatter as reducescatter
 from sooner.util.collective.operations import send as send
 from sooner.util.collective.types import Backend as Backend
 from sooner.util.collective.types import ReduceOp as ReduceOp
+from sooner.util.collective.types import gloo_available as gloo_available
+from sooner.util.collective.types import nccl_available as nccl_available
 
 __all__ = [
     "Backend",
@@ -50,10 +54,26 @@ __all__ = [
     "destroy_collective_group",
     "get_collective_group_size",
     "get_rank",
+    "gloo_available",
     "init_collective_group",
     "is_group_initialized",
+    "nccl_available",
     "recv",
     "reduce",
     "reducescatter",
     "send",
 ]
+
+_LATER = {
+    "get_group_handle": "handles of groups: call the functions of this module with the group's name",
+    **{
+        f"{name}_multigpu": f"operations on GPUs: call {name}() with tensors on the CPU, or use torch.distributed"
+        for name in ("allgather", "allreduce", "broadcast", "recv", "reduce", "reducescatter", "send")
+    },
+}
+
+
+def __getattr__(name: str) -> NoReturn:
+    if name in _LATER:
+        raise AttributeError(f"sooner.util.collective.{name}: sooner does not have {_LATER[name]}")
+    raise AttributeError(f"module 'sooner.util.collective' has no attribute {name!r}")

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import deque
 from typing import Any
 
 import sooner
@@ -47,6 +48,8 @@ class Coordinator:
         # By ticket: the members of all generations that somebody still knows.
         self._members: dict[bytes, tuple[Generation, int]] = {}
         self._stays: dict[bytes, asyncio.Event] = {}
+        # Tickets of those that left and were no members: they may be about to join.
+        self._dismissed: deque[bytes] = deque(maxlen=CALLS_MAX)
         self._joining = 0
         # An event loop holds its tasks weakly.
         self._watches: set[asyncio.Task[None]] = set()
@@ -63,6 +66,8 @@ class Coordinator:
 
     async def stay(self, ticket: bytes) -> None:
         """Return when the member leaves. Its reference tells of the member's death."""
+        if ticket in self._dismissed:
+            return self._end_if_idle()
         event = self._stays.setdefault(ticket, asyncio.Event())
         try:
             await event.wait()
@@ -91,6 +96,9 @@ class Coordinator:
             box: A list with the reference of its `stay`.
             patience: Seconds for the others to come.
         """
+        if ticket in self._dismissed:
+            self._part(ticket)
+            return self._gone()
         self._joining += 1
         # The parked call may arrive after this one, even after the member has left again.
         self._stays.setdefault(ticket, asyncio.Event())
@@ -145,7 +153,9 @@ class Coordinator:
     async def leave(self, ticket: bytes) -> None:
         """Take a member out, and break its generation."""
         generation, rank = self._members.get(ticket, (None, 0))
-        if generation is not None:
+        if generation is None:
+            self._dismissed.append(ticket)
+        else:
             generation.fail(Failure("died", f"{generation.who(rank)} has left the group", rank))
         self._part(ticket)
         self._end_if_idle()

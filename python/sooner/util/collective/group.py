@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import math
+import numbers
 import os
-import secrets
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import sooner
 from sooner.exceptions import ActorDiedError, ActorUnavailableError, GetTimeoutError, ObjectLostError
-from sooner.util import clock
+from sooner.util import clock, state
 from sooner.util.collective.coordinator import CALLS_MAX, Coordinator
 from sooner.util.collective.errors import CollectiveError, Failure
+from sooner.util.collective.generation import SENDS_MAX
 from sooner.util.collective.types import Call, Patience
 
 # How long an answer of the coordinator may take beyond the timeout that it knows itself (seconds).
 _SLACK_SECONDS = 10.0
 # The pause before a member looks for the coordinator again that ended while it was asked (seconds).
 _AGAIN_SECONDS = 0.01
+# The pause between looks at what others have not read yet: the first, and the longest (seconds).
+_LOOK_SECONDS = 0.005
+_LOOK_SECONDS_MAX = 0.2
 # Longer waits (seconds) overflow the clocks of event loops.
 _PATIENCE_SECONDS_MAX = 1e8
 
@@ -41,13 +46,13 @@ class Group:
         task: The task it is in; None for an actor and a driver.
     """
 
-    def __init__(self, name: str, world_size: int, rank: int, default_timeout: float) -> None:
+    def __init__(self, name: str, world_size: int, rank: int, default_timeout: float, ticket: bytes) -> None:
         self.name = name
         self.world_size = world_size
         self.rank = rank
         self.worker, self.task, self._who = _here()
         self._default_timeout = default_timeout
-        self._ticket = secrets.token_bytes(12)
+        self._ticket = ticket
         self._coordinator: Any = None
         # What fails when this process ends; the coordinator watches it.
         self._token: sooner.ObjectRef[Any] | None = None
@@ -55,6 +60,8 @@ class Group:
         self._lock = threading.Lock()
         # The next number: of operations, of messages to each rank, and of messages from each rank.
         self._numbers: dict[tuple[str, int], int] = {}
+        # Ids of values that others may not have read: of the last operation, and messages to each rank.
+        self._given: dict[tuple[str, int], deque[str]] = {}
 
     def is_of_session(self) -> bool:
         """Whether the session that it belongs to still runs."""
@@ -108,7 +115,7 @@ class Group:
 
     def _ask_to_join(self, former: Group | None, patience: Patience) -> Failure | None:
         options: dict[str, Any] = {
-            "name": f"collective:{self.name}",
+            "name": coordinator_name(self.name),
             "get_if_exists": True,
             "lifetime": "detached",
             "num_cpus": 0,
@@ -134,6 +141,15 @@ class Group:
             raise
         return answer
 
+    def finish(self, timeout: float) -> None:
+        """Wait until the others have read what this member gave them; at most `timeout` seconds."""
+        deadline = clock.monotonic() + timeout
+        pause = _LOOK_SECONDS
+        for place in [place for places in list(self._given.values()) for place in places]:
+            while self._failure is None and state.get_objects(place) and clock.monotonic() < deadline:
+                time.sleep(pause)
+                pause = min(2 * pause, _LOOK_SECONDS_MAX)
+
     def leave(self) -> None:
         """Leave the group, which breaks it for the others. Its name is free when this returns."""
         self._failure = self._failure or Failure("broken", f"this member has left group {self.name!r}")
@@ -151,8 +167,11 @@ class Group:
     def send(self, call: Call, to: int, value: Any, timeout: float | None) -> None:
         """Hand a message over to another member."""
         with self._part(call, timeout, ("to", to)) as part:
+            given = self._given.setdefault(("to", to), deque(maxlen=SENDS_MAX + 1))
             part.ask(
-                lambda left: self._coordinator.send.remote(self._ticket, to, part.number, call, [_put(value)], left)
+                lambda left: self._coordinator.send.remote(
+                    self._ticket, to, part.number, call, [_put(value, given)], left
+                )
             )
 
     def recv(self, call: Call, source: int, timeout: float | None) -> Any:
@@ -195,6 +214,10 @@ class Group:
         """The call by which this member comes to a step of an operation."""
         answer: sooner.ObjectRef[Any] = self._coordinator.meet.remote(self._ticket, number, step, call, given, left)
         return answer
+
+    def record_given(self, ids: deque[str]) -> None:
+        """What this member has given in the latest step of an operation."""
+        self._given["all", 0] = ids
 
     def _silence(self, timeout: float) -> Failure:
         return Failure("timeout", f"the coordinator of group {self.name!r} did not answer within {timeout:g} s")
@@ -252,7 +275,12 @@ class Operation:
             return {}
         step = self._steps
         self._steps += 1
-        answer = self.ask(lambda left: self._group.meet(self.number, step, self._call, _put_each(given), left))
+        given_ids: deque[str] = deque()
+        answer = self.ask(
+            lambda left: self._group.meet(self.number, step, self._call, _put_each(given, given_ids), left)
+        )
+        # All have come to this step: what was given in those before has been read.
+        self._group.record_given(given_ids)
         return self.fetch({rank: ref for rank, ref in enumerate(answer) if ref is not None})
 
     def ask(self, call: Callable[[Patience], sooner.ObjectRef[Any]]) -> Any:
@@ -296,19 +324,26 @@ def checked_timeout(name: str, value: float) -> float:
         ValueError: It is none.
     """
     given: Any = value
-    if not isinstance(given, int | float) or isinstance(given, bool) or math.isnan(given) or given < 0:
+    is_number = isinstance(given, numbers.Real) and not isinstance(given, bool)
+    if not is_number or math.isnan(given) or given < 0:
         raise ValueError(f"{name} must be a number of seconds, 0 or more, not {value!r}")
     return min(float(value), _PATIENCE_SECONDS_MAX)
 
 
-def _put_each(values: list[Any]) -> _Refs:
+def coordinator_name(group_name: str) -> str:
+    """The name of the actor in which the members of a group meet."""
+    return f"collective:{group_name}"
+
+
+def _put_each(values: list[Any], ids: deque[str]) -> _Refs:
     # In no variable: the call that brings these references to the coordinator keeps them for as long as it
     # runs, and those that want the values have their own then.
-    return [None if value is None else _put(value) for value in values]
+    return [None if value is None else _put(value, ids) for value in values]
 
 
-def _put(value: Any) -> sooner.ObjectRef[Any]:
+def _put(value: Any, ids: deque[str]) -> sooner.ObjectRef[Any]:
     ref: sooner.ObjectRef[Any] = sooner.put(value)
+    ids.append(ref.hex())
     return ref
 
 

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
+import secrets
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import sooner
+from sooner.exceptions import ActorDiedError, ActorUnavailableError, GetTimeoutError
 from sooner.util import clock
 from sooner.util.checks import check_at_least, is_whole
 from sooner.util.collective.coordinator import WORLD_SIZE_MAX
 from sooner.util.collective.errors import CollectiveError, CollectiveTimeoutError
-from sooner.util.collective.group import Group, checked_timeout
+from sooner.util.collective.group import Group, checked_timeout, coordinator_name
 from sooner.util.collective.types import Backend
 
 JOIN_SECONDS = 30.0
 # As the default of torch.distributed on GPUs. The death of a member ends an operation long before.
 OPERATION_SECONDS = 600.0
 
+# How long a member that leaves waits for the others to read what it gave them.
+LEAVE_SECONDS = 10.0
+
+# How long a group that could not be made waits for those that had joined to leave.
+_DISMISS_SECONDS = 5.0
+_DISMISS_PAUSE_SECONDS = 0.05
+
+# The longest name of a group (characters): its actor has a longer one.
+_NAME_MAX = 1000
 # How much later than the members the program that has them join gives up (seconds).
 _ANSWER_SECONDS = 10.0
 
@@ -32,6 +44,7 @@ def init_collective_group(
     rank: int,
     backend: str = Backend.SOONER,
     group_name: str = "default",
+    gloo_timeout: float | None = None,
     *,
     timeout: float = JOIN_SECONDS,
     operation_timeout: float = OPERATION_SECONDS,
@@ -43,9 +56,10 @@ def init_collective_group(
     Args:
         world_size: How many members the group has.
         rank: The place of this one, from 0 on.
-        backend: "sooner", or one of Ray's names ("nccl", "gloo", "torch_gloo", "mpi"), which mean the same
-            here.
-        group_name: The group is found by this name in the session's namespace.
+        backend: "sooner", or one of Ray's names ("nccl", "gloo", "torch_gloo", "mpi", "hccl"), which mean the
+            same here.
+        group_name: The group is found by this name in the session's namespace: 1 to 1,000 characters.
+        gloo_timeout: `timeout` as Ray has it, in milliseconds.
         timeout: Seconds for the others to come.
         operation_timeout: Seconds for each operation that is not given its own.
 
@@ -56,21 +70,27 @@ def init_collective_group(
         CollectiveTimeoutError: Some members did not join; the message names their ranks.
         CollectiveMemberDiedError: A member died meanwhile.
     """
+    _join(world_size, rank, backend, group_name, _patience(timeout, gloo_timeout), operation_timeout, _ticket())
+
+
+def _join(
+    world_size: int, rank: int, backend: str, group_name: str, timeout: float, operation_timeout: float, ticket: bytes
+) -> None:
     check_at_least("world_size", world_size, 1)
     if world_size > WORLD_SIZE_MAX:
         raise ValueError(f"world_size is {WORLD_SIZE_MAX} at most, not {world_size}")
     check_rank("rank", rank, world_size)
     _check_backend(backend)
-    _check_name(group_name)
-    patience = checked_timeout("timeout", timeout)
-    group = Group(group_name, world_size, rank, checked_timeout("operation_timeout", operation_timeout))
+    check_name(group_name)
+    patience = checked_timeout("operation_timeout", operation_timeout)
+    group = Group(group_name, world_size.__index__(), rank.__index__(), patience, ticket)
     former = _found(group_name)
     with _lock:
         if group_name in _joining:
             raise CollectiveError(f"another thread of this process is joining group {group_name!r}", rank)
         _joining.add(group_name)
     try:
-        group.join(former, patience)
+        group.join(former, timeout)
         with _lock:
             _groups[group_name] = group
     finally:
@@ -84,11 +104,15 @@ def create_collective_group(
     ranks: Sequence[int],
     backend: str = Backend.SOONER,
     group_name: str = "default",
+    gloo_timeout: float | None = None,
     *,
     timeout: float = JOIN_SECONDS,
     operation_timeout: float = OPERATION_SECONDS,
 ) -> None:
     """Have actors join a group, and wait until all have joined. Their classes need no method for it.
+
+    It waits until the actors are free, where Ray's function returns at once and members join with their first
+    operation. If one does not join, all leave again.
 
     Args:
         actors: Their handles.
@@ -96,17 +120,18 @@ def create_collective_group(
         ranks: The place of each actor.
         backend: See `init_collective_group`.
         group_name: See `init_collective_group`.
+        gloo_timeout: `timeout` as Ray has it, in milliseconds.
         timeout: Seconds for the actors to come.
         operation_timeout: See `init_collective_group`.
 
     Raises:
-        TypeError: An actor is no handle.
+        TypeError: An actor is no handle, or `actors` or `ranks` is no sequence.
         ValueError: An actor is there twice, or the ranks are not 0 to `world_size` - 1.
         CollectiveError: See `init_collective_group`.
         CollectiveTimeoutError: An actor did not join in time, for instance because another call runs in it.
         ActorDiedError: An actor is dead.
     """
-    handles, places = list(actors), list(ranks)
+    handles, places = _listed("actors", "actor handles", actors), _listed("ranks", "whole numbers", ranks)
     check_at_least("world_size", world_size, 1)
     for actor in handles:
         if not isinstance(actor, sooner.ActorHandle):
@@ -119,41 +144,79 @@ def create_collective_group(
             f"not {len(handles)} actors with the ranks {places}"
         )
     _check_backend(backend)
-    _check_name(group_name)
-    patience = checked_timeout("timeout", timeout)
+    check_name(group_name)
+    patience = _patience(timeout, gloo_timeout)
     times = patience, checked_timeout("operation_timeout", operation_timeout)
+    tickets = [_ticket() for _ in handles]
     calls = {
-        actor.__ray_call__.remote(_join, world_size, rank, backend, group_name, *times): rank
-        for actor, rank in zip(handles, places, strict=True)
+        actor.__ray_call__.remote(_join_as, world_size, rank, backend, group_name, *times, ticket): rank
+        for actor, rank, ticket in zip(handles, places, tickets, strict=True)
     }
-    deadline = clock.monotonic() + patience + _ANSWER_SECONDS
-    while calls:
+    try:
+        _await_joined(group_name, calls, patience)
+    except BaseException:
+        for call in calls:
+            sooner.cancel(call)
+        _dismiss(group_name, tickets, list(calls))
+        raise
+
+
+def _await_joined(group_name: str, calls: dict[sooner.ObjectRef[None], int], timeout: float) -> None:
+    deadline = clock.monotonic() + timeout + _ANSWER_SECONDS
+    left = dict(calls)
+    while left:
         # The first error, and not that of the first actor.
-        ready, _ = sooner.wait(list(calls), timeout=max(0.0, deadline - clock.monotonic()))
+        ready, _ = sooner.wait(list(left), timeout=max(0.0, deadline - clock.monotonic()))
         if not ready:
-            for call in calls:
-                sooner.cancel(call)
-            late = sorted(calls.values())
+            late = sorted(left.values())
             text = f"group {group_name!r}: actors did not begin to join within {timeout:g} s; their ranks: {late}"
             raise CollectiveTimeoutError(text, late[0])
         sooner.get(ready)
-        del calls[ready[0]]
+        del left[ready[0]]
 
 
-def _join(_actor: Any, size: int, rank: int, backend: str, name: str, timeout: float, operation_timeout: float) -> None:
-    init_collective_group(size, rank, backend, name, timeout=timeout, operation_timeout=operation_timeout)
+def _dismiss(group_name: str, tickets: Iterable[bytes], calls: list[sooner.ObjectRef[None]]) -> None:
+    """Have those leave that wait in a join: nobody can stop a call, and whoever makes the group again finds
+    them free.
+    """
+    deadline = clock.monotonic() + _DISMISS_SECONDS
+    while calls and clock.monotonic() < deadline:
+        # There is no coordinator before the first of them asks for it.
+        with contextlib.suppress(ValueError, ActorDiedError, ActorUnavailableError, GetTimeoutError):
+            coordinator = sooner.get_actor(coordinator_name(group_name))
+            left = [coordinator.leave.remote(ticket) for ticket in tickets]
+            sooner.get(left, timeout=max(0.0, deadline - clock.monotonic()))
+        _, calls = sooner.wait(calls, num_returns=len(calls), timeout=_DISMISS_PAUSE_SECONDS)
 
 
-def destroy_collective_group(group_name: str = "default") -> None:
+def _join_as(_actor: Any, *place: Any) -> None:
+    _join(*place)
+
+
+def destroy_collective_group(group_name: str = "default", *, timeout: float = LEAVE_SECONDS) -> None:
     """Leave a group. Its name is free, and operations of the other members fail; nothing happens if there is
     none.
+
+    First it waits until the others have received what this member sent, and read what it gave in the last
+    operation: both end with this process. A member that ends by itself calls this function before.
+
+    Args:
+        group_name: The group.
+        timeout: Seconds to wait for the others. What they have not read then is lost.
+
+    Raises:
+        ValueError: `timeout` is no number of seconds.
     """
+    patience = checked_timeout("timeout", timeout)
     group = _found(group_name)
     if group is not None:
         with _lock:
             if _groups.get(group_name) is group:
                 del _groups[group_name]
-        group.leave()
+        try:
+            group.finish(patience)
+        finally:
+            group.leave()
 
 
 def is_group_initialized(group_name: str = "default") -> bool:
@@ -194,6 +257,7 @@ def check_rank(name: str, rank: Any, world_size: int) -> None:
 
 
 def _found(group_name: str) -> Group | None:
+    check_name(group_name)
     with _lock:
         group = _groups.get(group_name)
         if group is None or group.is_here():
@@ -211,6 +275,23 @@ def _check_backend(backend: Any) -> None:
         raise ValueError(f"backend must be one of {names}, not {backend!r}")
 
 
-def _check_name(group_name: Any) -> None:
-    if not isinstance(group_name, str) or not group_name:
-        raise ValueError(f"group_name must be a string that is not empty, not {group_name!r}")
+def check_name(group_name: Any) -> None:
+    """Raise ValueError unless a group may have this name."""
+    if not isinstance(group_name, str) or not 1 <= len(group_name) <= _NAME_MAX:
+        raise ValueError(f"group_name must be a string of 1 to {_NAME_MAX} characters, not {group_name!r:.100}")
+
+
+def _patience(timeout: float, gloo_timeout: float | None) -> float:
+    if gloo_timeout is not None:
+        return checked_timeout("gloo_timeout", gloo_timeout) / 1000
+    return checked_timeout("timeout", timeout)
+
+
+def _listed(name: str, what: str, given: Any) -> list[Any]:
+    if not isinstance(given, Iterable):
+        raise TypeError(f"{name} must be a list of {what}, not {type(given).__name__}")
+    return list(given)
+
+
+def _ticket() -> bytes:
+    return secrets.token_bytes(12)

@@ -110,6 +110,9 @@ def allgather(
     places = _arrays(group, tensor_list, array, is_written=True)
     with group.operation(_call("allgather", array), timeout) as operation:
         elements = flat(array)
+        if any(np.may_share_memory(elements, place) for place in places):
+            # What others give is written before it is.
+            elements = elements.copy()
         for place, values in zip(places, _in_order(group, operation.exchange([elements]), elements), strict=True):
             write(place, values)
 
@@ -214,6 +217,8 @@ def _in_order(group: Group, values: dict[int, Any], own: Array) -> list[Array]:
 
 
 def _arrays(group: Group, tensors: Sequence[Any], like: Array, *, is_written: bool) -> list[Array]:
+    if not hasattr(tensors, "__len__"):
+        raise TypeError(f"tensor_list must be a list of tensors, not {type(tensors).__name__}")
     if len(tensors) != group.world_size:
         raise ValueError(f"tensor_list has {len(tensors)} tensors, and group {group.name!r} {group.world_size} members")
     arrays = []

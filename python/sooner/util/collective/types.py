@@ -28,6 +28,17 @@ class Backend(enum.StrEnum):
     GLOO = "gloo"
     TORCH_GLOO = "torch_gloo"
     MPI = "mpi"
+    HCCL = "hccl"
+
+
+def gloo_available() -> bool:
+    """True: what programs do with Gloo, they can do here."""
+    return True
+
+
+def nccl_available() -> bool:
+    """False: tensors on GPUs are refused."""
+    return False
 
 
 class Patience(NamedTuple):
