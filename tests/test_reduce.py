@@ -308,6 +308,59 @@ class TestFailures:
             sooner.reduce([sooner.put(np.ones(1))], order="rank")
 
 
+def reductions():
+    """How many tasks there were that combined something."""
+    return sum(row.name.startswith("reduce") for row in state.list_tasks(limit=100_000))
+
+
+class TestAtOnce:
+    @pytest.mark.parametrize("order", ["arrival", "given"])
+    @pytest.mark.parametrize("size", [0, 3, 2000])
+    def test_small_sources_that_are_there_need_no_task(self, size, order):
+        before = reductions()
+        total = sooner.reduce([sooner.put(np.full(size, number)) for number in (1.0, 2.0, 4.0)], order=order)
+        assert sooner.wait([total], timeout=0) == ([total], [])
+        found = get(total)
+        np.testing.assert_array_equal(found, np.full(size, 7.0))
+        assert not found.flags.writeable
+        assert reductions() == before
+
+    def test_every_kind(self):
+        before = reductions()
+        assert type(get(sooner.reduce([sooner.put(1.0), sooner.put(2.0)], "mean"))) is float
+        assert type(get(sooner.reduce([sooner.put(np.int32(2)), sooner.put(np.int32(3))], "prod"))) is np.int32
+        large = [sooner.put(np.ones((50, 100), ">f4"))] * 2
+        assert get(sooner.reduce(large)).shape == (50, 100)
+        assert reductions() == before
+
+    def test_what_was_made_by_tasks_and_lies_in_messages(self):
+        refs = [sooner.remote(lambda number=number: np.full(3, number)).remote() for number in range(3)]
+        get(refs)
+        before = reductions()
+        total, chosen = sooner.reduce_first(refs, 2)
+        assert (get(total).tolist(), get(chosen)) == ([1, 1, 1], [0, 1])
+        assert reductions() == before
+
+    def test_values_in_the_store_and_late_ones_are_left_to_a_task(self, tmp_path):
+        small, large = sooner.put(np.ones(3)), sooner.put(np.ones(100_000))
+        missing = late.remote(np.ones(3), tmp_path / "go")
+        before = reductions()
+        totals = [sooner.reduce([large]), sooner.reduce([small, missing]), sooner.reduce([small] * 100_000)]
+        (tmp_path / "go").touch()
+        assert [float(value[0]) for value in get(totals)] == [1, 2, 100_000]
+        poll("they are listed", lambda: reductions() == before + 3)
+
+    def test_a_program_without_numpy_stays_so(self):
+        done = run_driver(
+            """
+            import sys, sooner
+            sooner.init(num_cpus=1)
+            print(sooner.get(sooner.reduce([sooner.put(1.5), sooner.put(2.0)])), "numpy" in sys.modules)
+            """
+        )
+        assert done.stdout.split() == ["3.5", "False"]
+
+
 def large_objects():
     """The ids of values that are in the store."""
     gc.collect()

@@ -1,6 +1,7 @@
 """Arrays behind references that become one, element by element: `sooner.reduce` and `sooner.reduce_first`.
 
-A reduction is a task: its caller owns the result, and a result that is lost is made again. The task waits for
+Small sources that are all in the caller's memory are combined there, at once. Every other reduction is a
+task: its caller owns the result, and a result that is lost is made again. The task waits for
 the sources and combines those that are on its own node as they come, in shared memory and without the GIL.
 When the last one is there, the other nodes form a chain. Each adds its own values to what comes from the
 node before, and passes the sum on in pieces while the rest is still coming. So a total over many nodes takes
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, SupportsIndex, TypeVar
 
@@ -45,6 +47,9 @@ _PIECE = 96 << 10
 _STORED = 8 << 10
 # Pieces that were made and not yet taken.
 _AHEAD = 16
+# Values that came in messages, of so many bytes in all, are combined by the caller itself: that takes less
+# time than another process needs to begin.
+_AT_ONCE = 1 << 20
 
 
 def reduce(refs: Iterable[sooner.ObjectRef[A]], op: Op = "sum", *, order: Order = "arrival") -> sooner.ObjectRef[A]:
@@ -78,6 +83,8 @@ def reduce(refs: Iterable[sooner.ObjectRef[A]], op: Op = "sum", *, order: Order 
     """
     sources = _checked("reduce", refs, op)
     _check_one_of("order", order, _ORDERS)
+    if (made := _at_once(sources, op)) is not None:
+        return made
     awaited = _awaited(sources, len(sources))
     total: sooner.ObjectRef[A] = _task(_sources, f"reduce({op})").remote(sources, op, order, *awaited)
     return total
@@ -111,6 +118,9 @@ def reduce_first(
     if not is_whole or not 1 <= given.__index__() <= len(sources):
         raise ValueError(f"num must be a whole number from 1 to the number of references, {len(sources)}, not {num!r}")
     num = num.__index__()
+    there = [place for place, ref in enumerate(sources) if _sooner.object_places(ref) is not None][:num]
+    if len(there) == num and (made := _at_once([sources[place] for place in there], op)) is not None:
+        return made, sooner.put(there)
     awaited = _awaited(sources, num)
     chosen = _task(_first, f"reduce_first({num} of {len(sources)})").remote(sources, num, *awaited)
     # A dependency: when the result is made again, it is there already.
@@ -147,6 +157,28 @@ def _advice(item: Any) -> str:
     if isinstance(item, list | tuple):
         return "pass the references in one list"
     return "make a reference to a value with sooner.put(value)"
+
+
+def _at_once(sources: list[sooner.ObjectRef[Any]], op: Op) -> sooner.ObjectRef[Any] | None:
+    """The result, if the values of all sources are small and in the memory of this process.
+
+    Nothing is lost with the lineage that it lacks: it dies with this process alone.
+    """
+    if "numpy" not in sys.modules:
+        return None
+    size = 0
+    for ref in sources:
+        length, nodes, _ = _sooner.object_places(ref) or (0, ["unknown"], False)
+        size += length
+        if nodes or size > _AT_ONCE:
+            return None
+    total = _Here(op)
+    try:
+        total.add(sources, [""] * len(sources), is_all=True)
+    except Exception:
+        # The task says what is wrong with which source.
+        return None
+    return total.sealed(len(sources))
 
 
 def _awaited(sources: list[sooner.ObjectRef[Any]], num: int) -> list[sooner.ObjectRef[Any]]:
@@ -439,3 +471,29 @@ class _Total:
         if self._op == "mean":
             _sooner.divide(form.element, self._bytes, float(count))
         return elements.closed(form, self._bytes)
+
+
+class _Here(_Total):
+    """A result that is made in the process that asks for it.
+
+    Args:
+        op: How values are combined.
+    """
+
+    _ref: sooner.ObjectRef[Any] | None = None
+
+    def _open(self, size: int, *, in_store: bool) -> None:
+        form = self.head[0]
+        if form.kind == "array" and size >= _STORED:
+            array, self._ref = sooner.empty(form.shape, form.dtype)
+            self._bytes = array.reshape(-1).view("uint8")
+        else:
+            super()._open(size, in_store=False)
+
+    def sealed(self, count: int) -> sooner.ObjectRef[Any]:
+        """The reference of the result, in which there are `count` sources."""
+        value = self.value(count)
+        if self._ref is None:
+            return sooner.put(value)
+        self._ref.seal()
+        return self._ref

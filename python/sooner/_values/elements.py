@@ -17,6 +17,9 @@ Bytes = npt.NDArray[np.uint8]
 # What `_sooner.fold` can combine.
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 WHOLE = ("int32", "int64")
+_OF_NUMPY = (np.ndarray, np.generic)
+# NumPy takes longer to name a dtype than to add small arrays up.
+_NATIVE = {np.dtype(name): name for name in (*FLOATS, *WHOLE) if name != "bfloat16"}
 # Of Arrow; the others are called as in NumPy.
 _ARROW = {"halffloat": "float16", "float": "float32", "double": "float64", "int32": "int32", "int64": "int64"}
 
@@ -48,7 +51,7 @@ def opened(value: Any) -> tuple[Form, Bytes]:
         TypeError: It is something else, or has other elements.
     """
     torch, arrow = sys.modules.get("torch"), sys.modules.get("pyarrow")
-    if isinstance(value, np.ndarray | np.generic):
+    if isinstance(value, _OF_NUMPY):
         return _of_array(value)
     if type(value) is float:
         form, plain = _of_array(np.float64(value))
@@ -79,11 +82,15 @@ def _of_array(value: Any) -> tuple[Form, Bytes]:
     # Subclasses have masks or units, which would be lost.
     if isinstance(value, np.ndarray) and type(value) not in (np.ndarray, np.memmap):
         raise TypeError(f"it is a {type(value).__name__}: pass its data as a plain array (numpy.asarray)")
-    dtype = value.dtype.newbyteorder("=")
-    _check(dtype.name)
+    dtype = value.dtype
+    element = _NATIVE.get(dtype)
+    if element is None:
+        dtype = dtype.newbyteorder("=")
+        element = dtype.name
+        _check(element)
     kind = "array" if isinstance(value, np.ndarray) else "number"
     plain = np.ascontiguousarray(value, dtype=dtype).reshape(-1)
-    return Form(kind, dtype.name, value.shape, dtype), plain.view(np.uint8)
+    return Form(kind, element, value.shape, dtype), plain.view(np.uint8)
 
 
 def _of_tensor(value: Any, torch: Any) -> tuple[Form, Bytes]:
