@@ -155,6 +155,19 @@ METRICS = (
     ),
     Metric("reduce_first", "32 MB of the first 4 of 8 hosts summed, 2 are late", "x", lower=True),
     Metric("ring_4_32_mb", "32 MB in a ring of 4 actors, 500 Mbit/s", "x", lower=True),
+    Metric("back_1_kb", "1 KB there and back, 2 hosts without a limit", "us", lower=True),
+    Metric("back_64_kb", "64 KB there and back, 2 hosts without a limit", "us", lower=True),
+    Metric("back_1_mb", "1 MB there and back, 2 hosts without a limit", "us", lower=True),
+    *(
+        Metric(f"{kind}_4_{kb}_kb", f"{kb} KB {what}, no limit", "us", lower=True)
+        for kind, what in {
+            "cast": "to 4 hosts",
+            "gather": "of each of 4 hosts read on one",
+            "reduce": "of 4 hosts summed on one",
+            "allreduce": "of 4 hosts summed on all",
+        }.items()
+        for kb in (1, 32, 64)
+    ),
     Metric("broadcast_sum", "1 GB to 100 tasks that sum it", "x", lower=True),
     Metric("broadcast_sum_s", "1 GB to 100 tasks that sum it", "s", lower=True),
     Metric("broadcast_sum_cpu", "processor time of that", "x", lower=True),
@@ -253,7 +266,16 @@ _CLUSTER_KEYS = {
     "head_restart": ("head_calm", "head_pause", "head_new_actor"),
 }
 CLUSTER_PROBES = tuple(_CLUSTER_KEYS)
-# Probes on shaped hosts, and what they report: multiples of the time of a raw stream.
+# What is done with small values on four hosts.
+SMALL_KINDS = ("cast", "gather", "reduce", "allreduce")
+
+
+def _of_small(kind: str) -> tuple[str, ...]:
+    return tuple(f"{kind}_4_{kb}_kb" for kb in (1, 32, 64))
+
+
+# Probes on shaped hosts, and what they report: multiples of the time of a raw stream, and times of
+# small values.
 _HOSTS_KEYS = {
     "hosts_2": ("hosts_back",),
     "hosts_4": ("cast_4_32_mb", "cast_4_64_mb"),
@@ -270,6 +292,8 @@ _HOSTS_KEYS = {
     "hosts_reduce_late": ("reduce_late",),
     "hosts_reduce_first": ("reduce_first",),
     "hosts_ring_4": ("ring_4_32_mb",),
+    "hosts_small_back": ("back_1_kb", "back_64_kb", "back_1_mb"),
+    **{f"hosts_small_{kind}": _of_small(kind) for kind in SMALL_KINDS},
 }
 HOSTS_PROBES = tuple(_HOSTS_KEYS)
 # Probes on memory, and what they report. `sort_spread` is of three of them.
@@ -460,6 +484,11 @@ GOALS = (
     *(_bound(f"gather_{hosts}_16_mb", 1.05) for hosts in (4, 8)),
     *(_bound(key, 1.15) for key in ("reduce_late", "reduce_first")),
     _bound("ring_4_32_mb", 1.25),
+    *_versus("openmpi", 1 / 3, "back_1_kb"),
+    *_versus("openmpi", 1 / 1.5, "back_1_mb"),
+    *_versus("openmpi", 1 / 4, *(key for kind in SMALL_KINDS for key in _of_small(kind))),
+    *_versus("ray", 10, "back_1_kb", "back_64_kb"),
+    *_versus("ray", 10, *(key for kind in SMALL_KINDS for key in _of_small(kind))),
     # Of nine arrays, eight are read and one is written; a copy reads one and writes one.
     _share("sum_8_64_mib", 1.24, "memcpy_two_threads"),
     *_versus("ray", 5, "sum_8_64_mib"),

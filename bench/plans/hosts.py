@@ -9,7 +9,7 @@ import random
 from collections.abc import Iterable
 
 from harness.runner import Runner
-from plans.catalog import HOSTS_KEYS, PROBE_KEYS
+from plans.catalog import HOSTS_KEYS, PROBE_KEYS, SMALL_KINDS
 from rows import hosts as rows_hosts
 from systems import gloo, shaped
 
@@ -30,11 +30,12 @@ SYSTEMS = {
 _CAST = ("hosts_4", "hosts_8", "hosts_16")
 _SUMS = ("hosts_reduce_4", "hosts_reduce_8", "hosts_allreduce_4", "hosts_allreduce_8")
 _GATHERS = ("hosts_gather_4", "hosts_gather_8")
+_SMALL = ("hosts_small_back", *(f"hosts_small_{kind}" for kind in SMALL_KINDS))
 _PROBES = {
     "sooner": tuple(rows_hosts.PROBES),
-    "ray": ("hosts_2", "hosts_4", "hosts_8", *_SUMS, *_GATHERS, "hosts_ring_4"),
-    "dask": ("hosts_2", *_CAST, *_SUMS, *_GATHERS),
-    "openmpi": ("hosts_2", *_CAST, *_SUMS, *_GATHERS, "hosts_reduce_late"),
+    "ray": ("hosts_2", "hosts_4", "hosts_8", *_SUMS, *_GATHERS, "hosts_ring_4", *_SMALL),
+    "dask": ("hosts_2", *_CAST, *_SUMS, *_GATHERS, *_SMALL),
+    "openmpi": ("hosts_2", *_CAST, *_SUMS, *_GATHERS, "hosts_reduce_late", *_SMALL),
     "openmpi_default": (*_CAST, *_SUMS),
     "gloo": _CAST,
 }
@@ -73,13 +74,14 @@ _NOT = {
         "hosts_reduce_first": _OF_ALL,
         "hosts_ring_4": _IN_ACTORS,
         **dict.fromkeys(_GATHERS, "one way to do it"),
+        **dict.fromkeys(_SMALL, "small values need no pipeline"),
     },
     "gloo": {
         "hosts_2": "it has no driver here for that",
         "hosts_late": _WHOLE,
         "hosts_killed": _ABORTS,
         **dict.fromkeys(
-            (*_SUMS, *_GATHERS, "hosts_reduce_late", "hosts_reduce_first", "hosts_ring_4"),
+            (*_SUMS, *_GATHERS, *_SMALL, "hosts_reduce_late", "hosts_reduce_first", "hosts_ring_4"),
             "its driver here has broadcasts only",
         ),
     },

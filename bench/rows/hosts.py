@@ -3,7 +3,8 @@ gathers, a ring.
 
 Each is a probe of `harness/probes.py` that makes a network of its own, has raw streams measured in
 it, and then starts one system there: `systems/hosts_systems.py` says how. A figure is a multiple of
-the optimum, the time that a raw stream takes for as many bytes.
+the optimum, the time that a raw stream takes for as many bytes. Of values so small that no link is
+the limit it is the time itself, on hosts without one.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ SOURCES_GAP = 0.34
 ORDER_GAP_S = 0.02
 HALF = 0.5
 WARM = 2
+# Of small values, which take less than a millisecond.
+SMALL_WARM = 5
+SMALL_TURNS = 30
 # A slow system has fewer repetitions.
 SIZE_LIMIT_S = 15.0
 # These repetitions last several times as long.
@@ -39,37 +43,57 @@ class Probe:
     Attributes:
         kind: Of the plan.
         hosts: How many, the one with the value included.
-        megabits: The rate of their links.
-        keys: What it reports, by the size of the value (MB).
+        megabits: The rate of their links; None: they have no limit, and times are reported.
+        keys: What it reports, by the size of the value (bytes).
         gap: How far apart receivers arrive, or sources are made (multiples of the optimum).
         limit_s: After this time with one size of values no further repetition begins.
     """
 
     kind: str
     hosts: int
-    megabits: int
+    megabits: int | None
     keys: dict[int, str]
     gap: float = 0.0
     limit_s: float = SIZE_LIMIT_S
 
 
 PROBES = {
-    "hosts_2": Probe("back", 2, 500, {64: "hosts_back"}),
-    "hosts_4": Probe("cast", 4, 500, {32: "cast_4_32_mb", 64: "cast_4_64_mb"}),
-    "hosts_8": Probe("cast", 8, 250, {32: "cast_8_32_mb", 64: "cast_8_64_mb"}),
-    "hosts_16": Probe("cast", 16, 250, {32: "cast_16_32_mb", 64: "cast_16_64_mb"}),
-    "hosts_late": Probe("cast", 8, 250, {64: "cast_late"}, GAP, LONG_LIMIT_S),
-    "hosts_killed": Probe("killed", 8, 250, {64: "cast_killed"}, limit_s=LONG_LIMIT_S),
-    "hosts_reduce_4": Probe("reduce", 4, 500, {32: "reduce_4_32_mb", 64: "reduce_4_64_mb"}),
-    "hosts_reduce_8": Probe("reduce", 8, 250, {32: "reduce_8_32_mb"}),
-    "hosts_allreduce_4": Probe("allreduce", 4, 500, {32: "allreduce_4_32_mb"}),
-    "hosts_allreduce_8": Probe("allreduce", 8, 250, {32: "allreduce_8_32_mb"}),
-    "hosts_gather_4": Probe("gather", 4, 500, {16: "gather_4_16_mb"}),
-    "hosts_gather_8": Probe("gather", 8, 250, {16: "gather_8_16_mb"}),
-    "hosts_reduce_late": Probe("reduce", 8, 250, {32: "reduce_late"}, SOURCES_GAP, LONG_LIMIT_S),
-    "hosts_reduce_first": Probe("first", 8, 250, {32: "reduce_first"}),
+    "hosts_2": Probe("back", 2, 500, {64 * MEGABYTE: "hosts_back"}),
+    "hosts_4": Probe(
+        "cast", 4, 500, {32 * MEGABYTE: "cast_4_32_mb", 64 * MEGABYTE: "cast_4_64_mb"}
+    ),
+    "hosts_8": Probe(
+        "cast", 8, 250, {32 * MEGABYTE: "cast_8_32_mb", 64 * MEGABYTE: "cast_8_64_mb"}
+    ),
+    "hosts_16": Probe(
+        "cast", 16, 250, {32 * MEGABYTE: "cast_16_32_mb", 64 * MEGABYTE: "cast_16_64_mb"}
+    ),
+    "hosts_late": Probe("cast", 8, 250, {64 * MEGABYTE: "cast_late"}, GAP, LONG_LIMIT_S),
+    "hosts_killed": Probe("killed", 8, 250, {64 * MEGABYTE: "cast_killed"}, limit_s=LONG_LIMIT_S),
+    "hosts_reduce_4": Probe(
+        "reduce", 4, 500, {32 * MEGABYTE: "reduce_4_32_mb", 64 * MEGABYTE: "reduce_4_64_mb"}
+    ),
+    "hosts_reduce_8": Probe("reduce", 8, 250, {32 * MEGABYTE: "reduce_8_32_mb"}),
+    "hosts_allreduce_4": Probe("allreduce", 4, 500, {32 * MEGABYTE: "allreduce_4_32_mb"}),
+    "hosts_allreduce_8": Probe("allreduce", 8, 250, {32 * MEGABYTE: "allreduce_8_32_mb"}),
+    "hosts_gather_4": Probe("gather", 4, 500, {16 * MEGABYTE: "gather_4_16_mb"}),
+    "hosts_gather_8": Probe("gather", 8, 250, {16 * MEGABYTE: "gather_8_16_mb"}),
+    "hosts_reduce_late": Probe(
+        "reduce", 8, 250, {32 * MEGABYTE: "reduce_late"}, SOURCES_GAP, LONG_LIMIT_S
+    ),
+    "hosts_reduce_first": Probe("first", 8, 250, {32 * MEGABYTE: "reduce_first"}),
     # The first host has the driver only.
-    "hosts_ring_4": Probe("ring", 5, 500, {32: "ring_4_32_mb"}),
+    "hosts_ring_4": Probe("ring", 5, 500, {32 * MEGABYTE: "ring_4_32_mb"}),
+    # What small values take is not the link's: these hosts have no limit, and rows are times.
+    "hosts_small_back": Probe(
+        "back", 2, None, {1_000: "back_1_kb", 64_000: "back_64_kb", MEGABYTE: "back_1_mb"}
+    ),
+    **{
+        f"hosts_small_{kind}": Probe(
+            kind, 4, None, {kb * 1_000: f"{kind}_4_{kb}_kb" for kb in (1, 32, 64)}
+        )
+        for kind in ("cast", "gather", "reduce", "allreduce")
+    },
 }
 # These send a value from the first host several times, so that a repetition of the large one takes
 # a quarter to half a minute with that many hosts; as a multiple it is that of the small one.
@@ -83,20 +107,21 @@ def keys(name: str, system: str) -> dict[int, str]:
     sizes = sorted(probe.keys)
     if probe.hosts >= MANY_HOSTS and system in SLOW_SYSTEMS:
         sizes = sizes[:1]
-    return {size * MEGABYTE: probe.keys[size] for size in sizes}
+    return {size: probe.keys[size] for size in sizes}
 
 
 def run(name: str, system: str, turns: int, tell: Tell) -> None:
     """Run one probe on one system."""
     probe, wanted = PROBES[name], keys(name, system)
+    is_small = probe.megabits is None
     with Bed(probe.hosts, probe.megabits) as bed:
-        best = bed.link.optimum(max(wanted))
+        best = 0.0 if is_small else bed.link.optimum(max(wanted))
         plan = Plan(
             kind=probe.kind,
             hosts=probe.hosts,
             sizes=list(wanted),
-            warm=min(WARM, turns - 1),
-            turns=turns,
+            warm=SMALL_WARM if is_small else min(WARM, turns - 1),
+            turns=SMALL_TURNS if is_small else turns,
             limit_s=probe.limit_s,
             gap_s=ORDER_GAP_S if probe.kind == "killed" else probe.gap * best,
             kill_after_s=HALF * best,
@@ -109,7 +134,12 @@ def run(name: str, system: str, turns: int, tell: Tell) -> None:
             elif event["event"] == "turn":
                 size = event["size"]
                 windows[size].append((event["begin"], event["end"]))
-                took[size].append(_seconds(event, probe) / _optimum(bed, probe, size))
+                unit = 1e-6 if is_small else _optimum(bed, probe, size)
+                took[size].append(_seconds(event, probe) / unit)
+        if is_small:
+            for size, key in wanted.items():
+                tell(event="row", key=key, samples=took[size])
+            return
         for size, key in wanted.items():
             conditions = bed.conditions(windows[size])
             tell(event="row", key=key, samples=took[size], conditions=conditions)

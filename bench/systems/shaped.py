@@ -142,12 +142,12 @@ class Bed:
 
     Attributes:
         hosts: The hosts; the first one has what the others want.
-        megabits: What each sends and receives at most (1,000,000 bits per second).
-        link: What their links carry.
+        megabits: What each sends and receives at most (1,000,000 bits per second); None: no limit.
+        link: What their links carry, if they have a limit.
         load: How many processors were busy before.
     """
 
-    def __init__(self, count: int, megabits: int) -> None:
+    def __init__(self, count: int, megabits: int | None) -> None:
         self.megabits = megabits
         self._count = count
         self._stack = contextlib.ExitStack()
@@ -159,9 +159,10 @@ class Bed:
             # Paths of sockets are short.
             base = enter(tempfile.TemporaryDirectory(prefix="wb-", dir="/tmp"))
             self.hosts: Sequence[Any] = enter(hosts.hosts(self._count, Path(base)))
-            for host in self.hosts:
-                host.shape(self.megabits)
-            self.link = self._measure()
+            if self.megabits is not None:
+                for host in self.hosts:
+                    host.shape(self.megabits)
+                self.link = self._measure(self.megabits)
             self.processors = enter(Processors())
         except BaseException:
             self._stack.close()
@@ -187,7 +188,7 @@ class Bed:
         self._stack.callback(_end, program)
         return program
 
-    def _measure(self) -> Link:
+    def _measure(self, megabits: int) -> Link:
         script = str(BENCH / "systems" / "raw_stream.py")
         marks = ",".join(map(str, sorted({_STREAM_BEGINS, *_STREAM_SIZES})))
         given = [script, self.hosts[0].address, str(_STREAMS), marks]
@@ -203,7 +204,7 @@ class Bed:
             (whole - _STREAM_BEGINS) / (came[whole] - came[_STREAM_BEGINS]) for came in found
         )
         best = {size: min(came[size] for came in found) for size in _STREAM_SIZES}
-        return Link(goodput, self.megabits * 1e6 / 8 * PAYLOAD, best)
+        return Link(goodput, megabits * 1e6 / 8 * PAYLOAD, best)
 
     def conditions(self, windows: Sequence[tuple[float, float]]) -> dict[str, Any]:
         """What is shown with a figure, from the windows in which it was measured.

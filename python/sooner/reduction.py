@@ -172,13 +172,14 @@ def _at_once(sources: list[sooner.ObjectRef[Any]], op: Op) -> sooner.ObjectRef[A
         size += length
         if nodes or size > _AT_ONCE:
             return None
-    total = _Here(op)
+    total = _Total(op)
     try:
-        total.add(sources, [""] * len(sources), is_all=True)
+        total.add(sources, [""] * len(sources), is_all=False)
     except Exception:
         # The task says what is wrong with which source.
         return None
-    return total.sealed(len(sources))
+    # The sources were here, so the result is no more for this process to pass on.
+    return sooner.put(total.value(len(sources)))
 
 
 def _awaited(sources: list[sooner.ObjectRef[Any]], num: int) -> list[sooner.ObjectRef[Any]]:
@@ -390,7 +391,7 @@ class _Total:
         Args:
             refs: The references.
             names: What messages call them.
-            is_all: No others follow.
+            is_all: No others follow, and the result may be made in the store.
         """
         for begin in range(0, len(refs), _PASS):
             those = slice(begin, begin + _PASS)
@@ -471,29 +472,3 @@ class _Total:
         if self._op == "mean":
             _sooner.divide(form.element, self._bytes, float(count))
         return elements.closed(form, self._bytes)
-
-
-class _Here(_Total):
-    """A result that is made in the process that asks for it.
-
-    Args:
-        op: How values are combined.
-    """
-
-    _ref: sooner.ObjectRef[Any] | None = None
-
-    def _open(self, size: int, *, in_store: bool) -> None:
-        form = self.head[0]
-        if form.kind == "array" and size >= _STORED:
-            array, self._ref = sooner.empty(form.shape, form.dtype)
-            self._bytes = array.reshape(-1).view("uint8")
-        else:
-            super()._open(size, in_store=False)
-
-    def sealed(self, count: int) -> sooner.ObjectRef[Any]:
-        """The reference of the result, in which there are `count` sources."""
-        value = self.value(count)
-        if self._ref is None:
-            return sooner.put(value)
-        self._ref.seal()
-        return self._ref
