@@ -20,7 +20,7 @@ pub mod uplink;
 mod values;
 pub mod workers;
 
-pub(crate) use actors::local_actors::ended_unbegun;
+pub(crate) use actors::local_actors::{ended_unbegun, refused_for_now};
 pub use core::{NodeAction, NodeActions, NodeCore};
 pub use values::directions::ServedCopy;
 pub use values::spilling::{Room, ServedSpill};

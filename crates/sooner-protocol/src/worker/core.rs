@@ -24,7 +24,7 @@ use sooner_wire::{ActorId, FunctionId, ObjectId, ResourceSet, ShapeId, TaskId, W
 
 use super::action::{Action, Actions, Peer, send};
 use super::calls::actors::{ActorDemand, unborn_failure};
-use super::calls::{Callers, KeptObjects};
+use super::calls::{Callers, KeptObjects, Turn};
 use super::execution::{Execution, Instance};
 use super::memory::{Unsealed, abandoned_failure};
 use super::ownership::{Lent, Lineage, Ownership, Record, Slot};
@@ -197,7 +197,7 @@ impl WorkerCore {
                 self.callers.record_groups(actor);
             }
             // A call that needs no order is queued when its arguments are there.
-            if !is_unordered && let Err(failure) = self.callers.enqueue(actor, number) {
+            if !is_unordered && let Err(failure) = self.callers.enqueue(actor, number, Turn::Last) {
                 self.fail(number, &failure, out);
             }
         }
@@ -270,9 +270,9 @@ impl WorkerCore {
             }
             Target::Method(MethodCall { actor, unordered, .. }) => {
                 if *unordered {
-                    let is_first = self.pendings.get(number).is_some_and(|pending| pending.recovers);
-                    let enqueue = if is_first { Callers::enqueue_recovering } else { Callers::enqueue };
-                    if let Err(failure) = enqueue(&mut self.callers, *actor, number) {
+                    let recovers = self.pendings.get(number).is_some_and(|pending| pending.recovers);
+                    let turn = if recovers { Turn::Recovering } else { Turn::Last };
+                    if let Err(failure) = self.callers.enqueue(*actor, number, turn) {
                         return self.fail(number, &failure, out);
                     }
                 }

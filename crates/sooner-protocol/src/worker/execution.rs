@@ -62,8 +62,8 @@ pub struct Incoming {
     pub dependencies: Vec<MetDependency>,
     /// In a process that took an actor over: its caller has its answer, and the state was made with it.
     pub is_again: bool,
-    /// It does not wait for calls made again, which may wait for it: it recovers a lost value, or its caller
-    /// made it before one that does.
+    /// It does not wait for calls that other callers make again, which may wait for it: it recovers a lost
+    /// value, or its caller made it before one that does.
     pub is_early: bool,
 }
 
@@ -260,7 +260,8 @@ impl Execution {
     }
 
     /// A call arrives that recovers a lost value, for which calls made again may wait. So it does not wait
-    /// for those, nor do earlier calls of its caller, unless it has no place in their order.
+    /// for those of other callers. If it has a place in the order, the earlier calls of its caller go with
+    /// it.
     fn let_through(&mut self, incoming: Incoming) {
         let from = incoming.from;
         if incoming.push.spec.is_unordered() {
@@ -376,8 +377,8 @@ impl Execution {
     /// others do not, nor earlier ones that are executed once more: the value may need one of them. But no
     /// new call overtakes a call made again.
     ///
-    /// A call that recovers a value overtakes those, except the earlier ones of its caller: it must find a
-    /// state with them, and their arguments do not need its value, which was asked for later.
+    /// A call without order that recovers a value overtakes those, except the earlier ones of its caller: it
+    /// must find a state with them. They are older, so their arguments are not made of its value.
     fn next_complete(&self, only: Option<usize>) -> Option<usize> {
         let (mut held_up, mut stopped) = (Map::<_, u64>::default(), Set::default());
         let mut again = Map::<_, u64>::default();
@@ -397,9 +398,10 @@ impl Execution {
             let line = (incoming.from, group);
             let is_after = |first: Option<&u64>| first.is_some_and(|first| *first < spec.task.number);
             let is_new = !incoming.is_again && !incoming.is_early;
-            let is_behind = match is_unordered {
-                true => is_after(again.get(&line)),
-                false => is_after(held_up.get(&line)) || (is_new && stopped.contains(&group)),
+            let is_behind = if is_unordered {
+                is_after(again.get(&line))
+            } else {
+                is_after(held_up.get(&line)) || (is_new && stopped.contains(&group))
             };
             if !waits && has_room && !is_behind && self.is_for(only, incoming) {
                 return Some(at);

@@ -249,8 +249,7 @@ impl Directory {
         self.leave_if_draining(id, node, out);
     }
 
-    /// A node refuses to give an actor a process, and no other node is asked: the job has ended meanwhile, or
-    /// too much waits there.
+    /// A node refuses to give an actor a process, and no other node is asked: the job has ended meanwhile.
     pub(in crate::control) fn on_place_refused(
         &mut self,
         node: NodeId,

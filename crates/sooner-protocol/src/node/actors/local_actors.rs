@@ -165,7 +165,12 @@ fn given_back(takeover: Takeover, create: Box<CreateActor>, why: &str) -> NodeAc
 /// An actor that was ended before it had a process. With what it is, in case it was another one for this
 /// control service.
 pub(crate) fn ended_unbegun(takeover: Takeover, create: Box<CreateActor>) -> NodeAction {
-    let (actor, reason, create) = (create.actor, "it was ended there".to_owned(), Some(create));
+    refused_for_now(takeover, create, "it was ended there")
+}
+
+/// An actor cannot begin here now: the control service tries other nodes first.
+pub(crate) fn refused_for_now(takeover: Takeover, create: Box<CreateActor>, why: &str) -> NodeAction {
+    let (actor, reason, create) = (create.actor, why.to_owned(), Some(create));
     let (no_workers, for_now) = (false, true);
     NodeAction::Control(ToControl::PlaceRefused { actor, takeover, reason, create, no_workers, for_now })
 }

@@ -10,7 +10,7 @@ use sooner_wire::limits::{GUEST_JOB_NANOS, GUEST_ORDERS_MAX};
 use sooner_wire::message::{Job, JobState, LeaseRefused, Message};
 use sooner_wire::{NodeId, WorkerId};
 
-use crate::node::{NodeAction, NodeActions, NodeCore, ended_unbegun};
+use crate::node::{NodeAction, NodeActions, NodeCore, ended_unbegun, refused_for_now};
 use crate::table::Map;
 use crate::time::Instant;
 use crate::uplink::{End, ToControl, ToNode};
@@ -155,7 +155,7 @@ impl RemoteJobs {
         }) {
             Guest::Open => return Some(order),
             Guest::Asked { .. } if self.waiting >= GUEST_ORDERS_MAX => {
-                refuse(order, "too much waits here for jobs of other nodes", out);
+                put_off(order, "too much waits here for jobs of other nodes", out);
             }
             Guest::Asked { orders, .. } => {
                 orders.push(order);
@@ -218,7 +218,7 @@ impl RemoteJobs {
             let Some(Guest::Asked { orders, .. }) = self.jobs.swap_remove(&job) else { continue };
             self.waiting -= orders.len();
             let reason = "what its job needs could not be learnt from the head of the cluster in time";
-            orders.into_iter().for_each(|order| refuse(order, reason, out));
+            orders.into_iter().for_each(|order| put_off(order, reason, out));
         }
     }
 
@@ -259,6 +259,16 @@ pub(super) fn to_node(from: NodeId, to: NodeId, message: impl Into<Message>) -> 
 fn ask(job: WorkerId) -> NodeAction {
     let job = Job { job, state: JobState::Asked, config: None };
     NodeAction::Control(ToControl::Job(Box::new(job)))
+}
+
+/// Tells the sender of an order that it is not carried out here: an actor goes elsewhere.
+fn put_off(order: Order, reason: &str, out: &mut NodeActions) {
+    match order {
+        Order::Control(ToNode::PlaceActor(place)) => {
+            out.push(refused_for_now(place.takeover, place.create, reason));
+        }
+        other => refuse(other, reason, out),
+    }
 }
 
 /// Tells the sender of an order that it is not carried out.

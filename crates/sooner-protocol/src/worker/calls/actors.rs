@@ -8,14 +8,14 @@ use sooner_wire::message::{
 };
 use sooner_wire::{ActorId, FunctionId, ObjectId, ResourceSet, TaskId};
 
-use super::{ActorPlace, Callers, replaying};
+use super::{ActorPlace, replaying};
 use crate::failures::death_failure;
 use crate::probes::{bug, mark};
 use crate::worker::WorkerCore;
 use crate::worker::action::{Actions, Peer, send};
 use crate::worker::ownership::Slot;
-use crate::worker::tasks::State;
 use crate::worker::tasks::cancelling::cancelled_failure;
+use crate::worker::tasks::{Pending, State};
 
 /// What an actor needs to be placed.
 #[derive(Debug, Clone)]
@@ -123,7 +123,7 @@ impl WorkerCore {
                 let spec = pending.spec.clone();
                 self.keep_call(actor, spec);
             }
-            self.callers.on_pushed(actor, bytes);
+            self.callers.on_pushed(actor, number, bytes);
             self.push(number, worker, Vec::new(), 0, out);
         }
     }
@@ -171,12 +171,12 @@ impl WorkerCore {
             } else {
                 pending.retries -= i32::from(pending.retries > 0 && !is_unbegun);
                 pending.state = State::Queued;
-                let (is_unordered, recovers) = (pending.spec.is_unordered(), pending.recovers);
+                let (is_unordered, turn) = (pending.spec.is_unordered(), pending.turn_again());
                 // A call without order is queued when its arguments are there.
                 if self.must_wait_again(number, out) && is_unordered {
                     continue;
                 }
-                self.callers.enqueue_again(actor, number, recovers);
+                self.callers.enqueue_again(actor, number, turn);
             }
         }
     }
@@ -240,9 +240,8 @@ impl WorkerCore {
 
     /// Queues a call that has run once more. False if the actor takes no calls.
     pub(in crate::worker) fn queue_again(&mut self, actor: ActorId, number: u64) -> bool {
-        let recovers = self.pendings.get(number).is_some_and(|pending| pending.recovers);
-        let enqueue = if recovers { Callers::enqueue_recovering } else { Callers::enqueue_first };
-        enqueue(&mut self.callers, actor, number).is_ok()
+        let turn = self.pendings.get(number).map(Pending::turn_again);
+        turn.is_some_and(|turn| self.callers.enqueue(actor, number, turn).is_ok())
     }
 
     /// Ends an actor now. Calls that this process makes from here on fail at once; `title` names it in their

@@ -2,13 +2,13 @@
 //! edges).
 //!
 //! Calls of one caller reach an actor in the order of submission: a call whose arguments are missing holds
-//! the later ones back. A call that is made again for its lost result goes before all others, which may wait
-//! for it. Calls go straight to the actor's process; the node is asked once for its place.
+//! the later ones back. A call that is made again for its lost result goes before all queued ones, which may
+//! wait for it. Calls go straight to the actor's process; the node is asked once for its place.
 //!
 //! Invariants:
 //! - A1: a call is queued or in flight, never both.
-//! - A2: calls leave the queue from its front only, unless they are cancelled; those that recover a value,
-//!   the oldest first.
+//! - A2: calls leave the queue from its front only, unless they are cancelled or wait for an argument again;
+//!   those that recover a value leave first, the oldest of them before the others.
 //! - A3: a call is held back for the size of its arguments only while so many calls are in flight that it
 //!   could not run yet, and none of them can wait for it.
 //!
@@ -45,11 +45,23 @@ pub enum ActorPlace {
     Dead(Failure),
 }
 
+/// Where a call is queued.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turn {
+    /// Behind the others.
+    Last,
+    /// Before them: it is made once more, and one of them may wait for its result.
+    First,
+    /// It is made again for its lost result, and has no place in the order.
+    Recovering,
+}
+
 #[derive(Debug)]
 struct Caller {
     place: ActorPlace,
     queue: VecDeque<u64>,
-    /// Queued calls that are made again for their lost results, before all others.
+    /// Queued calls that are made again for their lost results. They go before all others in the queue, and
+    /// take no heed of the window: all that are in flight may wait for one of them.
     recovering: BTreeSet<u64>,
     in_flight: Set<u64>,
     /// Bytes of arguments in memory, per call in flight that has any; below, their sum.
@@ -144,47 +156,27 @@ impl Callers {
         self.actors.iter().filter(|(_, caller)| is_there(caller)).map(|(id, _)| *id).collect()
     }
 
-    /// Appends a call, or says why it cannot run.
+    /// Queues a call, or says why it cannot run.
     ///
     /// # Errors
     /// The failure of an actor that is dead or out of reach.
-    pub fn enqueue(&mut self, actor: ActorId, task: u64) -> Result<(), Failure> {
-        self.taking(actor)?.queue.push_back(task);
-        Ok(())
-    }
-
-    /// Puts a call before all others, or says why it cannot run.
-    ///
-    /// # Errors
-    /// As [`Self::enqueue`].
-    pub fn enqueue_first(&mut self, actor: ActorId, task: u64) -> Result<(), Failure> {
-        self.taking(actor)?.queue.push_front(task);
-        Ok(())
-    }
-
-    /// Queues a call without order that is made again for its lost result, or says why it cannot run.
-    ///
-    /// # Errors
-    /// As [`Self::enqueue`].
-    pub fn enqueue_recovering(&mut self, actor: ActorId, task: u64) -> Result<(), Failure> {
-        self.taking(actor)?.recovering.insert(task);
-        Ok(())
-    }
-
-    /// The caller's side of an actor that takes calls.
-    fn taking(&mut self, actor: ActorId) -> Result<&mut Caller, Failure> {
+    pub fn enqueue(&mut self, actor: ActorId, task: u64, turn: Turn) -> Result<(), Failure> {
         let caller = self.actors.get_mut(&actor).expect("met before");
-        match &caller.place {
-            ActorPlace::Dead(failure) | ActorPlace::OutOfReach(failure) => Err(failure.clone()),
-            ActorPlace::Pending | ActorPlace::At { .. } => Ok(caller),
+        if let ActorPlace::Dead(failure) | ActorPlace::OutOfReach(failure) = &caller.place {
+            return Err(failure.clone());
         }
+        caller.enqueue(task, turn);
+        Ok(())
     }
 
     /// The next call and where it may go now.
     #[must_use]
     pub fn next_call(&self, actor: ActorId) -> Option<(u64, WorkerId)> {
         let caller = self.actors.get(&actor).filter(|caller| !caller.is_replaying())?;
-        Some((*caller.recovering.first().or_else(|| caller.queue.front())?, caller.room()?))
+        match caller.recovering.first() {
+            Some(first) => Some((*first, caller.process()?)),
+            None => Some((*caller.queue.front()?, caller.room()?)),
+        }
     }
 
     /// The next call that recovers a value, and where it may go now: it is older than the call `before`,
@@ -193,14 +185,14 @@ impl Callers {
     pub fn next_recovering(&self, actor: ActorId, before: u64) -> Option<(u64, WorkerId)> {
         let caller = self.actors.get(&actor)?;
         let first = caller.recovering.first().filter(|number| **number < before)?;
-        Some((*first, caller.room()?))
+        Some((*first, caller.process()?))
     }
 
-    /// The next call was pushed, with `bytes` bytes of arguments in memory.
-    pub fn on_pushed(&mut self, actor: ActorId, bytes: u64) {
+    /// The call that is next was pushed, with `bytes` bytes of arguments in memory.
+    pub fn on_pushed(&mut self, actor: ActorId, task: u64, bytes: u64) {
         let caller = self.actors.get_mut(&actor).expect("next_call found it");
-        let first = caller.recovering.pop_first().or_else(|| caller.queue.pop_front());
-        let task = first.expect("next_call found it");
+        let next = caller.recovering.pop_first().or_else(|| caller.queue.pop_front());
+        assert_eq!(next, Some(task), "A2: it is another one's turn");
         assert!(caller.in_flight.insert(task), "A1: call {task} was queued and in flight");
         if bytes > 0 {
             caller.arguments.insert(task, bytes);
@@ -384,12 +376,10 @@ impl Callers {
         kept.filter(|spec| self.ghosts.contains_key(&spec.task.number))
     }
 
-    /// Puts a call that was in flight back to the front, or to those that recover a value.
-    pub fn enqueue_again(&mut self, actor: ActorId, task: u64, recovers: bool) {
-        match self.actors.get_mut(&actor) {
-            Some(caller) if recovers => _ = caller.recovering.insert(task),
-            Some(caller) => caller.queue.push_front(task),
-            None => {}
+    /// Queues a call again that was in flight, wherever the actor is.
+    pub fn enqueue_again(&mut self, actor: ActorId, task: u64, turn: Turn) {
+        if let Some(caller) = self.actors.get_mut(&actor) {
+            caller.enqueue(task, turn);
         }
     }
 
@@ -467,6 +457,22 @@ impl Callers {
 }
 
 impl Caller {
+    fn enqueue(&mut self, task: u64, turn: Turn) {
+        match turn {
+            Turn::Last => self.queue.push_back(task),
+            Turn::First => self.queue.push_front(task),
+            Turn::Recovering => _ = self.recovering.insert(task),
+        }
+    }
+
+    /// The actor's process, if it is known.
+    fn process(&self) -> Option<WorkerId> {
+        match self.place {
+            ActorPlace::At { worker, .. } => Some(worker),
+            ActorPlace::Pending | ActorPlace::OutOfReach(_) | ActorPlace::Dead(_) => None,
+        }
+    }
+
     /// The actor's process, if it takes another call now.
     fn room(&self) -> Option<WorkerId> {
         match self.place {
@@ -517,16 +523,42 @@ mod tests {
         let mut callers = Callers::default();
         assert!(!callers.meet(actor()));
         assert!(callers.meet(actor()));
-        (1..=3).for_each(|task| callers.enqueue(actor(), task).expect("alive"));
+        (1..=3).for_each(|task| callers.enqueue(actor(), task, Turn::Last).expect("alive"));
         assert_eq!(callers.next_call(actor()), None);
         callers.on_started(&started(4, 1));
         let mut order = Vec::new();
         while let Some((task, worker)) = callers.next_call(actor()) {
             assert_eq!(worker, WorkerId(4));
-            callers.on_pushed(actor(), 0);
+            callers.on_pushed(actor(), task, 0);
             order.push(task);
         }
         assert_eq!(order, [1, 2, 3]);
+    }
+
+    #[test]
+    fn what_recovers_a_value_goes_first_even_if_no_other_call_may() {
+        let mut callers = with_calls(1, ACTOR_CALLS_IN_FLIGHT as u64 + 1);
+        let sent = std::iter::from_fn(|| {
+            let (task, _) = callers.next_call(actor())?;
+            callers.on_pushed(actor(), task, 0);
+            Some(task)
+        });
+        assert_eq!(sent.count(), ACTOR_CALLS_IN_FLIGHT);
+        assert_eq!(callers.next_call(actor()), None, "the window is full");
+        for task in [9_002, 9_001] {
+            callers.enqueue(actor(), task, Turn::Recovering).expect("alive");
+        }
+        assert_eq!(
+            callers.next_call(actor()),
+            Some((9_001, WorkerId(4))),
+            "the calls out there may wait for it"
+        );
+        assert_eq!(callers.next_recovering(actor(), 9_001), None, "it was made later than what waits");
+        assert_eq!(callers.next_recovering(actor(), 9_002), Some((9_001, WorkerId(4))));
+        callers.on_pushed(actor(), 9_001, 0);
+        callers.remove_queued(actor(), 9_002);
+        assert_eq!(callers.next_call(actor()), None);
+        assert_eq!(callers.pending_calls(actor()), ACTOR_CALLS_IN_FLIGHT + 2);
     }
 
     /// Sends calls as long as that may be, and gives those that went.
@@ -535,7 +567,7 @@ mod tests {
         while let Some((task, _)) = callers.next_call(actor())
             && !callers.holds_back(actor(), bytes)
         {
-            callers.on_pushed(actor(), bytes);
+            callers.on_pushed(actor(), task, bytes);
             sent.push(task);
         }
         sent
@@ -546,7 +578,7 @@ mod tests {
         callers.set_argument_bytes(100);
         callers.meet(actor());
         callers.on_started(&started(4, concurrency));
-        (1..=calls).for_each(|task| callers.enqueue(actor(), task).expect("alive"));
+        (1..=calls).for_each(|task| callers.enqueue(actor(), task, Turn::Last).expect("alive"));
         callers
     }
 
@@ -566,7 +598,7 @@ mod tests {
         (1..=10).for_each(|task| callers.on_reply(actor(), task));
         assert_eq!(send(&mut callers, 10).len(), 10, "what has ended counts no more");
         let interrupted = callers.on_restarting(actor());
-        interrupted.others.iter().rev().for_each(|task| callers.enqueue_again(actor(), *task, false));
+        interrupted.others.iter().rev().for_each(|task| callers.enqueue_again(actor(), *task, Turn::First));
         callers.on_started(&started(5, 1));
         assert_eq!(send(&mut callers, 10).len(), 10, "nor does what was with a process that is gone");
     }
@@ -584,10 +616,10 @@ mod tests {
     fn after_a_kill_calls_fail_at_once_and_earlier_ones_end_with_the_actor() {
         let mut callers = Callers::default();
         callers.meet(actor());
-        callers.enqueue(actor(), 1).expect("alive");
+        callers.enqueue(actor(), 1, Turn::Last).expect("alive");
         let failure = Failure::new(FailureCode::ActorDied, "killed");
         callers.refuse(actor(), failure.clone());
-        assert_eq!(callers.enqueue(actor(), 2), Err(failure.clone()));
+        assert_eq!(callers.enqueue(actor(), 2, Turn::Last), Err(failure.clone()));
         callers.on_started(&started(4, 1));
         assert_eq!(callers.next_call(actor()), None);
         assert_eq!(callers.on_dead(actor(), failure), [1]);
@@ -610,11 +642,11 @@ mod tests {
         let mut callers = Callers::default();
         callers.meet(actor());
         callers.on_started(&started(4, 1));
-        (1..=3).for_each(|task| callers.enqueue(actor(), task).expect("alive"));
-        callers.on_pushed(actor(), 0);
+        (1..=3).for_each(|task| callers.enqueue(actor(), task, Turn::Last).expect("alive"));
+        callers.on_pushed(actor(), 1, 0);
         let failure = Failure::new(FailureCode::ActorDied, "gone");
         assert_eq!(callers.on_dead(actor(), failure.clone()), [1, 2, 3]);
-        assert_eq!(callers.enqueue(actor(), 4), Err(failure));
+        assert_eq!(callers.enqueue(actor(), 4, Turn::Last), Err(failure));
         assert_eq!(callers.calls(), 0);
     }
 }

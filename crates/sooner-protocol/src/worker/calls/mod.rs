@@ -8,6 +8,6 @@ mod kept_objects;
 pub(super) mod replaying;
 
 pub use actors::ActorDemand;
-pub use caller::{ActorPlace, Callers, Interrupted};
+pub use caller::{ActorPlace, Callers, Interrupted, Turn};
 pub use checkpoint::Kept;
 pub use kept_objects::KeptObjects;

@@ -115,10 +115,11 @@ impl WorkerCore {
     }
 
     /// Pushes calls that recover lost values, for which the kept call `before` may wait. They change nothing
-    /// in the actor's state. It cannot wait for one that was made later, which is to find a state with it.
+    /// in the actor's state. Later ones are to find a state with `before`, whose arguments are not made of
+    /// them.
     fn push_recovering(&mut self, actor: ActorId, before: u64, out: &mut Actions) {
         while let Some((number, worker)) = self.callers.next_recovering(actor, before) {
-            self.callers.on_pushed(actor, 0);
+            self.callers.on_pushed(actor, number, 0);
             self.push(number, worker, Vec::new(), 0, out);
         }
     }

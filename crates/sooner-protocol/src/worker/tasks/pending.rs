@@ -13,6 +13,7 @@ use sooner_wire::{ObjectId, TaskId, WorkerId};
 use super::Timestamps;
 use crate::table::{Map, Set};
 use crate::time::Instant;
+use crate::worker::calls::Turn;
 
 /// Where a pending task is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,6 +73,11 @@ impl Pending {
             State::Pushed { estimate, .. } => Some((self, estimate)),
             State::Waiting { .. } | State::Queued | State::Delayed { .. } => None,
         }
+    }
+
+    /// Where a call that is executed once more is queued.
+    pub fn turn_again(&self) -> Turn {
+        if self.recovers { Turn::Recovering } else { Turn::First }
     }
 
     /// An execution ended, and the task waits for another.
