@@ -1,5 +1,5 @@
-//! Whether an idle worker may end: not while others refer to objects that it owns, or tasks that it submitted
-//! run. All of that would be lost, as in a crash.
+//! Whether an idle worker may end: not while others refer to objects that it owns, tasks that it submitted
+//! run, or it keeps calls for an actor with checkpoints. All of that would be lost, as in a crash.
 //!
 //! The node asks once. A needed worker says so, and reports once more when it is not needed any more; then
 //! the node asks again. Neither side polls.
@@ -43,7 +43,8 @@ impl WorkerCore {
 
     fn has_submitted(&self) -> bool {
         let pending = self.pending_tasks();
-        self.open_streams() > 0 || (pending > 0 && pending > self.outliving())
+        let is_pending = pending > 0 && pending > self.outliving();
+        is_pending || self.open_streams() > 0 || self.callers.kept_calls().next().is_some()
     }
 
     /// Detached actors that have begun: they outlive this process.
@@ -95,7 +96,8 @@ mod tests {
     use std::sync::Arc;
 
     use sooner_wire::message::{
-        AddBorrow, EndIdle, Message, Push, RemoveBorrow, ReturnLease, TaskKind, TaskSpec, TasksReturned,
+        ActorStarted, AddBorrow, Checkpointed, EndIdle, Message, MethodCall, Outcome, Push, RemoveBorrow,
+        Reply, Return, ReturnLease, Target, TaskKind, TaskSpec, TasksReturned,
     };
     use sooner_wire::{Blob, LeaseId, Name, TaskId};
 
@@ -150,6 +152,27 @@ mod tests {
             "nobody asked again"
         );
         drop(slots);
+    }
+
+    #[test]
+    fn a_worker_that_keeps_calls_for_a_checkpoint_is_needed() {
+        let mut core = core().0;
+        let actor = TaskId { owner: HERE, number: 1 };
+        let handle = core.ownership_mut().received(actor.object(0));
+        handle.acquire();
+        let task = TaskId { owner: core.me(), number: 2 };
+        let call = MethodCall { kept: Some(true), ..MethodCall::new(actor) };
+        let spec = TaskSpec::of(task, Target::Method(call), Name::from("m"), Blob::default());
+        core.submit(Arc::new(spec), [Arc::new(Slot::default())], None, &mut Actions::new());
+        let started = ActorStarted { actor, worker: HERE, concurrency: 1, replays: None, restarts: None };
+        receive(&mut core, Peer::Node, started);
+        let returns = vec![Return { outcome: Outcome::Inline(Blob::default()), contained: Vec::new() }];
+        let (held, nanos, retry, timing, not_run) = (Vec::new(), 1, false, None, None);
+        receive(&mut core, Peer::Worker(HERE), Reply { task, returns, held, nanos, retry, timing, not_run });
+        assert_eq!(receive(&mut core, Peer::Node, EndIdle {}), (told(true), None), "its answer is here");
+        let covered = Checkpointed { actor, calls: vec![task.number] };
+        assert_eq!(receive(&mut core, Peer::Node, covered).0, told(false));
+        assert!(!core.is_needed());
     }
 
     #[test]
