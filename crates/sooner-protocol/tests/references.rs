@@ -315,6 +315,7 @@ fn blocks_that_were_given_to_us_are_known_until_they_are_freed() {
     let (theirs, _slot) = borrowed(&mut table, FRIEND, 2);
     table.resolve(theirs, Outcome::Stored(BLOCK), &[], &mut out);
     assert!(!table.knows_block(BLOCK.place()), "it is its owner's");
+    table.on_worker_dead(FRIEND);
     assert_eq!(table.inherit(&[Place::of(128)]), []);
     assert_eq!(table.inherit(&[BLOCK.place()]), [BLOCK.place()]);
     assert!(table.knows_block(BLOCK.place()));

@@ -95,6 +95,11 @@ impl Remotes {
         self.primaries.contains_key(&object)
     }
 
+    /// This process holds a copy that was brought here for another one.
+    pub(super) fn hold_copy(&mut self, object: ObjectId, at: Location) {
+        self.copies.entry(object).or_insert(Copy { at, from: None, replaces: false });
+    }
+
     /// The copy here is no copy any more.
     pub(super) fn forget_copy(&mut self, object: ObjectId) {
         self.copies.swap_remove(&object);

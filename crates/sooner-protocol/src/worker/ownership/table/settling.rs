@@ -116,8 +116,8 @@ impl Ownership {
         }
     }
 
-    /// Which of these blocks of dead owners this process reads (a view of the value is a handle). It holds
-    /// them from now on, and gives them up with their records.
+    /// Which of these blocks of dead holders this process reads (a view of the value is a handle). It holds
+    /// them from now on, and gives them up with their records. A value whose owner is dead is its own then.
     pub fn inherit(&mut self, places: &[Place]) -> Vec<Place> {
         self.orphans = places.iter().copied().collect();
         let mut read: Vec<Place> =
@@ -147,6 +147,12 @@ impl Ownership {
                     return true;
                 }
                 read.push(location.place());
+                if !self.gone.contains(&object.owner()) {
+                    // A copy is there whose holder is dead. Its owner, which lives, may have made it
+                    // the value since the question was asked.
+                    self.remotes.hold_copy(*object, location);
+                    return true;
+                }
                 self.given_blocks.insert(location.place(), *object);
                 record.origin = Origin::Owned(Borrowers::default());
                 record.is_shared = true;

@@ -454,6 +454,33 @@ fn an_inherited_block_goes_back_to_the_node_and_is_not_reused() {
 }
 
 #[test]
+fn a_copy_whose_holder_is_dead_is_held_and_stays_its_owners() {
+    let (mut table, mut out) = (Ownership::new(ME), Actions::new());
+    let id = object(FRIEND, 1);
+    let slot = table.received(id);
+    slot.acquire();
+    table.resolve(id, Outcome::Stored(Location { offset: 64, length: 10 }), &[], &mut out);
+    let reading = slot.read();
+    assert_eq!(table.inherit(&[Place::of(64)]), [Place::of(64)]);
+    assert_eq!(table.inherit(&[Place::of(64)]), [Place::of(64)], "also when it is asked again");
+    table.on_blocks_lost(&[BlockId(64)], &mut out);
+    assert!(!table.is_absent(id), "its owner brings it back");
+    drop(reading);
+    out.clear();
+    table.resolve(id, inline(), &[], &mut out);
+    drop_handle(&mut table, id, &slot, &mut out);
+    let mut expected = Actions::new();
+    send(&mut expected, Peer::Node, FreeBlocks { places: vec![BlockId(64).into()] });
+    send(
+        &mut expected,
+        Peer::Worker(FRIEND),
+        RemoveBorrow { object: id, count: 1, giver: None, was_sent: None },
+    );
+    assert!(expected.iter().all(|action| out.contains(action)), "{out:?}");
+    assert!(table.is_empty());
+}
+
+#[test]
 fn a_block_that_a_value_left_long_ago_is_not_inherited() {
     // Another value may be there: what its owner dies with is not what this process has a reference to.
     let (mut table, mut out) = (Ownership::new(ME), Actions::new());
