@@ -298,7 +298,7 @@ class TestFailures:
         with pytest.raises(ValueError, match=r"op must be one of 'sum', .*'mean', not 'add'"):
             reduces([ref], op="add")
 
-    @pytest.mark.parametrize("num", [0, 3, -1, True, 1.0, None])
+    @pytest.mark.parametrize("num", [0, 3, -1, True, 1.0, None, np.array([1, 2])])
     def test_a_number_of_sources_that_cannot_be(self, num):
         with pytest.raises(ValueError, match="num must be a whole number from 1 to the number of references, 2"):
             sooner.reduce_first([sooner.put(np.ones(1))] * 2, num)

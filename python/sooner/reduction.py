@@ -14,6 +14,7 @@ The idea is Hoplite's (SIGCOMM'21, sections 3.3 and 3.4): the chain is its tree 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -114,11 +115,12 @@ def reduce_first(
     """
     sources = _checked("reduce_first", refs, op)
     given: Any = num
-    is_whole = isinstance(given, SupportsIndex) and not isinstance(given, bool)
-    if not is_whole or not 1 <= given.__index__() <= len(sources):
+    is_one = getattr(given, "shape", ()) == () and not isinstance(given, bool)
+    if not is_one or not isinstance(given, SupportsIndex) or not 1 <= given.__index__() <= len(sources):
         raise ValueError(f"num must be a whole number from 1 to the number of references, {len(sources)}, not {num!r}")
     num = num.__index__()
-    there = [place for place, ref in enumerate(sources) if _sooner.object_places(ref) is not None][:num]
+    all_there = (place for place, ref in enumerate(sources) if _sooner.object_places(ref) is not None)
+    there = list(itertools.islice(all_there, num))
     if len(there) == num and (made := _at_once([sources[place] for place in there], op)) is not None:
         return made, sooner.put(there)
     awaited = _awaited(sources, num)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Generic, NamedTuple, SupportsFloat, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import sooner
 from sooner.exceptions import ActorDiedError, TaskError
 from sooner.util import clock
-from sooner.util.checks import check_at_least
+from sooner.util.checks import check_at_least, is_number
 from sooner.util.pool_members import Member, Members
 from sooner.util.remote_errors import outcome
 
@@ -352,13 +351,11 @@ def _first(made: Any) -> Any:
 
 
 def _deadline(timeout: float | None) -> float | None:
-    given: Any = timeout
-    if given is None:
+    if timeout is None:
         return None
-    is_number = isinstance(given, SupportsFloat) and not isinstance(given, str | bool)
-    if not is_number or math.isnan(given):
+    if not is_number(timeout):
         raise TypeError(f"timeout must be a number of seconds or None, not {timeout!r}")
-    return clock.monotonic() + float(given)
+    return clock.monotonic() + float(timeout)
 
 
 def _left(deadline: float | None) -> float | None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
-import numbers
 import os
 import threading
 import time
@@ -15,6 +13,7 @@ from typing import Any
 import sooner
 from sooner.exceptions import ActorDiedError, ActorUnavailableError, GetTimeoutError, ObjectLostError
 from sooner.util import clock, state
+from sooner.util.checks import is_number
 from sooner.util.collective.coordinator import CALLS_MAX, Coordinator
 from sooner.util.collective.errors import CollectiveError, Failure
 from sooner.util.collective.generation import SENDS_MAX
@@ -323,9 +322,7 @@ def checked_timeout(name: str, value: float) -> float:
     Raises:
         ValueError: It is none.
     """
-    given: Any = value
-    is_number = isinstance(given, numbers.Real) and not isinstance(given, bool)
-    if not is_number or math.isnan(given) or given < 0:
+    if not is_number(value) or value < 0:
         raise ValueError(f"{name} must be a number of seconds, 0 or more, not {value!r}")
     return min(float(value), _PATIENCE_SECONDS_MAX)
 

@@ -81,7 +81,7 @@ def _join(
         raise ValueError(f"world_size is {WORLD_SIZE_MAX} at most, not {world_size}")
     check_rank("rank", rank, world_size)
     _check_backend(backend)
-    check_name(group_name)
+    _check_name(group_name)
     patience = checked_timeout("operation_timeout", operation_timeout)
     group = Group(group_name, world_size.__index__(), rank.__index__(), patience, ticket)
     former = _found(group_name)
@@ -144,7 +144,7 @@ def create_collective_group(
             f"not {len(handles)} actors with the ranks {places}"
         )
     _check_backend(backend)
-    check_name(group_name)
+    _check_name(group_name)
     patience = _patience(timeout, gloo_timeout)
     times = patience, checked_timeout("operation_timeout", operation_timeout)
     tickets = [_ticket() for _ in handles]
@@ -257,7 +257,7 @@ def check_rank(name: str, rank: Any, world_size: int) -> None:
 
 
 def _found(group_name: str) -> Group | None:
-    check_name(group_name)
+    _check_name(group_name)
     with _lock:
         group = _groups.get(group_name)
         if group is None or group.is_here():
@@ -275,7 +275,7 @@ def _check_backend(backend: Any) -> None:
         raise ValueError(f"backend must be one of {names}, not {backend!r}")
 
 
-def check_name(group_name: Any) -> None:
+def _check_name(group_name: Any) -> None:
     """Raise ValueError unless a group may have this name."""
     if not isinstance(group_name, str) or not 1 <= len(group_name) <= _NAME_MAX:
         raise ValueError(f"group_name must be a string of 1 to {_NAME_MAX} characters, not {group_name!r:.100}")
