@@ -10,7 +10,15 @@ import pytest
 from support import WAIT, poll, run_driver
 
 import sooner
-from sooner.exceptions import GetTimeoutError, ObjectFreedError, TaskCancelledError, TaskError, WorkerCrashedError
+from sooner.exceptions import (
+    GetTimeoutError,
+    ObjectFreedError,
+    ObjectLostError,
+    OwnerDiedError,
+    TaskCancelledError,
+    TaskError,
+    WorkerCrashedError,
+)
 from sooner.util import state
 from sooner.util.testing import lose_objects
 
@@ -365,6 +373,98 @@ def large_objects():
     """The ids of values that are in the store."""
     gc.collect()
     return {row.object_id for row in state.list_objects(limit=100_000) if row.object_size >= 800_000}
+
+
+class TestWaiting:
+    """A reduction waits for its sources at its caller, without a process."""
+
+    @staticmethod
+    def arrays(count):
+        """Arrays of ones, and their references, that come when they are sealed."""
+        made = [sooner.empty(1000) for _ in range(count)]
+        for array, _ in made:
+            array[:] = 1
+        return [ref for _, ref in made]
+
+    def test_a_hundred_wait_without_a_process(self):
+        refs = self.arrays(3)
+        totals = [sooner.reduce(refs) for _ in range(98)]
+        (first, _), (second, _) = sooner.reduce_first(refs, 1), sooner.reduce_first(refs, 2)
+        rows = state.list_tasks(filters=[("state", "=", "PENDING_ARGS_AVAIL")], limit=1000)
+        waiting = [row for row in rows if row.name.startswith("reduce") and row.worker_id is None]
+        # The sums of what is chosen wait for the choice.
+        assert len(waiting) == 98 + 2 * 2
+        refs[1].seal()
+        assert get(first)[0] == 1
+        refs[2].seal()
+        assert get(second)[0] == 2
+        assert sooner.wait(totals, num_returns=1, timeout=0)[0] == []
+        refs[0].seal()
+        assert [total[0] for total in get(totals)] == [3] * 98
+
+    def test_it_fails_as_soon_as_a_source_does(self):
+        (never,) = self.arrays(1)
+        with pytest.raises(KeyError, match="lost"):
+            get(sooner.reduce([never, fails.remote("lost")]))
+        failed = fails.remote("known before")
+        sooner.wait([failed], timeout=WAIT)
+        with pytest.raises(KeyError, match="known before"):
+            get(sooner.reduce([never, failed]))
+
+    def test_the_first_ones_are_awaited_as_long_as_there_are_enough(self, tmp_path):
+        never, other = self.arrays(2)
+        failed = fails.remote("one")
+        total, chosen = sooner.reduce_first([never, failed, late.remote(np.ones(1000), tmp_path / "go"), other], 2)
+        sooner.wait([failed], timeout=WAIT)
+        other.seal()
+        assert sooner.wait([total], timeout=0.2)[0] == []
+        (tmp_path / "go").touch()
+        assert sorted(get(chosen)) == [2, 3]
+        assert get(total)[0] == 2
+
+    def test_a_source_that_occurs_twice_comes_twice_at_once(self):
+        never, one, two = self.arrays(3)
+        total, chosen = sooner.reduce_first([never, one, two, two, one], 4)
+        one.seal()
+        assert sooner.wait([total], timeout=0.2)[0] == []
+        two.seal()
+        assert sorted(get(chosen)) == [1, 2, 3, 4]
+
+    def test_a_task_may_give_the_sum_away_before_its_sources_are_there(self):
+        refs = self.arrays(3)
+
+        @sooner.remote
+        def ask(sources):
+            return sooner.reduce(sources)
+
+        inner = get(ask.remote(refs))
+        assert sooner.wait([inner], timeout=0.2)[0] == []
+        for ref in refs:
+            ref.seal()
+        assert get(inner)[0] == 3
+
+    def test_the_owner_of_a_source_dies(self):
+        @sooner.remote
+        class Owner:
+            def make(self):
+                _, ref = sooner.empty(1000)
+                self.kept = ref
+                return [ref]
+
+        owner, (never,) = Owner.remote(), self.arrays(1)
+        (ref,) = get(owner.make.remote())
+        total = sooner.reduce([never, ref])
+        sooner.kill(owner)
+        with pytest.raises(OwnerDiedError):
+            get(total)
+
+    def test_the_last_handle_of_an_open_array_goes(self):
+        (never,) = self.arrays(1)
+        total = sooner.reduce([never])
+        del never
+        gc.collect()
+        with pytest.raises(ObjectLostError):
+            get(total)
 
 
 def test_values_are_freed(tmp_path):

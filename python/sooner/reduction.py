@@ -1,12 +1,12 @@
 """Arrays behind references that become one, element by element: `sooner.reduce` and `sooner.reduce_first`.
 
 Small sources that are all in the caller's memory are combined there, at once. Every other reduction is a
-task: its caller owns the result, and a result that is lost is made again. The task waits for
-the sources and combines those that are on its own node as they come, in shared memory and without the GIL.
-When the last one is there, the other nodes form a chain. Each adds its own values to what comes from the
-node before, and passes the sum on in pieces while the rest is still coming. So a total over many nodes takes
-little more time than one transfer, and no link carries more than one array. The bytes never pass the program
-that asks.
+task: its caller owns the result, and a result that is lost is made again. It waits for its sources at the
+caller, and no process waits with it. When the last one is there it begins, and combines those that are on its
+own node in shared memory, without the GIL. The other nodes form a chain. Each adds its own values to what
+comes from the node before, and passes the sum on in pieces while the rest is still coming. So a total over
+many nodes takes little more time than one transfer, and no link carries more than one array. The bytes never
+pass the program that asks.
 
 The idea is Hoplite's (SIGCOMM'21, sections 3.3 and 3.4): the chain is its tree of degree 1.
 """
@@ -17,6 +17,7 @@ import contextlib
 import itertools
 import math
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, SupportsIndex, TypeVar
 
@@ -86,8 +87,8 @@ def reduce(refs: Iterable[sooner.ObjectRef[A]], op: Op = "sum", *, order: Order 
     _check_one_of("order", order, _ORDERS)
     if (made := _at_once(sources, op)) is not None:
         return made
-    awaited = _awaited(sources, len(sources))
-    total: sooner.ObjectRef[A] = _task(_sources, f"reduce({op})").remote(sources, op, order, *awaited)
+    submitter = _task(_sources, f"reduce({op})").remote
+    total: sooner.ObjectRef[A] = submitter.after(_arrivals(sources, len(sources)), (sources, op, order))
     return total
 
 
@@ -123,8 +124,8 @@ def reduce_first(
     there = list(itertools.islice(all_there, num))
     if len(there) == num and (made := _at_once([sources[place] for place in there], op)) is not None:
         return made, sooner.put(there)
-    awaited = _awaited(sources, num)
-    chosen = _task(_first, f"reduce_first({num} of {len(sources)})").remote(sources, num, *awaited)
+    submitter = _task(_first, f"reduce_first({num} of {len(sources)})").remote
+    chosen = submitter.after(_arrivals(sources, num), (sources, num))
     # A dependency: when the result is made again, it is there already.
     return _task(_chosen, f"reduce_first({op})").remote(chosen, sources, op), chosen
 
@@ -184,21 +185,14 @@ def _at_once(sources: list[sooner.ObjectRef[Any]], op: Op) -> sooner.ObjectRef[A
     return sooner.put(total.value(len(sources)))
 
 
-def _awaited(sources: list[sooner.ObjectRef[Any]], num: int) -> list[sooner.ObjectRef[Any]]:
-    """What a reduction of `num` sources takes as arguments, because it may not wait for it while it runs.
-
-    In local mode it would run, and wait, on the thread that is to seal an array.
-    """
-    if not _sooner.is_local():
-        return []
-    all_ = list(dict.fromkeys(sources))
-    _, late = sooner.wait(all_, num_returns=len(all_), timeout=0, fetch_local=False)
-    open_ = set(late)
-    ready = [ref for ref in sources if ref not in open_ and not _sooner.has_failed(ref)]
-    return late if len(ready) < num else []
+def _arrivals(sources: list[sooner.ObjectRef[Any]], num: int) -> int:
+    """How many different references have to come at least, so that `num` sources are there."""
+    counts = sorted(Counter(sources).values(), reverse=True)
+    found = itertools.accumulate(counts)
+    return 1 + next(number for number, count in enumerate(found) if count >= num)
 
 
-def first_sources(sources: list[sooner.ObjectRef[Any]], num: int, *_: Any) -> list[int]:
+def first_sources(sources: list[sooner.ObjectRef[Any]], num: int) -> list[int]:
     """The places of the first `num` sources that are there, in the order in which they came."""
     arrivals = _Arrivals(sources)
     chosen: list[int] = []
@@ -216,7 +210,7 @@ def reduce_chosen(chosen: list[int], sources: list[sooner.ObjectRef[Any]], op: O
     return _gathered([sources[place] for place in chosen], [_named(sources, place) for place in chosen], op)
 
 
-def reduce_sources(sources: list[sooner.ObjectRef[Any]], op: Op, order: Order, *_: Any) -> Any:
+def reduce_sources(sources: list[sooner.ObjectRef[Any]], op: Op, order: Order) -> Any:
     """Combine all sources."""
     names = [_named(sources, place) for place in range(len(sources))]
     if order == "arrival":

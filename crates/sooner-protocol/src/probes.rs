@@ -76,6 +76,7 @@ mod bugs {
         AckBeforeProcessed, SettledAlone, PlaceLeftWhileRead, SpilledWhileBorrowed, SpilledWhilePushed,
         ToldAndForgotten, RestoreNotTriedAgain, HeldBackForGood, PromotedWhileArriving, PromotedForNobody,
         ForgottenCopyKept, OwnerEndedWhileIdle, JoinedUntold, DeathUntold, CompleteTooEarly,
+        AwaitedFailureForgotten,
     }
 
     thread_local! {

@@ -207,6 +207,29 @@ impl TaskSubmitter {
         args: &Bound<'py, PyTuple>,
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
+        self.submit_after(py, 0, args, kwargs)
+    }
+
+    /// Submits a task that waits, without a worker, until so many of its references have values, or too many
+    /// of them have failed for that.
+    fn after<'py>(
+        &self,
+        py: Python<'py>,
+        values: usize,
+        args: &Bound<'py, PyTuple>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.submit_after(py, values, args, None)
+    }
+}
+
+impl TaskSubmitter {
+    fn submit_after<'py>(
+        &self,
+        py: Python<'py>,
+        values: usize,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let _inside = session::Inside::enter(py);
         check_arguments(py, self.traits.arity, &self.traits.check, args, kwargs)?;
         let client = session::client(py)?;
@@ -238,11 +261,9 @@ impl TaskSubmitter {
             site: call_site(py),
             ..TaskSpec::of(client.next_task(), target, self.name.clone(), block.clone())
         };
-        submit(py, &client, spec, self.traits.is_recorded)
+        submit(py, &client, spec, values, self.traits.is_recorded)
     }
-}
 
-impl TaskSubmitter {
     fn shape(&self, client: &Arc<Client>) -> ShapeId {
         let mut known = self.shape.lock();
         if let Some((weak, shape)) = &*known
@@ -301,6 +322,7 @@ fn submit<'py>(
     py: Python<'py>,
     client: &Arc<Client>,
     spec: TaskSpec,
+    after: usize,
     is_recorded: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
     backlog::wait_for_room(py, client)?;
@@ -309,7 +331,7 @@ fn submit<'py>(
     let spec = Arc::new(spec);
     if spec.stream.is_some_and(|options| !options.dynamic) {
         let pending = client.step_submit(is_recorded, |core, out| {
-            core.submit(spec, [Arc::new(Slot::default())], parent, out);
+            core.submit_after(after, spec, [Arc::new(Slot::default())], parent, out);
             core.pending_submissions()
         });
         backlog::note(py, pending);
@@ -321,7 +343,7 @@ fn submit<'py>(
         let slot = Arc::new(Slot::default());
         let reference = ObjectRef::new(task.object(0), slot.clone(), client.clone());
         let pending = client.step_submit(is_recorded, |core, out| {
-            core.submit(spec, [slot], parent, out);
+            core.submit_after(after, spec, [slot], parent, out);
             core.pending_submissions()
         });
         backlog::note(py, pending);
@@ -334,7 +356,7 @@ fn submit<'py>(
         .map(|(index, slot)| ObjectRef::new(task.object(index), slot.clone(), client.clone()).into_bound(py))
         .collect::<PyResult<Vec<_>>>()?;
     let pending = client.step_submit(is_recorded, |core, out| {
-        core.submit(spec, slots, parent, out);
+        core.submit_after(after, spec, slots, parent, out);
         core.pending_submissions()
     });
     backlog::note(py, pending);
@@ -437,7 +459,7 @@ impl MethodSubmitter {
             site: call_site(py),
             ..TaskSpec::of(client.next_task(), target, self.name.clone(), block.clone())
         };
-        submit(py, client, spec, self.traits.is_recorded)
+        submit(py, client, spec, 0, self.traits.is_recorded)
     }
 }
 

@@ -108,6 +108,7 @@ pub const MODELS: &[(Bug, &str, &str)] = &[
         "own",
         "a head that starts again does not wait for the nodes that the one before knew",
     ),
+    (Bug::AwaitedFailureForgotten, "own", "a task waits for a value that failed instead of coming"),
 ];
 
 /// Defects of sessions: the simulated world has one node, so sessions are simulated by themselves.

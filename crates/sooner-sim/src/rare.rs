@@ -41,6 +41,8 @@ pub const THEMES: &[Theme] = &[
             "a value came for a reference that had been dropped",
             "an actor returned a reference of its state",
             "an argument contained a reference",
+            "a task waited for values behind references",
+            "a value that a task waited for behind a reference failed",
             "an object was freed while a reference to it was left",
             "a process died while the death of another one was being settled",
             "a process held references of a dead one",

@@ -19,6 +19,7 @@ fn defects_are_found() {
         Bug::JoinedUntold,
         Bug::DeathUntold,
         Bug::CompleteTooEarly,
+        Bug::AwaitedFailureForgotten,
     ] {
         assert!(look_for(bug, 1).is_some(), "{bug:?}");
     }

@@ -195,6 +195,7 @@ const FOUND: &[(Bug, &str)] = &[
     (Bug::FetcherForgotten, "unsealed-well"),
     (Bug::FetcherForgotten, "unsealed-dropped-well"),
     (Bug::BlockNeverFreed, "unsealed-well"),
+    (Bug::AwaitedFailureForgotten, "awaited-dropped"),
 ];
 
 #[test]

@@ -30,7 +30,7 @@ use super::memory::{Unsealed, abandoned_failure};
 use super::ownership::{Lent, Lineage, Ownership, Record, Slot};
 use super::tasks::{
     Delays, Leases, Pending, Pendings, State, Streams, TaskEvents, Timestamps, TinyTasks, argument_bytes_max,
-    code_of,
+    awaited, code_of,
 };
 use crate::table::{Map, Set};
 use crate::time::Instant;
@@ -169,6 +169,19 @@ impl WorkerCore {
     /// Submits a task or an actor call. `slots` receive the outcomes of its returns.
     pub fn submit(
         &mut self,
+        spec: Arc<TaskSpec>,
+        slots: impl IntoIterator<Item = Arc<Slot>>,
+        parent: Option<TaskId>,
+        out: &mut Actions,
+    ) {
+        self.submit_after(0, spec, slots, parent, out);
+    }
+
+    /// Submits a task or an actor call that is queued when so many of its references have values, or when too
+    /// many have failed for that.
+    pub fn submit_after(
+        &mut self,
+        values: usize,
         mut spec: Arc<TaskSpec>,
         slots: impl IntoIterator<Item = Arc<Slot>>,
         parent: Option<TaskId>,
@@ -190,7 +203,12 @@ impl WorkerCore {
             TaskKind::Task(_) | TaskKind::Creation => None,
         };
         let (is_unordered, has_group) = (spec.is_unordered(), spec.group().is_some());
-        self.enter(spec, parent, out);
+        self.enter(spec.clone(), parent, out);
+        if values > 0 {
+            for object in awaited::begin(values, &spec, &mut self.pendings, &mut self.ownership, out) {
+                self.revive(object, out);
+            }
+        }
         if let Some(actor) = actor {
             self.find_actor(actor, out);
             if has_group {
@@ -229,6 +247,7 @@ impl WorkerCore {
             crashes,
             memory_ends,
             gave_way: 0,
+            awaited: None,
             parent,
             passed,
         });
@@ -437,6 +456,7 @@ impl WorkerCore {
         out: &mut Actions,
     ) {
         let is_lost = self.ownership.is_lost(object, &outcome) || self.ownership.is_missing(object, &outcome);
+        let has_failed = matches!(outcome, Outcome::Failed(_));
         if is_lost && object.owner() != self.me {
             self.ownership.discard(object, &outcome, contained, out);
             return self.ownership.ask_again(object, &outcome, out);
@@ -447,11 +467,11 @@ impl WorkerCore {
             self.lost_on_arrival.push(object);
         }
         for number in resolved.dependents {
-            if let Some(Pending { state: State::Waiting { missing }, .. }) = self.pendings.get_mut(number) {
-                *missing -= 1;
-                if *missing == 0 {
-                    self.unblocked.push_back(number);
-                }
+            let Some(pending) = self.pendings.get_mut(number) else { continue };
+            let misses_nothing = pending.note_outcome(object, has_failed);
+            awaited::end(number, &mut self.pendings, &mut self.ownership);
+            if misses_nothing {
+                self.unblocked.push_back(number);
             }
         }
         if self.execution.is_missing(object) {

@@ -8,7 +8,7 @@ use sooner_wire::{FunctionId, TaskId};
 
 use super::WorkerCore;
 use super::calls::ActorPlace;
-use super::tasks::{Counts, Label, Pending, State, TaskEvents};
+use super::tasks::{Counts, Label, Pending, State, TaskEvents, awaited};
 use crate::time::Instant;
 
 /// Missing arguments that are named per task.
@@ -76,12 +76,14 @@ impl WorkerCore {
             State::Pushed { worker, .. } => (2, Some(worker)),
         };
         let spec = &pending.spec;
-        let is_missing = |object: &&sooner_wire::ObjectId| {
-            self.ownership.record(**object).is_some_and(|record| !record.slot.has_outcome())
+        let is_missing = |object: &sooner_wire::ObjectId| {
+            self.ownership.record(*object).is_some_and(|record| !record.slot.has_outcome())
         };
         let missing = match pending.state {
             State::Waiting { .. } => {
-                spec.dependencies.iter().filter(is_missing).take(MISSING_MAX).copied().collect()
+                let behind = pending.awaited.map(|_| awaited::awaitable(spec)).unwrap_or_default();
+                let all = spec.dependencies.iter().copied().chain(behind);
+                all.filter(is_missing).take(MISSING_MAX).collect()
             }
             State::Queued | State::Delayed { .. } | State::Pushed { .. } => Vec::new(),
         };

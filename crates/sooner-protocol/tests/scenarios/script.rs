@@ -281,7 +281,7 @@ impl Cluster {
     }
 
     fn submit(&mut self, id: WorkerId, call: &Call<'_>) -> Result<(), Wrong> {
-        call.check(&["large", "waits", "retries", "on", "cpus"])?;
+        call.check(&["large", "waits", "retries", "on", "cpus", "after"])?;
         let resources = cpus(f64::from(call.number("cpus", 1)?));
         let strategy = call.option("on").map(|name| self.node_named(name)).transpose()?;
         let shape = self.with_process(id, |core, out| match &strategy {
@@ -292,7 +292,8 @@ impl Cluster {
         let target = FunctionCall { scheduling, ..FunctionCall::new(shape, FUNCTION) };
         let mut spec = self.spec(id, call, Target::Function(target), call.callee)?;
         spec.retries = call.number("retries", 3)?;
-        self.submit_spec(id, spec);
+        let after = usize::try_from(call.number("after", 0)?).map_err(|_| "after=1".to_owned())?;
+        self.submit_spec(id, spec, after);
         Ok(())
     }
 
@@ -304,14 +305,14 @@ impl Cluster {
         Ok(Strategy::Node(NodeAffinity { node: NodeId(first_id(at)), soft: true }))
     }
 
-    fn submit_spec(&mut self, id: WorkerId, spec: TaskSpec) {
+    fn submit_spec(&mut self, id: WorkerId, spec: TaskSpec, after: usize) {
         self.define(id, &spec);
         let (slot, object) = (Arc::new(Slot::default()), spec.task.object(0));
         slot.acquire();
         let process = self.processes.get_mut(&id).expect("it lives");
         let parent = process.frames.last().map(|frame| frame.task);
         process.hold((object, slot.clone()));
-        self.with_process(id, |core, out| core.submit(Arc::new(spec), [slot], parent, out));
+        self.with_process(id, |core, out| core.submit_after(after, Arc::new(spec), [slot], parent, out));
     }
 
     fn define(&mut self, id: WorkerId, spec: &TaskSpec) {
@@ -357,7 +358,7 @@ impl Cluster {
         let target = Target::Method(MethodCall { kept, ..MethodCall::new(handle.task) });
         let mut spec = self.spec(id, call, target, method)?;
         spec.retries = call.number("retries", 0)?;
-        self.submit_spec(id, spec);
+        self.submit_spec(id, spec, 0);
         Ok(())
     }
 

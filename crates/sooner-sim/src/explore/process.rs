@@ -351,7 +351,16 @@ impl Process {
                     references: ids(references).into(),
                     ..self.describe(Target::Function(FunctionCall::new(shape, FUNCTION)), *body, *retries)
                 };
-                let handle = self.submit(spec, frame, effects);
+                let handle = self.submit(0, spec, frame, effects);
+                frame.variables[*into] = Some(handle);
+            }
+            Step::SubmitAfter { values, body, references, retries, into } => {
+                let shape = self.core.shape(&one_cpu());
+                let spec = TaskSpec {
+                    references: ids(references).into(),
+                    ..self.describe(Target::Function(FunctionCall::new(shape, FUNCTION)), *body, *retries)
+                };
+                let handle = self.submit(*values, spec, frame, effects);
                 frame.variables[*into] = Some(handle);
             }
             Step::Put { is_stored, contains, into } => {
@@ -396,7 +405,7 @@ impl Process {
                     references: ids(references).into(),
                     ..self.describe(Target::Method(call), *body, *retries)
                 };
-                let handle = self.submit(spec, frame, effects);
+                let handle = self.submit(0, spec, frame, effects);
                 frame.variables[*into] = Some(handle);
             }
             Step::Cancel(variable) => {
@@ -426,11 +435,11 @@ impl Process {
         TaskSpec { retries, ..TaskSpec::of(task, target, Name::default(), arguments) }
     }
 
-    fn submit(&mut self, spec: TaskSpec, frame: &Frame, effects: &mut Vec<Effect>) -> Handle {
+    fn submit(&mut self, after: usize, spec: TaskSpec, frame: &Frame, effects: &mut Vec<Effect>) -> Handle {
         let parent = frame.task.map(|(task, _)| task);
         let handle = Handle::new(spec.task.object(0), Slot::default());
         let slot = handle.slot.clone();
-        self.act(effects, |core, out| core.submit(Arc::new(spec), [slot], parent, out));
+        self.act(effects, |core, out| core.submit_after(after, Arc::new(spec), [slot], parent, out));
         handle
     }
 

@@ -45,6 +45,19 @@ pub enum Step {
         /// The variable for its result.
         into: usize,
     },
+    /// Submits a task that is queued when so many of its references have values.
+    SubmitAfter {
+        /// How many.
+        values: usize,
+        /// The body that it runs.
+        body: usize,
+        /// References that are passed.
+        references: Vec<usize>,
+        /// Retries after a failure.
+        retries: i32,
+        /// The variable for its result.
+        into: usize,
+    },
     /// Puts a value, with references inside.
     Put {
         /// Whether the value lies in shared memory.
@@ -163,6 +176,7 @@ impl Step {
             Self::Submit { dependencies, references, into, .. } => {
                 dependencies.iter().chain(references).copied().chain([*into]).collect()
             }
+            Self::SubmitAfter { references, into, .. } => references.iter().copied().chain([*into]).collect(),
             Self::Put { contains, into, .. } => contains.iter().copied().chain([*into]).collect(),
             Self::Open { of, into, .. } => vec![*of, *into],
             Self::Get(variable)

@@ -142,20 +142,33 @@ impl World {
             let (uses, refs) = (&spec.dependencies, &spec.references);
             format!("{number} submits {task:?} {:?} of {uses:?} with {refs:?}", spec.kind())
         });
+        let after = self.draw_after(frame, &spec);
         let parent = frame.task;
         let (streams, returns) = (spec.stream.is_some(), spec.returns);
         let spec = Arc::new(spec);
         if streams {
             Self::add_reader(frame, task);
             let slots = [Arc::new(Slot::default())];
-            return self.with_core(number, |core, out| core.submit(spec, slots, parent, out));
+            return self.with_core(number, |core, out| core.submit_after(after, spec, slots, parent, out));
         }
         let slots: Vec<Arc<Slot>> = (0..returns).map(|_| Arc::new(Slot::default())).collect();
         for (index, slot) in (0..).zip(&slots) {
             let reference = self.hold(task.object(index), slot.clone());
             frame.locals.push(reference);
         }
-        self.with_core(number, |core, out| core.submit(spec, slots, parent, out));
+        self.with_core(number, |core, out| core.submit_after(after, spec, slots, parent, out));
+    }
+
+    /// How many of its references have to have values before a task is queued.
+    fn draw_after(&mut self, frame: &Frame, spec: &TaskSpec) -> usize {
+        let may_wait = |object: &ObjectId| {
+            frame.locals.iter().any(|local| local.id == *object && local.may_wait && !local.is_actor)
+        };
+        let is_task = matches!(spec.kind(), TaskKind::Task(_));
+        if !is_task || spec.references.is_empty() || !spec.references.iter().all(may_wait) {
+            return 0;
+        }
+        self.random.below(spec.references.len() + 1)
     }
 
     /// Picks some references that the frame may wait for.

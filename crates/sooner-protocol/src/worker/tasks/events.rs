@@ -309,6 +309,7 @@ mod tests {
             crashes: 0,
             memory_ends: 0,
             gave_way: 0,
+            awaited: None,
             parent: None,
             passed,
         }

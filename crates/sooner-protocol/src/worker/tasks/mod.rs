@@ -1,6 +1,7 @@
 //! Tasks of this process: pending tasks, what they wait for, and the leases they run on.
 
 pub(super) mod admitting;
+pub(super) mod awaited;
 pub(super) mod cancelling;
 mod congestion;
 mod delays;
@@ -17,6 +18,7 @@ mod streaming;
 mod streams;
 mod tiny;
 
+pub use awaited::Awaited;
 pub use delays::Delays;
 pub use events::{Counts, RECORD_BYTES, Record, TaskEvents, Timestamps, code_of};
 pub use labels::Label;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use sooner_wire::message::TaskSpec;
 use sooner_wire::{ObjectId, TaskId, WorkerId};
 
-use super::Timestamps;
+use super::{Awaited, Timestamps};
 use crate::table::{Map, Set};
 use crate::time::Instant;
 use crate::worker::calls::Turn;
@@ -18,7 +18,7 @@ use crate::worker::calls::Turn;
 /// Where a pending task is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
-    /// Waits for the outcome of this many dependencies.
+    /// Waits for the outcome of this many dependencies, and as one of them for [`Pending::awaited`].
     Waiting {
         /// Dependencies without an outcome.
         missing: u32,
@@ -60,6 +60,8 @@ pub struct Pending {
     pub memory_ends: u8,
     /// How often it came back because there was no room for its arguments.
     pub gave_way: u8,
+    /// What it waits for besides its dependencies.
+    pub awaited: Option<Awaited>,
     /// The task that submitted it, for recursive cancellation.
     pub parent: Option<TaskId>,
     /// When it passed which step.
@@ -78,6 +80,19 @@ impl Pending {
     /// Where a call that is executed once more is queued.
     pub fn turn_again(&self) -> Turn {
         if self.recovers { Turn::Recovering } else { Turn::First }
+    }
+
+    /// An object has its outcome that the task waits for. True if nothing is missing any more.
+    pub fn note_outcome(&mut self, object: ObjectId, has_failed: bool) -> bool {
+        let State::Waiting { missing } = &mut self.state else { return false };
+        if let Some(awaited) = &mut self.awaited
+            && !self.spec.dependencies.contains(&object)
+            && !awaited.ends_with(has_failed)
+        {
+            return false;
+        }
+        *missing -= 1;
+        *missing == 0
     }
 
     /// An execution ended, and the task waits for another.
@@ -240,6 +255,7 @@ mod tests {
             crashes: 0,
             memory_ends: 0,
             gave_way: 0,
+            awaited: None,
             parent: None,
             passed: Timestamps::default(),
         }

@@ -1,6 +1,7 @@
 //! The configurations, one file each.
 
 mod actors;
+mod awaited;
 mod borrowing;
 mod checkpoints;
 mod leases;
@@ -36,6 +37,9 @@ pub fn small() -> Vec<Config> {
         lost::waited_for(),
         unsealed::sealed(0),
         unsealed::dropped(0),
+        awaited::both(0),
+        awaited::one(),
+        awaited::dropped(),
     ]
 }
 
@@ -75,6 +79,7 @@ pub fn all() -> Vec<Config> {
         lost::borrowed(),
         unsealed::sealed(1),
         unsealed::dropped(1),
+        awaited::both(1),
     ]);
     all
 }
