@@ -345,23 +345,13 @@ impl Process {
         };
         match step {
             Step::Submit { body, dependencies, references, retries, into } => {
-                let shape = self.core.shape(&one_cpu());
-                let spec = TaskSpec {
-                    dependencies: ids(dependencies).into(),
-                    references: ids(references).into(),
-                    ..self.describe(Target::Function(FunctionCall::new(shape, FUNCTION)), *body, *retries)
-                };
-                let handle = self.submit(0, spec, frame, effects);
-                frame.variables[*into] = Some(handle);
+                let dependencies = ids(dependencies).into();
+                let spec = TaskSpec { dependencies, ..self.task(*body, ids(references), *retries) };
+                frame.variables[*into] = Some(self.submit(0, spec, frame, effects));
             }
             Step::SubmitAfter { values, body, references, retries, into } => {
-                let shape = self.core.shape(&one_cpu());
-                let spec = TaskSpec {
-                    references: ids(references).into(),
-                    ..self.describe(Target::Function(FunctionCall::new(shape, FUNCTION)), *body, *retries)
-                };
-                let handle = self.submit(*values, spec, frame, effects);
-                frame.variables[*into] = Some(handle);
+                let spec = self.task(*body, ids(references), *retries);
+                frame.variables[*into] = Some(self.submit(*values, spec, frame, effects));
             }
             Step::Put { is_stored, contains, into } => {
                 let handle = self.put(*is_stored, &ids(contains), effects);
@@ -405,8 +395,7 @@ impl Process {
                     references: ids(references).into(),
                     ..self.describe(Target::Method(call), *body, *retries)
                 };
-                let handle = self.submit(0, spec, frame, effects);
-                frame.variables[*into] = Some(handle);
+                frame.variables[*into] = Some(self.submit(0, spec, frame, effects));
             }
             Step::Cancel(variable) => {
                 let Some(task) = frame.variables[*variable].as_ref().map(|handle| handle.id.task) else {
@@ -427,6 +416,12 @@ impl Process {
         let Made(made) = &mut self.numbers;
         *made += 1;
         TaskId { owner: self.core.me(), number: *made }
+    }
+
+    fn task(&mut self, body: usize, references: Vec<ObjectId>, retries: i32) -> TaskSpec {
+        let shape = self.core.shape(&one_cpu());
+        let target = Target::Function(FunctionCall::new(shape, FUNCTION));
+        TaskSpec { references: references.into(), ..self.describe(target, body, retries) }
     }
 
     fn describe(&mut self, target: Target, body: usize, retries: i32) -> TaskSpec {
