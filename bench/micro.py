@@ -10,7 +10,7 @@ Each round gives every peer a fresh process and the machine to itself, one peer 
 number is the median over the windows of all rounds. Synchronous rows depend on where the kernel
 puts the two processes: `--only sync --repeat 10` shows how much.
 
-Prints a table with ratios and goals, and writes JSON and a picture to bench/out. The exit code is 1
+Prints a table with ratios and goals, and writes JSON and pictures to bench/out. The exit code is 1
 when a row of sooner failed; a missed goal is no failure.
 """
 
@@ -38,6 +38,8 @@ from systems.peers import HOSTS_NAMES, NAMES
 
 BUDGET_FULL_S = 44 * 60.0
 BUDGET_QUICK_S = 190.0
+# What draws a picture of a run, and its name.
+PICTURES = {"report.chart": "results.png", "report.hosts_chart": "hosts.png"}
 ROUNDS_FULL = 3
 STARTS_FULL = 8
 STARTS_QUICK = 4
@@ -70,7 +72,7 @@ def _arguments(given: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--publish",
         action="store_true",
-        help="write bench/RESULTS.md and bench/results.png; with --only a part of the page",
+        help="write bench/RESULTS.md and its pictures; with --only a part of the page",
     )
     options = parser.parse_args(given)
     options.peers = [name.strip() for name in options.peers.split(",") if name.strip()]
@@ -147,8 +149,10 @@ def _rounds(
         )
 
 
-def _publish(document: dict[str, object], picture: Path | None, only: str, peers: str) -> None:
+def _publish(document: dict[str, object], pictures: list[Path], only: str, peers: str) -> None:
     page = environment.BENCH / "RESULTS.md"
+    for picture in pictures:
+        shutil.copyfile(picture, environment.BENCH / picture.name)
     if only:
         command = f"make bench ARGS='--only {only} --peers {peers} --publish'"
         page.write_text(report.with_part(page.read_text(), document, command))
@@ -158,24 +162,27 @@ def _publish(document: dict[str, object], picture: Path | None, only: str, peers
     page.write_text(
         report.render_results_md(document, misses=misses.read_text() if misses.exists() else "")
     )
-    if picture is not None:
-        shutil.copyfile(picture, environment.BENCH / "results.png")
-    print("published: bench/RESULTS.md, bench/results.png", flush=True)
+    print("published: bench/RESULTS.md and its pictures", flush=True)
 
 
-def _write(document: dict[str, object], python: Path) -> Path | None:
-    """Write the JSON and the picture; the picture, if it could be drawn."""
-    data, picture = environment.OUT / "results.json", environment.OUT / "results.png"
+def _write(document: dict[str, object], python: Path) -> list[Path]:
+    """Write the JSON and the pictures; those that could be drawn."""
+    data = environment.OUT / "results.json"
     data.write_text(json.dumps(document, indent=1) + "\n")
-    drawn = subprocess.run(
-        [str(python), "-m", "report.chart", str(data), str(picture)],
-        cwd=environment.BENCH,
-        timeout=120,
-        check=False,
-    )
-    shown = [path.relative_to(environment.REPOSITORY) for path in (data, picture) if path.exists()]
+    pictures = []
+    for module, name in PICTURES.items():
+        picture = environment.OUT / name
+        drawn = subprocess.run(
+            [str(python), "-m", module, str(data), str(picture)],
+            cwd=environment.BENCH,
+            timeout=120,
+            check=False,
+        )
+        if drawn.returncode == 0 and picture.exists():
+            pictures.append(picture)
+    shown = [path.relative_to(environment.REPOSITORY) for path in (data, *pictures)]
     print("written: " + ", ".join(str(path) for path in shown), flush=True)
-    return picture if drawn.returncode == 0 and picture.exists() else None
+    return pictures
 
 
 def main(given: list[str] | None = None) -> int:
@@ -186,7 +193,8 @@ def main(given: list[str] | None = None) -> int:
     logs = environment.OUT / "logs"
     shutil.rmtree(logs, ignore_errors=True)
     logs.mkdir()
-    (environment.OUT / "results.png").unlink(missing_ok=True)
+    for name in PICTURES.values():
+        (environment.OUT / name).unlink(missing_ok=True)
     wanted = selected(options.only) if options.only else {metric.key for metric in METRICS}
     results = Results(environment.machine())
     begin = time.monotonic()
@@ -204,9 +212,9 @@ def main(given: list[str] | None = None) -> int:
     results.seconds = time.monotonic() - begin
     document = results.as_json()
     print("\n" + report.render_terminal(document) + "\n", flush=True)
-    picture = _write(document, python)
+    pictures = _write(document, python)
     if options.publish:
-        _publish(document, picture, options.only, ",".join(options.peers))
+        _publish(document, pictures, options.only, ",".join(options.peers))
     return 1 if document["failures"].get("sooner") else 0
 
 

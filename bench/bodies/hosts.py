@@ -19,6 +19,11 @@ from typing import Any
 
 # How long all have to hear when to begin (seconds).
 AHEAD_S = 0.2
+# Steps of a training that count, and those before.
+STEPS = 10
+WARM_STEPS = 3
+# Parts of a model that are sent as soon as their gradient is there.
+LAYERS = 8
 
 
 @dataclass(frozen=True)
@@ -28,8 +33,9 @@ class Plan:
     Attributes:
         kind: `cast` to the other hosts, there and `back` between two, `killed`: cast while one is
             killed, `reduce`: a value of each host summed on the first, `allreduce`: on all,
-            `first`: those of the first half, `gather`: a value of each other host read on the
-            first, or `ring`: summed on all others by a program of actors.
+            `first`: those of the first half, `sum_killed`: summed on the first while one is killed,
+            `gather`: a value of each other host read on the first, `ring`: summed on all others by
+            a program of actors, `sgd_async` and `sgd_sync`: training with parameter servers.
         hosts: How many there are, the one with the value, or with the sum, included.
         sizes: Of the values (bytes).
         warm: Repetitions of each size before any counts.
@@ -40,6 +46,7 @@ class Plan:
         address: What the engine's `init` takes.
         pids: The process of each host's node.
         kill_after_s: How long after the beginning it is killed.
+        compute_s: How long a worker takes for its gradient.
     """
 
     kind: str
@@ -52,6 +59,7 @@ class Plan:
     address: str = ""
     pids: Sequence[int] = field(default_factory=tuple)
     kill_after_s: float = 0.0
+    compute_s: float = 0.0
 
     def text(self) -> str:
         """The plan as `plan` reads it."""
@@ -113,6 +121,16 @@ def total(size: int, seed: int, hosts: int) -> Any:
 def checksum(value: Any) -> int:
     """What the bytes of an array come to."""
     return zlib.crc32(value.view("uint8"))
+
+
+def summed(api: Any, refs: list[Any]) -> Any:
+    """The sum of values: sooner makes it, with Ray this process does."""
+    if hasattr(api, "reduce"):
+        return api.get(api.reduce(refs))
+    found = api.get(refs[0]).copy()
+    for ref in refs[1:]:
+        found += api.get(ref)
+    return found
 
 
 def wait_until(moment: float) -> None:
@@ -203,3 +221,39 @@ class Receiver:
         """Fetch a value and return it."""
         wait_until(begin)
         return self.api.get(box[0])
+
+    def node(self) -> str:
+        """Return on which node this is."""
+        found: str = self.api.get_runtime_context().get_node_id()
+        return found
+
+    def gradient(self, box: list[Any], compute_s: float, host: int) -> Any:
+        """Fetch the parameters, take as long as a gradient takes, and return one."""
+        import numpy as np
+
+        parameters = self.api.get(box[0])
+        time.sleep(compute_s)
+        return np.full_like(parameters, host)
+
+    def layers(self, boxes: list[Any], compute_s: float, host: int) -> Iterator[Any]:
+        """Fetch the parameters of each layer when it is due, and yield its gradient."""
+        import numpy as np
+
+        # All begin to come.
+        self.api.wait(boxes, num_returns=len(boxes), timeout=0)
+        for ref in boxes:
+            parameters = self.api.get(ref)
+            time.sleep(compute_s / len(boxes))
+            yield np.full_like(parameters, host)
+
+    def keep_layers(self, numbers: list[int], size: int) -> list[Any]:
+        """Become the parameter server of some layers, which are zero; their references."""
+        import numpy as np
+
+        self.value = {number: np.zeros(size // 4, dtype=np.float32) for number in numbers}
+        return [self.api.put(layer) for layer in self.value.values()]
+
+    def apply(self, number: int, refs: list[Any]) -> Any:
+        """Add the gradients of one layer to it, and return it."""
+        self.value[number] = self.value[number] + summed(self.api, refs)
+        return self.value[number]

@@ -25,6 +25,11 @@ class Metric:
     lower: bool = False
 
 
+# How far apart the sources of late sums come, and in training how many times as long as a gradient
+# takes its way takes; by their names in keys.
+LATE_GAPS = {"11": 0.11, "23": 0.23, "34": 0.34}
+ASYNC_RHOS = {"01": 0.1, "03": 0.3, "1": 1.0, "3": 3.0, "10": 10.0}
+SYNC_RHOS = {"02": 0.2, "1": 1.0}
 # How many partitions the table has that is sorted in a tenth of the memory.
 SORT_PARTITIONS = (50, 100, 500)
 METRICS = (
@@ -150,8 +155,36 @@ METRICS = (
     Metric("allreduce_8_32_mb", "32 MB of 8 hosts summed on all, 250 Mbit/s", "x", lower=True),
     Metric("gather_4_16_mb", "16 MB of each of 4 hosts read on one, 500 Mbit/s", "x", lower=True),
     Metric("gather_8_16_mb", "16 MB of each of 8 hosts read on one, 250 Mbit/s", "x", lower=True),
-    Metric(
-        "reduce_late", "32 MB of 8 hosts, made one by one, summed after the last", "x", lower=True
+    Metric("reduce_16_32_mb", "32 MB of 16 hosts summed on one, 250 Mbit/s", "x", lower=True),
+    Metric("allreduce_16_32_mb", "32 MB of 16 hosts summed on all, 250 Mbit/s", "x", lower=True),
+    *(
+        Metric(
+            f"{kind}_late_{gap}",
+            f"32 MB of 8 hosts, made 0.{gap} S/B apart, summed on {where} after the last",
+            "x",
+            lower=True,
+        )
+        for kind, where in (("reduce", "one"), ("allreduce", "all"))
+        for gap in LATE_GAPS
+    ),
+    Metric("reduce_killed", "64 MB of 4 hosts summed, lost when a host is killed", "x", lower=True),
+    *(
+        Metric(
+            f"sgd_async_8_{name}",
+            f"asynchronous training, 12 MB, 7 workers, rho = {rho:g}",
+            "x",
+            lower=True,
+        )
+        for name, rho in ASYNC_RHOS.items()
+    ),
+    *(
+        Metric(
+            f"sgd_sync_4_{name}",
+            f"synchronous training in shards, 3.4 MB, 4 workers, rho = {rho:g}",
+            "x",
+            lower=True,
+        )
+        for name, rho in SYNC_RHOS.items()
     ),
     Metric("reduce_first", "32 MB of the first 4 of 8 hosts summed, 2 are late", "x", lower=True),
     Metric("ring_4_32_mb", "32 MB in a ring of 4 actors, 500 Mbit/s", "x", lower=True),
@@ -289,7 +322,16 @@ _HOSTS_KEYS = {
     "hosts_allreduce_8": ("allreduce_8_32_mb",),
     "hosts_gather_4": ("gather_4_16_mb",),
     "hosts_gather_8": ("gather_8_16_mb",),
-    "hosts_reduce_late": ("reduce_late",),
+    **{
+        f"hosts_{kind}_late_{gap}": (f"{kind}_late_{gap}",)
+        for kind in ("reduce", "allreduce")
+        for gap in LATE_GAPS
+    },
+    "hosts_reduce_killed": ("reduce_killed",),
+    "hosts_reduce_16": ("reduce_16_32_mb",),
+    "hosts_allreduce_16": ("allreduce_16_32_mb",),
+    **{f"hosts_async_{name}": (f"sgd_async_8_{name}",) for name in ASYNC_RHOS},
+    **{f"hosts_sync_{name}": (f"sgd_sync_4_{name}",) for name in SYNC_RHOS},
     "hosts_reduce_first": ("reduce_first",),
     "hosts_ring_4": ("ring_4_32_mb",),
     "hosts_small_back": ("back_1_kb", "back_64_kb", "back_1_mb"),
@@ -482,7 +524,18 @@ GOALS = (
     _bound("allreduce_4_32_mb", 1.88),
     _bound("allreduce_8_32_mb", 2.19),
     *(_bound(f"gather_{hosts}_16_mb", 1.05) for hosts in (4, 8)),
-    *(_bound(key, 1.15) for key in ("reduce_late", "reduce_first")),
+    _bound("reduce_first", 1.15),
+    *(_bound(f"reduce_late_{gap}", 1.15) for gap in LATE_GAPS),
+    *(_bound(f"allreduce_late_{gap}", 1.3) for gap in LATE_GAPS),
+    *_versus("openmpi", 1.5, "reduce_late_34", "allreduce_late_34"),
+    _bound("reduce_killed", 1),
+    _bound("reduce_16_32_mb", 1.20),
+    _bound("allreduce_16_32_mb", 2.34),
+    *(_bound(f"sgd_async_8_{name}", 1.2) for name in ASYNC_RHOS),
+    *_versus("ray", 5, "sgd_async_8_10"),
+    *_versus("ray", 1, "sgd_async_8_01"),
+    *(_bound(f"sgd_sync_4_{name}", round(1 / 0.95, 2)) for name in SYNC_RHOS),
+    *_versus("ray", 1.3, "sgd_sync_4_1"),
     _bound("ring_4_32_mb", 1.25),
     *_versus("openmpi", 1 / 3, "back_1_kb"),
     *_versus("openmpi", 1 / 1.5, "back_1_mb"),

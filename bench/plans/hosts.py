@@ -9,7 +9,14 @@ import random
 from collections.abc import Iterable
 
 from harness.runner import Runner
-from plans.catalog import HOSTS_KEYS, PROBE_KEYS, SMALL_KINDS
+from plans.catalog import (
+    ASYNC_RHOS,
+    HOSTS_KEYS,
+    LATE_GAPS,
+    PROBE_KEYS,
+    SMALL_KINDS,
+    SYNC_RHOS,
+)
 from rows import hosts as rows_hosts
 from systems import gloo, shaped
 
@@ -29,13 +36,30 @@ SYSTEMS = {
 }
 _CAST = ("hosts_4", "hosts_8", "hosts_16")
 _SUMS = ("hosts_reduce_4", "hosts_reduce_8", "hosts_allreduce_4", "hosts_allreduce_8")
+_SUMS_OF_16 = ("hosts_reduce_16", "hosts_allreduce_16")
+_LATE_SUMS = tuple(
+    f"hosts_{kind}_late_{gap}" for kind in ("reduce", "allreduce") for gap in LATE_GAPS
+)
+_MPI_LATE_SUMS = ("hosts_reduce_late_34", "hosts_allreduce_late_34")
+_ASYNC = tuple(f"hosts_async_{name}" for name in ASYNC_RHOS)
+_SYNC = tuple(f"hosts_sync_{name}" for name in SYNC_RHOS)
+_TRAINING = (*_ASYNC, *_SYNC)
 _GATHERS = ("hosts_gather_4", "hosts_gather_8")
 _SMALL = ("hosts_small_back", *(f"hosts_small_{kind}" for kind in SMALL_KINDS))
 _PROBES = {
     "sooner": tuple(rows_hosts.PROBES),
-    "ray": ("hosts_2", "hosts_4", "hosts_8", *_SUMS, *_GATHERS, "hosts_ring_4", *_SMALL),
+    "ray": (
+        "hosts_2",
+        "hosts_4",
+        "hosts_8",
+        *_SUMS,
+        *_GATHERS,
+        "hosts_ring_4",
+        *_TRAINING,
+        *_SMALL,
+    ),
     "dask": ("hosts_2", *_CAST, *_SUMS, *_GATHERS, *_SMALL),
-    "openmpi": ("hosts_2", *_CAST, *_SUMS, *_GATHERS, "hosts_reduce_late", *_SMALL),
+    "openmpi": ("hosts_2", *_CAST, *_SUMS, *_SUMS_OF_16, *_GATHERS, *_MPI_LATE_SUMS, *_SMALL),
     "openmpi_default": (*_CAST, *_SUMS),
     "gloo": _CAST,
 }
@@ -47,32 +71,36 @@ _OF_ALL = "its sums are of all"
 _IN_ACTORS = "the row is a program of actors; its sums on all are above"
 _NOT = {
     "ray": {
-        "hosts_reduce_late": _ALL,
+        **dict.fromkeys((*_LATE_SUMS, "hosts_reduce_killed"), _ALL),
         "hosts_reduce_first": _ALL,
-        "hosts_16": "sixteen nodes of Ray keep the processors of this machine busy by themselves",
+        **dict.fromkeys(
+            ("hosts_16", *_SUMS_OF_16),
+            "sixteen nodes of Ray keep the processors of this machine busy by themselves",
+        ),
         "hosts_late": _STAR,
         "hosts_killed": _STAR,
     },
     "dask": {
         "hosts_late": _STAR,
         "hosts_killed": _STAR,
-        "hosts_reduce_late": _ALL,
+        **dict.fromkeys((*_LATE_SUMS, "hosts_reduce_killed", *_SUMS_OF_16), _ALL),
         "hosts_reduce_first": _ALL,
-        "hosts_ring_4": _IN_ACTORS,
+        **dict.fromkeys(("hosts_ring_4", *_TRAINING), _IN_ACTORS),
     },
     "openmpi": {
         "hosts_late": _WHOLE,
-        "hosts_killed": _ABORTS,
+        **dict.fromkeys(("hosts_killed", "hosts_reduce_killed"), _ABORTS),
         "hosts_reduce_first": _OF_ALL,
-        "hosts_ring_4": _IN_ACTORS,
+        **dict.fromkeys(("hosts_ring_4", *_TRAINING), _IN_ACTORS),
+        **dict.fromkeys(set(_LATE_SUMS) - set(_MPI_LATE_SUMS), _WHOLE),
     },
     "openmpi_default": {
         "hosts_2": "nothing is chosen between two",
         "hosts_late": _WHOLE,
-        "hosts_killed": _ABORTS,
-        "hosts_reduce_late": _WHOLE,
+        **dict.fromkeys(("hosts_killed", "hosts_reduce_killed"), _ABORTS),
+        **dict.fromkeys((*_LATE_SUMS, *_SUMS_OF_16), "measured with the best known algorithms"),
         "hosts_reduce_first": _OF_ALL,
-        "hosts_ring_4": _IN_ACTORS,
+        **dict.fromkeys(("hosts_ring_4", *_TRAINING), _IN_ACTORS),
         **dict.fromkeys(_GATHERS, "one way to do it"),
         **dict.fromkeys(_SMALL, "small values need no pipeline"),
     },
@@ -81,7 +109,17 @@ _NOT = {
         "hosts_late": _WHOLE,
         "hosts_killed": _ABORTS,
         **dict.fromkeys(
-            (*_SUMS, *_GATHERS, *_SMALL, "hosts_reduce_late", "hosts_reduce_first", "hosts_ring_4"),
+            (
+                *_SUMS,
+                *_SUMS_OF_16,
+                *_GATHERS,
+                *_SMALL,
+                *_LATE_SUMS,
+                *_TRAINING,
+                "hosts_reduce_killed",
+                "hosts_reduce_first",
+                "hosts_ring_4",
+            ),
             "its driver here has broadcasts only",
         ),
     },

@@ -244,6 +244,8 @@ def _hosts_section(document: Document) -> list[str]:
         "",
         *_markdown(HOSTS_HEADER, rows),
         "",
+        "![sooner on shaped hosts](hosts.png)",
+        "",
         *(f"- {line}" for line in _hosts_lines(document)),
     ]
 

@@ -1,5 +1,5 @@
 """Rows on shaped hosts: values there and back, broadcasts, late receivers, a killed sender, sums,
-gathers, a ring.
+gathers, a ring, training.
 
 Each is a probe of `harness/probes.py` that makes a network of its own, has raw streams measured in
 it, and then starts one system there: `systems/hosts_systems.py` says how. A figure is a multiple of
@@ -13,16 +13,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from bodies.hosts import Plan
+from bodies.hosts import STEPS, Plan
+from plans.catalog import ASYNC_RHOS, LATE_GAPS, SYNC_RHOS
 from systems import hosts_systems
 from systems.shaped import MEGABYTE, Bed
 
 Tell = Callable[..., None]
 
-# How far apart receivers arrive, and sources are made, in multiples of the optimum (Hoplite,
-# figure 9).
+# How far apart receivers arrive, in multiples of the optimum (Hoplite, figure 9).
 GAP = 0.23
-SOURCES_GAP = 0.34
 # So that a chain is in the order of the hosts when one of them is killed.
 ORDER_GAP_S = 0.02
 HALF = 0.5
@@ -47,6 +46,7 @@ class Probe:
         keys: What it reports, by the size of the value (bytes).
         gap: How far apart receivers arrive, or sources are made (multiples of the optimum).
         limit_s: After this time with one size of values no further repetition begins.
+        rho: Of a training: how many times as long as a gradient takes its way takes.
     """
 
     kind: str
@@ -55,6 +55,7 @@ class Probe:
     keys: dict[int, str]
     gap: float = 0.0
     limit_s: float = SIZE_LIMIT_S
+    rho: float = 0.0
 
 
 PROBES = {
@@ -78,10 +79,31 @@ PROBES = {
     "hosts_allreduce_8": Probe("allreduce", 8, 250, {32 * MEGABYTE: "allreduce_8_32_mb"}),
     "hosts_gather_4": Probe("gather", 4, 500, {16 * MEGABYTE: "gather_4_16_mb"}),
     "hosts_gather_8": Probe("gather", 8, 250, {16 * MEGABYTE: "gather_8_16_mb"}),
-    "hosts_reduce_late": Probe(
-        "reduce", 8, 250, {32 * MEGABYTE: "reduce_late"}, SOURCES_GAP, LONG_LIMIT_S
-    ),
+    **{
+        f"hosts_{kind}_late_{name}": Probe(
+            kind, 8, 250, {32 * MEGABYTE: f"{kind}_late_{name}"}, gap, LONG_LIMIT_S
+        )
+        for kind in ("reduce", "allreduce")
+        for name, gap in LATE_GAPS.items()
+    },
     "hosts_reduce_first": Probe("first", 8, 250, {32 * MEGABYTE: "reduce_first"}),
+    "hosts_reduce_killed": Probe(
+        "sum_killed", 4, 500, {64 * MEGABYTE: "reduce_killed"}, limit_s=LONG_LIMIT_S
+    ),
+    "hosts_reduce_16": Probe("reduce", 16, 250, {32 * MEGABYTE: "reduce_16_32_mb"}),
+    "hosts_allreduce_16": Probe("allreduce", 16, 250, {32 * MEGABYTE: "allreduce_16_32_mb"}),
+    # Training: a gradient takes as long as a multiple of its way says.
+    **{
+        f"hosts_async_{name}": Probe(
+            "sgd_async", 8, 500, {12 * MEGABYTE: f"sgd_async_8_{name}"}, rho=rho
+        )
+        for name, rho in ASYNC_RHOS.items()
+    },
+    # The first host has the driver only.
+    **{
+        f"hosts_sync_{name}": Probe("sgd_sync", 5, 500, {3_400_000: f"sgd_sync_4_{name}"}, rho=rho)
+        for name, rho in SYNC_RHOS.items()
+    },
     # The first host has the driver only.
     "hosts_ring_4": Probe("ring", 5, 500, {32 * MEGABYTE: "ring_4_32_mb"}),
     # What small values take is not the link's: these hosts have no limit, and rows are times.
@@ -125,6 +147,7 @@ def run(name: str, system: str, turns: int, tell: Tell) -> None:
             limit_s=probe.limit_s,
             gap_s=ORDER_GAP_S if probe.kind == "killed" else probe.gap * best,
             kill_after_s=HALF * best,
+            compute_s=best / probe.rho if probe.rho else 0.0,
         )
         windows: dict[int, list[tuple[float, float]]] = {size: [] for size in wanted}
         took: dict[int, list[float]] = {size: [] for size in wanted}
@@ -134,7 +157,7 @@ def run(name: str, system: str, turns: int, tell: Tell) -> None:
             elif event["event"] == "turn":
                 size = event["size"]
                 windows[size].append((event["begin"], event["end"]))
-                unit = 1e-6 if is_small else _optimum(bed, probe, size)
+                unit = 1e-6 if is_small else _optimum(bed, probe, size, plan.compute_s)
                 took[size].append(_seconds(event, probe) / unit)
         if is_small:
             for size, key in wanted.items():
@@ -150,20 +173,23 @@ def run(name: str, system: str, turns: int, tell: Tell) -> None:
 def _seconds(event: dict[str, Any], probe: Probe) -> float:
     """The time that counts of a repetition."""
     seconds: float = event["end"] - event["begin"]
-    if probe.kind == "killed":
+    if probe.kind in ("killed", "sum_killed"):
         # What is lost, beside a repetition in which no sender ended.
         return seconds - float(event["calm"])
     return seconds
 
 
-def _optimum(bed: Bed, probe: Probe, size: int) -> float:
+def _optimum(bed: Bed, probe: Probe, size: int, compute_s: float) -> float:
     """How long a repetition takes at best (seconds)."""
     if probe.kind == "back":
         return 2 * bed.link.optimum(size)
     if probe.kind == "gather":
         # The link of one host carries the values of all others.
         return bed.link.optimum(size * (probe.hosts - 1))
-    if probe.kind == "ring":
+    if probe.kind in ("ring", "sgd_sync"):
         members = probe.hosts - 1
-        return 2 * (members - 1) / members * bed.link.optimum(size)
+        ring = 2 * (members - 1) / members * bed.link.optimum(size)
+        return ring if probe.kind == "ring" else STEPS * max(ring, compute_s)
+    if probe.kind == "sgd_async":
+        return STEPS * max(bed.link.optimum(size), compute_s)
     return bed.link.optimum(size)

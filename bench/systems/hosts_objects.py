@@ -14,7 +14,7 @@ import time
 from typing import Any
 
 from bodies import hosts as bodies_hosts
-from bodies.hosts import AHEAD_S, Plan, tell
+from bodies.hosts import AHEAD_S, LAYERS, STEPS, WARM_STEPS, Plan, tell
 
 READY_S = 60.0
 # Long enough for a value to be sent to one receiver after the other on the slowest links.
@@ -132,32 +132,127 @@ class Cast:
 
     def reduce(self, size: int, seed: int) -> tuple[float, float]:
         """Have a value of each host summed here."""
-        if self.plan.gap_s:
-            own = self.api.put(bodies_hosts.part(size, seed, 0))
-            begin = time.monotonic() + AHEAD_S
-            others = range(1, self.plan.hosts)
-            refs = [own, *self._late(size, seed, others, begin)]
-            # From the last one on.
-            begin += self.plan.gap_s * (len(others) - 1)
-        else:
-            refs = self._parts(size, seed)
-            begin = time.monotonic()
+        refs, begin = self._sources(size, seed)
         found = self.api.get(self._sum(refs), timeout=DONE_S)
         end = time.monotonic()
         expected = bodies_hosts.total(size, seed, self.plan.hosts)
         assert bodies_hosts.checksum(found) == bodies_hosts.checksum(expected), "another sum"
         return begin, end
 
+    def sum_calm(self, size: int, seed: int) -> tuple[float, float]:
+        """Have values summed here that tasks of all hosts have made, and can make again."""
+        return self._sum_of_tasks(size, seed, victim=None)
+
+    def sum_killed(self, size: int, seed: int, victim: int) -> tuple[float, float]:
+        """The same, and the node of one host is killed half-way."""
+        return self._sum_of_tasks(size, seed, victim)
+
+    def _sum_of_tasks(self, size: int, seed: int, victim: int | None) -> tuple[float, float]:
+        affinity = self.api.util.scheduling_strategies.NodeAffinitySchedulingStrategy
+        make = self.api.remote(bodies_hosts.part)
+        refs = [self.api.put(bodies_hosts.part(size, seed, 0))]
+        for number, receiver in self.receivers.items():
+            node = self.api.get(receiver.node.remote(), timeout=READY_S)
+            placed = make.options(num_cpus=0, scheduling_strategy=affinity(node, soft=True))
+            refs.append(placed.remote(size, seed, number))
+        self.api.wait(refs, num_returns=len(refs), timeout=READY_S, fetch_local=False)
+        begin = time.monotonic()
+        ref = self._sum(refs)
+        if victim is not None:
+            bodies_hosts.wait_until(begin + self.plan.kill_after_s)
+            os.kill(self.plan.pids[victim], signal.SIGKILL)
+        found = self.api.get(ref, timeout=DONE_S)
+        end = time.monotonic()
+        expected = bodies_hosts.total(size, seed, self.plan.hosts)
+        assert bodies_hosts.checksum(found) == bodies_hosts.checksum(expected), "another sum"
+        return begin, end
+
+    def sgd_async(self, size: int, seed: int) -> tuple[float, float]:
+        """Train: add the first half of the gradients, and give their workers the new parameters."""
+        import numpy as np
+
+        half = (self.plan.hosts - 1) // 2
+        parameters, added = np.zeros(size // 4, dtype=np.float32), 0
+        ref = self.api.put(parameters)
+        gradients = {number: self._gradient(number, ref) for number in self.receivers}
+        begin = 0.0
+        for step in range(WARM_STEPS + STEPS):
+            if step == WARM_STEPS:
+                begin = time.monotonic()
+            total, numbers = self._first(gradients, half)
+            parameters = parameters + total
+            ref = self.api.put(parameters)
+            gradients |= {number: self._gradient(number, ref) for number in numbers}
+            added += sum(numbers)
+        end = time.monotonic()
+        assert (parameters == added).all(), f"other parameters than {added}"
+        left = list(gradients.values())
+        self.api.wait(left, num_returns=len(left), timeout=READY_S, fetch_local=False)
+        return begin, end
+
+    def _gradient(self, number: int, ref: Any) -> Any:
+        return self.receivers[number].gradient.remote([ref], self.plan.compute_s, number)
+
+    def _first(self, gradients: dict[int, Any], half: int) -> tuple[Any, list[int]]:
+        """The sum of the first gradients that come, and the numbers of their hosts."""
+        numbers, refs = list(gradients), list(gradients.values())
+        if hasattr(self.api, "reduce_first"):
+            total, chosen = self.api.reduce_first(refs, half)
+            found = self.api.get(total, timeout=DONE_S)
+            return found, [numbers[place] for place in self.api.get(chosen)]
+        there, _ = self.api.wait(refs, num_returns=half, timeout=DONE_S)
+        return bodies_hosts.summed(self.api, there), [numbers[refs.index(one)] for one in there]
+
+    def sgd_sync(self, size: int, seed: int) -> tuple[float, float]:
+        """Train: each host has a worker and some layers, whose gradients go there one by one."""
+        servers, workers = list(self.receivers.values()), list(self.receivers.items())
+        refs: list[Any] = [None] * LAYERS
+        for place, server in enumerate(servers):
+            own = list(range(place, LAYERS, len(servers)))
+            kept = self.api.get(server.keep_layers.remote(own, size // LAYERS), timeout=READY_S)
+            for number, ref in zip(own, kept, strict=True):
+                refs[number] = ref
+        begin = 0.0
+        for step in range(WARM_STEPS + STEPS):
+            if step == WARM_STEPS:
+                self.api.wait(refs, num_returns=LAYERS, timeout=DONE_S, fetch_local=False)
+                begin = time.monotonic()
+            streams = [
+                one.layers.options(num_returns="streaming").remote(
+                    refs, self.plan.compute_s, number
+                )
+                for number, one in workers
+            ]
+            refs = [
+                servers[layer % len(servers)].apply.remote(layer, [next(one) for one in streams])
+                for layer in range(LAYERS)
+            ]
+        self.api.wait(refs, num_returns=LAYERS, timeout=DONE_S, fetch_local=False)
+        end = time.monotonic()
+        expected = (WARM_STEPS + STEPS) * sum(self.receivers)
+        for layer in self.api.get(refs, timeout=DONE_S):
+            assert (layer == expected).all(), f"other parameters than {expected}"
+        return begin, end
+
     def allreduce(self, size: int, seed: int) -> tuple[float, float]:
         """Have a value of each host summed, and the sum fetched by all."""
-        refs = self._parts(size, seed)
-        begin = time.monotonic()
+        refs, begin = self._sources(size, seed)
         ref = self._sum(refs)
         calls = {number: one.receive.remote([ref], begin) for number, one in self.receivers.items()}
         self.api.get(ref, timeout=DONE_S)
         end = max([time.monotonic(), *self.api.get(list(calls.values()), timeout=DONE_S)])
         self._verify(bodies_hosts.total(size, seed, self.plan.hosts), list(calls))
         return begin, end
+
+    def _sources(self, size: int, seed: int) -> tuple[list[Any], float]:
+        """A value of each host, and from when on the time counts: the last one is there."""
+        if not self.plan.gap_s:
+            return self._parts(size, seed), time.monotonic()
+        own = self.api.put(bodies_hosts.part(size, seed, 0))
+        begin = time.monotonic() + AHEAD_S
+        others = range(1, self.plan.hosts)
+        refs = [own, *self._late(size, seed, others, begin)]
+        return refs, begin + self.plan.gap_s * (len(others) - 1)
 
     def _parts(self, size: int, seed: int) -> list[Any]:
         """A value on each host."""
@@ -170,10 +265,7 @@ class Cast:
         """The reference of the sum: sooner makes it, with Ray the driver does."""
         if hasattr(self.api, "reduce"):
             return self.api.reduce(refs)
-        found = self.api.get(refs[0]).copy()
-        for ref in refs[1:]:
-            found += self.api.get(ref, timeout=DONE_S)
-        return self.api.put(found)
+        return self.api.put(bodies_hosts.summed(self.api, refs))
 
     def killed(self, size: int, seed: int, victim: int) -> tuple[float, float]:
         """Kill the node of one host half-way: when it began, and when the last other had all."""
@@ -193,22 +285,25 @@ class Cast:
         raise AssertionError("the value was there before its node was killed")
 
 
-def kill_senders(cast: Cast) -> None:
-    """Cast with and without the end of one host's node in the middle of it, in turns.
+def kill_hosts(cast: Cast) -> None:
+    """Cast, or sum, with and without the end of one host's node in the middle of it, in turns.
 
-    What is lost counts from the shortest time that a cast without it has taken.
+    What is lost counts from the shortest time that it has taken without that.
     """
     given = cast.plan
+    sums = given.kind == "sum_killed"
+    calmly, fatally = (cast.sum_calm, cast.sum_killed) if sums else (cast.once, cast.killed)
+    # The last one of a broadcast sends to nobody.
+    victims = given.hosts - 1 if sums else given.hosts - 2
     size, calm_s = given.sizes[0], math.inf
     for counts, seed in given.repetitions(size):
-        first, calm_end = cast.once(size, seed)
-        begin = first - given.gap_s * (given.hosts - 2)
+        first, calm_end = calmly(size, seed)
+        begin = first if sums else first - given.gap_s * (given.hosts - 2)
         calm_s = min(calm_s, calm_end - begin)
         if not counts:
             continue
-        # The last one sends to nobody.
-        victim = 1 + seed % (given.hosts - 2)
-        killed, end = cast.killed(size, seed + 500, victim)
+        victim = 1 + seed % victims
+        killed, end = fatally(size, seed + 500, victim)
         tell(event="turn", size=size, begin=killed, end=end, calm=calm_s, victim=victim)
         tell(event="killed", host=victim)
         pids = list(given.pids)
@@ -226,8 +321,8 @@ def main() -> None:
     api.init(address=given.address, **options)
     tell(event="started", version=api.__version__)
     cast = Cast(api, given)
-    if given.kind == "killed":
-        kill_senders(cast)
+    if given.kind in ("killed", "sum_killed"):
+        kill_hosts(cast)
     else:
         once = cast.once if given.kind == "cast" else getattr(cast, given.kind)
         bodies_hosts.repeat(given, once)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -94,9 +95,7 @@ def reduce(array: Any, seed: int, gap_s: float) -> tuple[float, float]:
     """Sum the arrays of all ranks on the first; from the last one on, if they come one by one."""
     array[:] = bodies_hosts.part(array.nbytes, seed, RANK)
     found = np.ones_like(array) if RANK == 0 else None
-    begin = meet()
-    bodies_hosts.wait_until(begin + gap_s * max(0, RANK - 1))
-    begin += gap_s * (WORLD.Get_size() - 2)
+    begin = come(meet(), gap_s)
     WORLD.Reduce(array, found, op=MPI.SUM, root=0)
     end = WORLD.bcast(time.monotonic())
     if RANK == 0:
@@ -105,12 +104,17 @@ def reduce(array: Any, seed: int, gap_s: float) -> tuple[float, float]:
     return begin, end
 
 
-def allreduce(array: Any, seed: int) -> tuple[float, float]:
-    """Sum the arrays of all ranks on all."""
+def come(begin: float, gap_s: float) -> float:
+    """Wait until this rank comes, one after the other from the second on; when the last does."""
+    bodies_hosts.wait_until(begin + gap_s * max(0, RANK - 1))
+    return begin + gap_s * (WORLD.Get_size() - 2)
+
+
+def allreduce(array: Any, seed: int, gap_s: float) -> tuple[float, float]:
+    """Sum the arrays of all ranks on all; from the last one on, if they come one by one."""
     array[:] = bodies_hosts.part(array.nbytes, seed, RANK)
     found = np.ones_like(array)
-    begin = meet()
-    bodies_hosts.wait_until(begin)
+    begin = come(meet(), gap_s)
     WORLD.Allreduce(array, found, op=MPI.SUM)
     end = WORLD.allreduce(time.monotonic(), op=MPI.MAX)
     verify_sum(found, seed, True)
@@ -137,10 +141,13 @@ def prepare(array: Any, seed: int) -> int:
 
 def repeat(given: Plan) -> None:
     """Do what the plan says; the first rank says whether there is time for another repetition."""
-    late = functools.partial(reduce, gap_s=given.gap_s)
-    once = {"cast": cast, "back": back, "reduce": late, "gather": gather, "allreduce": allreduce}[
-        given.kind
-    ]
+    once: Callable[[Any, int], tuple[float, float]] = {
+        "cast": cast,
+        "back": back,
+        "reduce": functools.partial(reduce, gap_s=given.gap_s),
+        "gather": gather,
+        "allreduce": functools.partial(allreduce, gap_s=given.gap_s),
+    }[given.kind]
     for size in given.sizes:
         array = np.ones(size // 4, dtype=np.float32)
         repetitions = given.repetitions(size)
