@@ -402,14 +402,15 @@ class TestWaiting:
         refs[0].seal()
         assert [total[0] for total in get(totals)] == [3] * 98
 
-    def test_it_fails_as_soon_as_a_source_does(self):
+    @pytest.mark.parametrize("order", ["arrival", "given"])
+    def test_it_fails_as_soon_as_a_source_does(self, order):
         (never,) = self.arrays(1)
         with pytest.raises(KeyError, match="lost"):
-            get(sooner.reduce([never, fails.remote("lost")]))
+            get(sooner.reduce([never, fails.remote("lost")], order=order))
         failed = fails.remote("known before")
         sooner.wait([failed], timeout=WAIT)
         with pytest.raises(KeyError, match="known before"):
-            get(sooner.reduce([never, failed]))
+            get(sooner.reduce([never, failed], order=order))
 
     def test_the_first_ones_are_awaited_as_long_as_there_are_enough(self, tmp_path):
         never, other = self.arrays(2)
@@ -429,6 +430,27 @@ class TestWaiting:
         assert sooner.wait([total], timeout=0.2)[0] == []
         two.seal()
         assert sorted(get(chosen)) == [1, 2, 3, 4]
+
+    def test_a_source_that_occurs_twice_fails_twice_at_once(self, tmp_path):
+        (never,) = self.arrays(1)
+        one = late.remote(np.ones(1000), tmp_path / "go")
+        two = fails.remote("two")
+        total, chosen = sooner.reduce_first([never, one, two, two, one], 4)
+        for ref in (total, chosen):
+            with pytest.raises(KeyError, match="two"):
+                get(ref)
+        (tmp_path / "go").touch()
+
+    def test_many_sources_wait_together(self):
+        # Their list is longer than what travels in a message.
+        refs = self.arrays(2)
+        small = sooner.put(np.ones(1000))
+        total = sooner.reduce([refs[0], *[small] * 3, refs[1], *[sooner.put(np.ones(1000)) for _ in range(20_000)]])
+        assert sooner.wait([total], timeout=0.2)[0] == []
+        assert {row.worker_id for row in state.list_tasks(filters=[("state", "=", "PENDING_ARGS_AVAIL")])} == {None}
+        for ref in refs:
+            ref.seal()
+        assert get(total)[0] == 20_005
 
     def test_a_task_may_give_the_sum_away_before_its_sources_are_there(self):
         refs = self.arrays(3)
@@ -507,6 +529,30 @@ print(sooner.get(first).tolist(), sooner.get(chosen), sooner.wait([total, both],
 array[:] = 1
 ref.seal()
 print(sooner.get(total).tolist(), sooner.get(both).tolist(), sorted(sooner.get(places)))
+
+@sooner.remote
+def fails():
+    raise KeyError("source")
+
+never, kept = sooner.empty(3)
+for order in ("arrival", "given"):
+    try:
+        sooner.get(sooner.reduce([kept, fails.remote()], order=order))
+    except KeyError as error:
+        print(order, "source 1 of 2" in str(error))
+made = [sooner.empty(3) for _ in range(3)]
+x, one, two = (one for _, one in made)
+for one_array, _ in made:
+    one_array[:] = 1
+last, _ = sooner.reduce_first([x, one, two, two, one], 4)
+x.seal()
+one.seal()
+print(sooner.wait([last, ready], timeout=0)[0] == [ready])
+two.seal()
+print(sooner.get(last).tolist())
 """
     )
-    assert done.stdout == "[2.0, 2.0, 2.0] [1] []\n[4.0, 4.0, 4.0] [3.0, 3.0, 3.0] [0, 1]\n"
+    assert done.stdout == (
+        "[2.0, 2.0, 2.0] [1] []\n[4.0, 4.0, 4.0] [3.0, 3.0, 3.0] [0, 1]\n"
+        "arrival True\ngiven True\nTrue\n[4.0, 4.0, 4.0]\n"
+    )

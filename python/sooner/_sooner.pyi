@@ -138,10 +138,11 @@ class TaskSubmitter:
         traits: TaskTraits,
     ) -> TaskSubmitter: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
-    def after(self, values: int, args: tuple[Any, ...]) -> Any:
-        """Submit a task that waits, without a worker, for values of references that are inside its arguments.
+    def after(self, values: int, refs: list[ObjectRef[Any]], args: tuple[Any, ...]) -> Any:
+        """Submit a task that waits, without a worker, for values of references that are among its arguments.
 
-        It begins when so many of them have values, or when too many of them have failed for that.
+        It begins when so many of them have values, or when too many of them have failed for that. A repeated
+        one counts each time.
         """
 
 @final

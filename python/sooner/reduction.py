@@ -17,7 +17,6 @@ import contextlib
 import itertools
 import math
 import sys
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, SupportsIndex, TypeVar
 
@@ -66,9 +65,9 @@ def reduce(refs: Iterable[sooner.ObjectRef[A]], op: Op = "sum", *, order: Order 
             bfloat16, float32, float64, int32 and int64. A reference that occurs twice counts twice.
         op: "sum", "prod", "min", "max", or "mean" (of floats). Whole numbers wrap around, as in NumPy, 16-bit
             floats are rounded after each step, and where a source has NaN, it comes out.
-        order: "arrival" combines sources as they come, so the last bits of floats may differ between two
-            runs. "given" combines them from the first to the last: the same bits in every run. It waits for
-            late ones, and reads all of them on one node.
+        order: "arrival" combines them in an order that depends on when and where they came, so the last bits
+            of floats may differ between two runs. "given" combines them from the first to the last: the same
+            bits in every run. It reads all of them on one node.
 
     Returns:
         The reference of the result, which is of the kind of the sources. A source that failed fails it with
@@ -88,7 +87,7 @@ def reduce(refs: Iterable[sooner.ObjectRef[A]], op: Op = "sum", *, order: Order 
     if (made := _at_once(sources, op)) is not None:
         return made
     submitter = _task(_sources, f"reduce({op})").remote
-    total: sooner.ObjectRef[A] = submitter.after(_arrivals(sources, len(sources)), (sources, op, order))
+    total: sooner.ObjectRef[A] = submitter.after(len(sources), sources, (sources, op, order))
     return total
 
 
@@ -125,7 +124,7 @@ def reduce_first(
     if len(there) == num and (made := _at_once([sources[place] for place in there], op)) is not None:
         return made, sooner.put(there)
     submitter = _task(_first, f"reduce_first({num} of {len(sources)})").remote
-    chosen = submitter.after(_arrivals(sources, num), (sources, num))
+    chosen = submitter.after(num, sources, (sources, num))
     # A dependency: when the result is made again, it is there already.
     return _task(_chosen, f"reduce_first({op})").remote(chosen, sources, op), chosen
 
@@ -185,13 +184,6 @@ def _at_once(sources: list[sooner.ObjectRef[Any]], op: Op) -> sooner.ObjectRef[A
     return sooner.put(total.value(len(sources)))
 
 
-def _arrivals(sources: list[sooner.ObjectRef[Any]], num: int) -> int:
-    """How many different references have to come at least, so that `num` sources are there."""
-    counts = sorted(Counter(sources).values(), reverse=True)
-    found = itertools.accumulate(counts)
-    return 1 + next(number for number, count in enumerate(found) if count >= num)
-
-
 def first_sources(sources: list[sooner.ObjectRef[Any]], num: int) -> list[int]:
     """The places of the first `num` sources that are there, in the order in which they came."""
     arrivals = _Arrivals(sources)
@@ -215,6 +207,11 @@ def reduce_sources(sources: list[sooner.ObjectRef[Any]], op: Op, order: Order) -
     names = [_named(sources, place) for place in range(len(sources))]
     if order == "arrival":
         return _gathered(sources, names, op)
+    arrivals = _Arrivals(sources)
+    while arrivals.are_open():
+        for place in arrivals.come():
+            if _sooner.has_failed(sources[place]):
+                _value(sources[place], names[place])
     total = _Total(op)
     total.add(sources, names, is_all=True)
     return total.value(len(sources))
@@ -254,7 +251,7 @@ _stage = sooner.remote(reduce_stage)
 
 
 def _task(function: Any, name: str, strategy: Any = "DEFAULT") -> Any:
-    # It waits most of the time, so it takes no CPU from those that make the sources.
+    # A stage waits for the network most of the time, so it takes no CPU from those that make the sources.
     return function.options(num_cpus=0, name=name, scheduling_strategy=strategy)
 
 

@@ -12,6 +12,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use sooner_runtime::client::Client;
 use sooner_runtime::protocol::worker::ActorDemand;
 use sooner_runtime::protocol::worker::ownership::Slot;
+use sooner_runtime::protocol::worker::tasks::Awaited;
 use sooner_runtime::wire::message::{
     ActorCreation, Define, FailureCode, FunctionCall, MethodCall, Scheduling, Streaming, Target, TaskSpec,
 };
@@ -207,18 +208,19 @@ impl TaskSubmitter {
         args: &Bound<'py, PyTuple>,
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.submit_after(py, 0, args, kwargs)
+        self.submit_after(py, Awaited::default(), args, kwargs)
     }
 
-    /// Submits a task that waits, without a worker, until so many of its references have values, or too many
-    /// of them have failed for that.
+    /// Submits a task that waits, without a worker, until so many references have values, or too many of them
+    /// have failed for that. They are among its arguments, and a repeated one counts each time.
     fn after<'py>(
         &self,
         py: Python<'py>,
         values: usize,
+        refs: Vec<Py<ObjectRef>>,
         args: &Bound<'py, PyTuple>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.submit_after(py, values, args, None)
+        self.submit_after(py, Awaited::new(values, ids(&refs)), args, None)
     }
 }
 
@@ -226,7 +228,7 @@ impl TaskSubmitter {
     fn submit_after<'py>(
         &self,
         py: Python<'py>,
-        values: usize,
+        awaited: Awaited,
         args: &Bound<'py, PyTuple>,
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
@@ -261,7 +263,7 @@ impl TaskSubmitter {
             site: call_site(py),
             ..TaskSpec::of(client.next_task(), target, self.name.clone(), block.clone())
         };
-        submit(py, &client, spec, values, self.traits.is_recorded)
+        submit(py, &client, spec, awaited, self.traits.is_recorded)
     }
 
     fn shape(&self, client: &Arc<Client>) -> ShapeId {
@@ -322,7 +324,7 @@ fn submit<'py>(
     py: Python<'py>,
     client: &Arc<Client>,
     spec: TaskSpec,
-    after: usize,
+    awaited: Awaited,
     is_recorded: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
     backlog::wait_for_room(py, client)?;
@@ -331,7 +333,7 @@ fn submit<'py>(
     let spec = Arc::new(spec);
     if spec.stream.is_some_and(|options| !options.dynamic) {
         let pending = client.step_submit(is_recorded, |core, out| {
-            core.submit_after(after, spec, [Arc::new(Slot::default())], parent, out);
+            core.submit_after(awaited, spec, [Arc::new(Slot::default())], parent, out);
             core.pending_submissions()
         });
         backlog::note(py, pending);
@@ -343,7 +345,7 @@ fn submit<'py>(
         let slot = Arc::new(Slot::default());
         let reference = ObjectRef::new(task.object(0), slot.clone(), client.clone());
         let pending = client.step_submit(is_recorded, |core, out| {
-            core.submit_after(after, spec, [slot], parent, out);
+            core.submit_after(awaited, spec, [slot], parent, out);
             core.pending_submissions()
         });
         backlog::note(py, pending);
@@ -356,7 +358,7 @@ fn submit<'py>(
         .map(|(index, slot)| ObjectRef::new(task.object(index), slot.clone(), client.clone()).into_bound(py))
         .collect::<PyResult<Vec<_>>>()?;
     let pending = client.step_submit(is_recorded, |core, out| {
-        core.submit_after(after, spec, slots, parent, out);
+        core.submit_after(awaited, spec, slots, parent, out);
         core.pending_submissions()
     });
     backlog::note(py, pending);
@@ -459,7 +461,7 @@ impl MethodSubmitter {
             site: call_site(py),
             ..TaskSpec::of(client.next_task(), target, self.name.clone(), block.clone())
         };
-        submit(py, client, spec, 0, self.traits.is_recorded)
+        submit(py, client, spec, Awaited::default(), self.traits.is_recorded)
     }
 }
 

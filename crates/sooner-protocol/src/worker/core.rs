@@ -29,8 +29,8 @@ use super::execution::{Execution, Instance};
 use super::memory::{Unsealed, abandoned_failure};
 use super::ownership::{Lent, Lineage, Ownership, Record, Slot};
 use super::tasks::{
-    Delays, Leases, Pending, Pendings, State, Streams, TaskEvents, Timestamps, TinyTasks, argument_bytes_max,
-    awaited, code_of,
+    Awaited, Delays, Leases, Pending, Pendings, State, Streams, TaskEvents, Timestamps, TinyTasks,
+    argument_bytes_max, awaited, code_of,
 };
 use crate::table::{Map, Set};
 use crate::time::Instant;
@@ -174,14 +174,14 @@ impl WorkerCore {
         parent: Option<TaskId>,
         out: &mut Actions,
     ) {
-        self.submit_after(0, spec, slots, parent, out);
+        self.submit_after(Awaited::default(), spec, slots, parent, out);
     }
 
-    /// Submits a task or an actor call that is queued when so many of its references have values, or when too
-    /// many have failed for that.
+    /// Submits a task or an actor call that is queued when values behind references have come, or when too many
+    /// have failed for that. It keeps these references: they are among its arguments.
     pub fn submit_after(
         &mut self,
-        values: usize,
+        awaited: Awaited,
         mut spec: Arc<TaskSpec>,
         slots: impl IntoIterator<Item = Arc<Slot>>,
         parent: Option<TaskId>,
@@ -204,8 +204,8 @@ impl WorkerCore {
         };
         let (is_unordered, has_group) = (spec.is_unordered(), spec.group().is_some());
         self.enter(spec.clone(), parent, out);
-        if values > 0 {
-            for object in awaited::begin(values, &spec, &mut self.pendings, &mut self.ownership, out) {
+        if !awaited.is_over() {
+            for object in awaited::begin(awaited, &spec, &mut self.pendings, &mut self.ownership, out) {
                 self.revive(object, out);
             }
         }
@@ -467,12 +467,8 @@ impl WorkerCore {
             self.lost_on_arrival.push(object);
         }
         for number in resolved.dependents {
-            let Some(pending) = self.pendings.get_mut(number) else { continue };
-            let misses_nothing = pending.note_outcome(object, has_failed);
-            awaited::end(number, &mut self.pendings, &mut self.ownership);
-            if misses_nothing {
-                self.unblocked.push_back(number);
-            }
+            let complete = awaited::note_outcome(number, object, has_failed, &mut self.pendings);
+            self.unblocked.extend(complete);
         }
         if self.execution.is_missing(object) {
             self.deliver_missing(object, out);

@@ -8,7 +8,7 @@ use sooner_wire::{FunctionId, TaskId};
 
 use super::WorkerCore;
 use super::calls::ActorPlace;
-use super::tasks::{Counts, Label, Pending, State, TaskEvents, awaited};
+use super::tasks::{Counts, Label, Pending, State, TaskEvents};
 use crate::time::Instant;
 
 /// Missing arguments that are named per task.
@@ -81,7 +81,7 @@ impl WorkerCore {
         };
         let missing = match pending.state {
             State::Waiting { .. } => {
-                let behind = pending.awaited.map(|_| awaited::awaitable(spec)).unwrap_or_default();
+                let behind = pending.awaited.iter().flat_map(|awaited| awaited.objects());
                 let all = spec.dependencies.iter().copied().chain(behind);
                 all.filter(is_missing).take(MISSING_MAX).collect()
             }

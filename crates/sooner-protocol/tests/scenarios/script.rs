@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use sooner_protocol::worker::ActorDemand;
 use sooner_protocol::worker::ownership::Slot;
+use sooner_protocol::worker::tasks::Awaited;
 use sooner_wire::message::{ActorCreation, FunctionCall, MethodCall, Outcome, Scheduling, Target, TaskSpec};
 use sooner_wire::strategy::NodeAffinity;
 use sooner_wire::{Blob, FunctionId, Name, NodeId, ObjectId, ResourceSet, Strategy, TaskId, WorkerId};
@@ -306,13 +307,14 @@ impl Cluster {
     }
 
     fn submit_spec(&mut self, id: WorkerId, spec: TaskSpec, after: usize) {
+        let awaited = Awaited::new(after, spec.references.iter().copied());
         self.define(id, &spec);
         let (slot, object) = (Arc::new(Slot::default()), spec.task.object(0));
         slot.acquire();
         let process = self.processes.get_mut(&id).expect("it lives");
         let parent = process.frames.last().map(|frame| frame.task);
         process.hold((object, slot.clone()));
-        self.with_process(id, |core, out| core.submit_after(after, Arc::new(spec), [slot], parent, out));
+        self.with_process(id, |core, out| core.submit_after(awaited, Arc::new(spec), [slot], parent, out));
     }
 
     fn define(&mut self, id: WorkerId, spec: &TaskSpec) {

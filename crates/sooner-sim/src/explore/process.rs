@@ -11,6 +11,7 @@ use sooner_protocol::time::Instant;
 use sooner_protocol::worker::action::{Action, Actions, Peer};
 use sooner_protocol::worker::execution::Incoming;
 use sooner_protocol::worker::ownership::Slot;
+use sooner_protocol::worker::tasks::Awaited;
 use sooner_protocol::worker::{ActorDemand, WorkerCore};
 use sooner_wire::message::{
     ActorCreation, Define, Failure, FailureCode, FreeBlocks, FunctionCall, GivenBlocks, Location, Message,
@@ -431,10 +432,11 @@ impl Process {
     }
 
     fn submit(&mut self, after: usize, spec: TaskSpec, frame: &Frame, effects: &mut Vec<Effect>) -> Handle {
+        let awaited = Awaited::new(after, spec.references.iter().copied());
         let parent = frame.task.map(|(task, _)| task);
         let handle = Handle::new(spec.task.object(0), Slot::default());
         let slot = handle.slot.clone();
-        self.act(effects, |core, out| core.submit_after(after, Arc::new(spec), [slot], parent, out));
+        self.act(effects, |core, out| core.submit_after(awaited, Arc::new(spec), [slot], parent, out));
         handle
     }
 

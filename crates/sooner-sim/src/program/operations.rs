@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use sooner_protocol::probes::hit;
 use sooner_protocol::worker::ownership::{Place, Slot};
+use sooner_protocol::worker::tasks::Awaited;
 use sooner_wire::message::{FunctionCall, Outcome, Priority, Streaming, Target, TaskKind, TaskSpec};
 use sooner_wire::{Blob, Name, ObjectId, ResourceSet, TaskId};
 
@@ -142,33 +143,36 @@ impl World {
             let (uses, refs) = (&spec.dependencies, &spec.references);
             format!("{number} submits {task:?} {:?} of {uses:?} with {refs:?}", spec.kind())
         });
-        let after = self.draw_after(frame, &spec);
+        let awaited = self.draw_awaited(frame, &spec);
         let parent = frame.task;
         let (streams, returns) = (spec.stream.is_some(), spec.returns);
         let spec = Arc::new(spec);
         if streams {
             Self::add_reader(frame, task);
             let slots = [Arc::new(Slot::default())];
-            return self.with_core(number, |core, out| core.submit_after(after, spec, slots, parent, out));
+            return self.with_core(number, |core, out| core.submit_after(awaited, spec, slots, parent, out));
         }
         let slots: Vec<Arc<Slot>> = (0..returns).map(|_| Arc::new(Slot::default())).collect();
         for (index, slot) in (0..).zip(&slots) {
             let reference = self.hold(task.object(index), slot.clone());
             frame.locals.push(reference);
         }
-        self.with_core(number, |core, out| core.submit_after(after, spec, slots, parent, out));
+        self.with_core(number, |core, out| core.submit_after(awaited, spec, slots, parent, out));
     }
 
-    /// How many of its references have to have values before a task is queued.
-    fn draw_after(&mut self, frame: &Frame, spec: &TaskSpec) -> usize {
+    /// What has to have come before a task is queued. Some references are counted twice.
+    fn draw_awaited(&mut self, frame: &Frame, spec: &TaskSpec) -> Awaited {
         let may_wait = |object: &ObjectId| {
             frame.locals.iter().any(|local| local.id == *object && local.may_wait && !local.is_actor)
         };
         let is_task = matches!(spec.kind(), TaskKind::Task(_));
         if !is_task || spec.references.is_empty() || !spec.references.iter().all(may_wait) {
-            return 0;
+            return Awaited::default();
         }
-        self.random.below(spec.references.len() + 1)
+        let twice = self.random.below(spec.references.len() + 1);
+        let objects: Vec<ObjectId> =
+            spec.references.iter().chain(&spec.references[..twice]).copied().collect();
+        Awaited::new(self.random.below(objects.len() + 1), objects)
     }
 
     /// Picks some references that the frame may wait for.

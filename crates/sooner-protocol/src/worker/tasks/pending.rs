@@ -61,7 +61,7 @@ pub struct Pending {
     /// How often it came back because there was no room for its arguments.
     pub gave_way: u8,
     /// What it waits for besides its dependencies.
-    pub awaited: Option<Awaited>,
+    pub awaited: Option<Box<Awaited>>,
     /// The task that submitted it, for recursive cancellation.
     pub parent: Option<TaskId>,
     /// When it passed which step.
@@ -80,19 +80,6 @@ impl Pending {
     /// Where a call that is executed once more is queued.
     pub fn turn_again(&self) -> Turn {
         if self.recovers { Turn::Recovering } else { Turn::First }
-    }
-
-    /// An object has its outcome that the task waits for. True if nothing is missing any more.
-    pub fn note_outcome(&mut self, object: ObjectId, has_failed: bool) -> bool {
-        let State::Waiting { missing } = &mut self.state else { return false };
-        if let Some(awaited) = &mut self.awaited
-            && !self.spec.dependencies.contains(&object)
-            && !awaited.ends_with(has_failed)
-        {
-            return false;
-        }
-        *missing -= 1;
-        *missing == 0
     }
 
     /// An execution ended, and the task waits for another.

@@ -47,13 +47,6 @@ impl Ownership {
         true
     }
 
-    /// A task of this process waits for the object no more.
-    pub fn forget_dependent(&mut self, object: ObjectId, task: u64) {
-        if let Some(waiting) = self.records.get_mut(&object).and_then(|record| record.waiting.as_mut()) {
-            waiting.dependents.retain(|dependent| *dependent != task);
-        }
-    }
-
     /// A borrower asks for the value. False if it has dropped its reference since and no process has one
     /// left: then a lost value need not come again.
     pub fn on_fetch(&mut self, object: ObjectId, from: WorkerId, out: &mut Actions) -> bool {
