@@ -14,6 +14,7 @@ Example:
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -203,3 +204,7 @@ if not TYPE_CHECKING:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_HOMES, *_MODULES})
+
+
+if os.environ.get("SOONER_AS_RAY") == "1":
+    importlib.import_module("sooner.compat.ray").install()

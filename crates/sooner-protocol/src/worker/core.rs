@@ -177,8 +177,8 @@ impl WorkerCore {
         self.submit_after(Awaited::default(), spec, slots, parent, out);
     }
 
-    /// Submits a task or an actor call that is queued when values behind references have come, or when too many
-    /// have failed for that. It keeps these references: they are among its arguments.
+    /// Submits a task or an actor call that is queued when values behind references have come, or when too
+    /// many have failed for that. It keeps these references: they are among its arguments.
     pub fn submit_after(
         &mut self,
         awaited: Awaited,

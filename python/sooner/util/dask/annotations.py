@@ -16,6 +16,8 @@ from dask._task_spec import _execute_subgraph as execute_subgraph
 from dask.highlevelgraph import HighLevelGraph, Layer
 
 NAME = "sooner_remote_args"
+# The name that programs for Ray use.
+_RAY_NAME = "ray_remote_args"
 # Dask's own annotation for resources. Its resource names are not those of sooner's options.
 _FOREIGN = "resources"
 
@@ -32,7 +34,7 @@ def default_options(given: Mapping[str, Any] | None) -> dict[str, Any]:
     """
     around = dask.get_annotations()
     _refuse_foreign(around)
-    annotated = around.get(NAME)
+    annotated = around.get(NAME, around.get(_RAY_NAME))
     # A callable gives options by key, which applies to layers only.
     options = {} if annotated is None or callable(annotated) else _checked(annotated)
     return options | ({} if given is None else _checked(given))
@@ -53,7 +55,7 @@ def options_by_key(dsk: Any) -> dict[Hashable, dict[str, Any]]:
         if not layer.annotations:
             continue
         _refuse_foreign(layer.annotations)
-        annotated = layer.annotations.get(NAME)
+        annotated = layer.annotations.get(NAME, layer.annotations.get(_RAY_NAME))
         if annotated is None:
             continue
         shared = None if callable(annotated) else _checked(annotated)

@@ -27,6 +27,11 @@ _EVENTS = (
 _is_computing: ContextVar[bool] = ContextVar("is_computing", default=False)
 
 
+def _ray_name(event: str) -> str:
+    """The name of an event in programs for Ray."""
+    return event.replace("sooner_", "ray_", 1)
+
+
 class SoonerDaskCallback(Callback):  # type: ignore[misc]
     """Hears what happens to the tasks of graphs that are computed while it is active, as a context or by
     `register()`.
@@ -41,7 +46,8 @@ class SoonerDaskCallback(Callback):  # type: ignore[misc]
         sooner_posttask: In place of `_sooner_posttask`.
         sooner_postsubmit_all: In place of `_sooner_postsubmit_all`.
         sooner_finish: In place of `_sooner_finish`.
-        **callbacks: Dask's: `start`, `start_state`, `pretask`, `posttask`, `finish`.
+        **callbacks: Dask's: `start`, `start_state`, `pretask`, `posttask`, `finish`. Those above are taken
+            under Ray's names, too (`ray_presubmit`, ..., and methods such as `_ray_presubmit`).
 
     Example:
         >>> with SoonerDaskCallback(sooner_finish=print):  # doctest: +SKIP
@@ -73,9 +79,16 @@ class SoonerDaskCallback(Callback):  # type: ignore[misc]
             sooner_finish,
         )
         for event, function in zip(_EVENTS, given, strict=True):
+            function = callbacks.pop(_ray_name(event), function)
             if function is not None:
                 setattr(self, f"_{event}", function)
         super().__init__(**callbacks)
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for event in _EVENTS:
+            if method := vars(cls).get(f"_{_ray_name(event)}"):
+                setattr(cls, f"_{event}", method)
 
     def register(self) -> None:
         """Makes it active until `unregister()`."""

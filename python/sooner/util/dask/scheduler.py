@@ -45,7 +45,7 @@ def sooner_dask_get(
     """Computes keys of a graph with sooner's tasks. A session is started if there is none.
 
     Usually given to Dask, which then calls it: `x.compute(scheduler=sooner_dask_get)`. What follows `keys`
-    below can be given to `compute` and `persist`, too.
+    below can be given to `compute` and `persist`, too; Ray's names (`ray_persist`, ...) are taken as well.
 
     Args:
         dsk: The graph.
@@ -83,6 +83,15 @@ def sooner_dask_get(
     if sooner_persist is None:
         # Dask does not tell its schedulers whether it wants data or references to data.
         sooner_persist = sys._getframe(1).f_code is dask.base.persist.__code__
+    ray_names = [name for name in others if name.startswith("ray_")]
+    if renamed := {f"sooner_{name.removeprefix('ray_')}": others.pop(name) for name in ray_names}:
+        given = {
+            "sooner_callbacks": sooner_callbacks,
+            "sooner_persist": sooner_persist,
+            "sooner_remote_args": sooner_remote_args,
+        }
+        more = {"num_workers": num_workers, "callbacks": callbacks}
+        return sooner_dask_get(dsk, keys, **{**given, **renamed, **more}, **others)
     wanted: list[Hashable] = list(dict.fromkeys(flatten(keys))) if isinstance(keys, list) else [keys]
     with active_callbacks(sooner_callbacks) as ours, local_callbacks(callbacks) as theirs:
         by_key = options_by_key(dsk)
