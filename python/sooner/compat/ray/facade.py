@@ -29,7 +29,6 @@ class Facade(ModuleType):
 
     def __init__(self, name: str) -> None:
         super().__init__(name, f"{name}, as sooner has it: {MODULES[name].stands_for}.")
-        self.__sooner__ = MODULES[name].stands_for
         self.__dict__.update(OWN_NAMES.get(name, {}))
 
     def __getattr__(self, name: str) -> Any:
