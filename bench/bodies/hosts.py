@@ -19,6 +19,8 @@ from typing import Any
 
 # How long all have to hear when to begin (seconds).
 AHEAD_S = 0.2
+# Long enough for a value to be sent to one receiver after the other on the slowest links.
+DONE_S = 120.0
 # Steps of a training that count, and those before.
 STEPS = 10
 WARM_STEPS = 3
@@ -126,10 +128,10 @@ def checksum(value: Any) -> int:
 def summed(api: Any, refs: list[Any]) -> Any:
     """The sum of values: sooner makes it, with Ray this process does."""
     if hasattr(api, "reduce"):
-        return api.get(api.reduce(refs))
-    found = api.get(refs[0]).copy()
+        return api.get(api.reduce(refs), timeout=DONE_S)
+    found = api.get(refs[0], timeout=DONE_S).copy()
     for ref in refs[1:]:
-        found += api.get(ref)
+        found += api.get(ref, timeout=DONE_S)
     return found
 
 

@@ -14,11 +14,9 @@ import time
 from typing import Any
 
 from bodies import hosts as bodies_hosts
-from bodies.hosts import AHEAD_S, LAYERS, STEPS, WARM_STEPS, Plan, tell
+from bodies.hosts import AHEAD_S, DONE_S, LAYERS, STEPS, WARM_STEPS, Plan, tell
 
 READY_S = 60.0
-# Long enough for a value to be sent to one receiver after the other on the slowest links.
-DONE_S = 120.0
 # When the last values come of which a sum needs the first half only.
 LATE_S = 5.0
 
